@@ -205,7 +205,7 @@ type facts struct {
 	active     map[at[podKey]]float64 // without uid
 	allocated  map[at[replicaKey]]amounts
 	work       map[at[podKey]]amounts                // cores and bytes, only where they have a price
-	fleet      [3]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready: samples, by replica and resource
+	fleet      [4]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready, seen: samples, by replica and resource
 	reserved   map[at[nodeKey]]map[device]float64    // samples, by replica and team
 	claims     claims
 }
@@ -214,6 +214,7 @@ const (
 	capacity = iota
 	allocatable
 	ready
+	seen
 )
 
 // partsOf is what the devices of a node are of its cards.
@@ -324,7 +325,7 @@ func (r *run) readNodes(f *facts, do asking) {
 		return nil
 	})
 	sliced := false
-	for i, q := range []query{r.q.capacity, r.q.allocatable, r.q.ready} {
+	for i, q := range []query{r.q.capacity, r.q.allocatable, r.q.ready, r.q.seen} {
 		f.fleet[i] = map[at[nodeKey]]map[device]float64{}
 		do(q, nil, func(m map[string]string, w int, v float64) error {
 			sliced = sliced || v > 0 && sizeOf(m["resource"]) > 0

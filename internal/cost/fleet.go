@@ -142,28 +142,33 @@ func (p *page) samples(k nodeKey, of map[device]float64, one func(resource strin
 // unhealthy, and the rest is free.
 func (p *page) fleet() {
 	f := p.f
-	// Windows cover what they cover: readiness is a part of that time.
 	coveredOf := map[string]float64{}
 	for s, src := range p.sources {
 		coveredOf[src.cluster] = max(coveredOf[src.cluster], float64(p.readings[s].covered))
 	}
 	itself := func(string) float64 { return 1 }
 	for _, k := range p.gpuNodes() {
-		at, covered := at[nodeKey]{k, p.i}, coveredOf[k.cluster]
+		at := at[nodeKey]{k, p.i}
+		// A node may be younger than the window, or gone before its end: what is a part of the time
+		// is a part of its own.
+		there := p.samples(k, f.fleet[seen][at], itself)
+		if there == 0 {
+			there = coveredOf[k.cluster]
+		}
 		part := f.partsOf(at)
 		total, offered, held := p.samples(k, f.fleet[capacity][at], part.of), p.samples(k, f.fleet[allocatable][at], part.of), p.onNode[k]
 		// No device plugin hands them out; where one did before, the capacity stays there as 0.
 		if len(f.fleet[capacity][at]) == 0 || total == 0 && f.claims.nodes[k] {
-			total = f.claims.cards[at] * covered
+			total = f.claims.cards[at] * there
 			offered = total
 		}
-		if covered > 0 {
-			offered *= min(1, p.samples(k, f.fleet[ready][at], itself)/covered)
+		if there > 0 {
+			offered *= min(1, p.samples(k, f.fleet[ready][at], itself)/there)
 		}
 		idle := max(0, total-held)
 		did := state{held: held, unhealthy: min(idle, max(0, total-offered)), beyond: max(0, held-total)}
 		did.free = idle - did.unhealthy
-		p.stand(k, did, p.keptFor(k, total, covered))
+		p.stand(k, did, p.keptFor(k, total, there))
 	}
 }
 

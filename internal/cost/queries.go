@@ -154,7 +154,7 @@ func (q query) label() string {
 // selectors, which shards can work out for themselves.
 type queries struct {
 	namespaces, running, requests, allocated, podLabels, namespaceLabels, active query
-	nodeLabels, capacity, allocatable, ready, reservations, devices, cards       query
+	nodeLabels, capacity, allocatable, ready, seen, reservations, devices, cards query
 	claimQueries
 	workQueries
 }
@@ -212,6 +212,11 @@ func (n Names) queries() queries {
 		capacity:    node("kube_node_status_capacity", resource, "resource"),
 		allocatable: node("kube_node_status_allocatable", resource, "resource"),
 		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),
+		// For how long the node was there, ready or not.
+		seen: query{name: "nodes seen", text: func(d, _ string) string {
+			return "sum " + by(n.ClusterLabel, "node", n.ReplicaLabel) + " (count_over_time(" +
+				ksm("kube_node_status_condition", `condition="Ready",status="true"`, "") + "[" + d + "]))"
+		}},
 		// A taint that is there for several effects is one.
 		reservations: query{name: "kube_node_spec_taint", text: func(d, _ string) string {
 			return "max " + by(n.ClusterLabel, "node", n.ReplicaLabel, "value") + " (sum_over_time(" +

@@ -14,7 +14,7 @@ import (
 func (q queries) all() []query {
 	return []query{
 		q.namespaces, q.running, q.requests, q.allocated, q.podLabels, q.namespaceLabels, q.active,
-		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.reservations, q.devices, q.cards,
+		q.nodeLabels, q.capacity, q.allocatable, q.ready, q.seen, q.reservations, q.devices, q.cards,
 		q.claimants, q.claims, q.cuts, q.shares, q.again,
 		q.workNames, q.work, q.cores, q.memory,
 	}

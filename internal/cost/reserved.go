@@ -11,22 +11,22 @@ const (
 )
 
 // keptFor is what of a node was kept for each team, in GPU ms of its total. A taint that was there
-// for a part of the window counts for that part.
-func (p *page) keptFor(k nodeKey, total, covered float64) map[string]float64 {
-	seen := p.f.reserved[at[nodeKey]{k, p.i}]
-	if len(seen) == 0 || covered == 0 {
+// for a part of the time that the node was, counts for that part.
+func (p *page) keptFor(k nodeKey, total, there float64) map[string]float64 {
+	taints := p.f.reserved[at[nodeKey]{k, p.i}]
+	if len(taints) == 0 || there == 0 {
 		return nil
 	}
 	kept, sum := map[string]float64{}, 0.0
-	for _, d := range sortedDevices(seen) {
+	for _, d := range sortedDevices(taints) {
 		team := d.resource
-		ms := p.samples(k, map[device]float64{d: seen[d]}, func(string) float64 { return 1 })
+		ms := p.samples(k, map[device]float64{d: taints[d]}, func(string) float64 { return 1 })
 		kept[team] += ms
 		sum += ms
 	}
 	// Two teams at once have a half each.
 	for team := range kept {
-		kept[team] *= total / max(covered, sum)
+		kept[team] *= total / max(there, sum)
 	}
 	return kept
 }

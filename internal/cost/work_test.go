@@ -128,7 +128,7 @@ func TestWorkOfReplicas(t *testing.T) {
 func TestHasGPUs(t *testing.T) {
 	k := nodeKey{"jaguar", "n"}
 	for name, f := range map[string]*facts{
-		"offers none of them": {fleet: [3]map[at[nodeKey]]map[device]float64{{{k, 0}: {{"a", "nvidia_com_gpu"}: 0}}}},
+		"offers none of them": {fleet: [4]map[at[nodeKey]]map[device]float64{{{k, 0}: {{"a", "nvidia_com_gpu"}: 0}}}},
 		"a model":             {model: map[at[nodeKey]]string{{k, 0}: "NVIDIA-L4"}},
 		"claims":              {claims: claims{nodes: map[nodeKey]bool{k: true}}},
 		"cards":               {claims: claims{cards: map[at[nodeKey]]float64{{k, 0}: 8}}},

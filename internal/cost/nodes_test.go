@@ -1,0 +1,90 @@
+package cost
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a test says of a cluster in a few lines: series of one kube-state-metrics, two hours long.
+// The V of a course such as "Vx29 _x90" stands for the value.
+const (
+	everyHour = "Vx119"
+	ofKSM     = `job="kube-state-metrics",cluster="c",instance="a"`
+	anH100    = `,label_nvidia_com_gpu_product="NVIDIA-H100"`
+)
+
+// nodeText is a node that is ready and offers GPUs.
+func nodeText(name, labels string, gpus int, course string) string {
+	of := func(v string) string { return strings.ReplaceAll(course, "V", v) }
+	text := fmt.Sprintf("  kube_node_labels{%s,node=%q%s} %s\n", ofKSM, name, labels, of("1")) +
+		fmt.Sprintf("  kube_node_status_condition{%s,node=%q,condition=\"Ready\",status=\"true\"} %s\n", ofKSM, name, of("1"))
+	for _, metric := range []string{"capacity", "allocatable"} {
+		text += fmt.Sprintf("  kube_node_status_%s{%s,node=%q,resource=\"nvidia_com_gpu\"} %s\n", metric, ofKSM, name, of(fmt.Sprint(gpus)))
+	}
+	return text
+}
+
+// taintText keeps a node for a team.
+func taintText(node, team, course string) string {
+	return fmt.Sprintf("  kube_node_spec_taint{%s,node=%q,key=\"team\",value=%q,effect=\"NoSchedule\"} %s\n", ofKSM, node, team,
+		strings.ReplaceAll(course, "V", "1"))
+}
+
+// podText is a pod that runs and holds so much of a resource.
+func podText(namespace, node, resource string, n int, course string) string {
+	of := fmt.Sprintf(`%s,namespace=%q,pod="p",uid="%s-%s"`, ofKSM, namespace, namespace, node)
+	return fmt.Sprintf("  kube_pod_status_phase{%s,phase=\"Running\"} %s\n", of, strings.ReplaceAll(course, "V", "1")) +
+		fmt.Sprintf("  kube_pod_container_resource_requests{%s,container=\"x\",node=%q,resource=%q} %s\n", of, node, resource,
+			strings.ReplaceAll(course, "V", fmt.Sprint(n)))
+}
+
+// optionsOf is a bill by team of what such lines say.
+func optionsOf(t *testing.T, directory string, lines ...string) Options {
+	t.Helper()
+	d, err := ParseDirectory([]byte(directory))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("load 1m\n  up{%s} 1x119\n", ofKSM) + strings.Join(lines, "")
+	return Options{
+		Client: testClient(t, loaded(t, text).URL()), Range: Range{smallFrom, smallFrom.Add(2 * time.Hour), time.UTC},
+		By: []Dimension{Team}, Directory: d, NoIdle: true, Now: func() time.Time { return smallFrom.Add(48 * time.Hour) },
+	}
+}
+
+// billOf makes it.
+func billOf(t *testing.T, directory string, lines ...string) *Bill {
+	t.Helper()
+	b, err := Make(t.Context(), optionsOf(t, directory, lines...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+const twoDollars = "currency: USD\nprices: {'*H100*': 2}\n"
+
+// TestNodeOfHalfAnHour: a healthy node of 8 GPUs that lived for 30 minutes was free for 4 GPU
+// hours, and who had reserved it pays for these.
+func TestNodeOfHalfAnHour(t *testing.T) {
+	const half = "Vx29 _x90"
+	b := billOf(t, twoDollars, nodeText("a", anH100, 8, half))
+	wantMachines(t, b)
+	if f := b.Fleet[0]; f.Capacity != 4000 || f.Free != 4000 || f.Unhealthy != 0 {
+		t.Errorf("the fleet is %+v", f)
+	}
+	b = billOf(t, twoDollars+"reserved: billed\n", nodeText("a", anH100, 8, half), taintText("a", "vision", half))
+	wantMachines(t, b)
+	if *b.Total.Cost != 800 || b.Reserved[0].Reserved != 4000 || b.Reserved[0].Unused != 4000 {
+		t.Errorf("billed %s; %+v", *b.Total.Cost, b.Reserved)
+	}
+	// Not ready for 10 of its 30 minutes.
+	notReady := strings.Replace(nodeText("a", anH100, 8, half), `status="true"} 1x29`, `status="true"} 1x19 0x9`, 1)
+	b = billOf(t, twoDollars, notReady)
+	wantMachines(t, b)
+	if f := b.Fleet[0]; f.Capacity != 4000 || f.Free != 2667 || f.Unhealthy != 1333 {
+		t.Errorf("the fleet is %+v", f)
+	}
+}
