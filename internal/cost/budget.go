@@ -12,6 +12,7 @@ const PerMonth = "month"
 
 // Budget is what a team may spend.
 type Budget struct {
+	// Amount may be 0: of a team that may spend nothing.
 	Amount float64 `yaml:"amount"`
 	// Per is month: a calendar month of the bill's time zone.
 	Per string `yaml:"per"`
@@ -22,8 +23,8 @@ func (g *Budget) check(path string, bad func(format string, args ...any)) {
 	if g == nil {
 		return
 	}
-	if !(g.Amount > 0) || g.Amount > maxBudget {
-		bad("%s.amount: %v is no budget: it must be more than 0, and %g at most; without a budget leave the key out", path, g.Amount, float64(maxBudget))
+	if !(g.Amount >= 0) || g.Amount > maxBudget {
+		bad("%s.amount: %v is no budget: it must be 0 or more, and %g at most; without a budget leave the key out", path, g.Amount, float64(maxBudget))
 	}
 	if g.Per != PerMonth {
 		bad("%s.per: %q is not known: a budget is one per %s", path, g.Per, PerMonth)

@@ -2,6 +2,7 @@ package cost
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -106,7 +107,12 @@ func ParseDirectory(text []byte) (*Directory, error) {
 	d := &Directory{}
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
-	if err := dec.Decode(d); err != nil && !errors.Is(err, io.EOF) {
+	err := dec.Decode(d)
+	if types := (*yaml.TypeError)(nil); err == nil || errors.As(err, &types) {
+		// That it was decoded bounds what its aliases come to.
+		err = cmp.Or(strict(text), err)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {

@@ -76,7 +76,7 @@ func TestPrice(t *testing.T) {
 
 func TestDirectoryProblems(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"unknown key", "team: []", "field team not found"},
+		{"unknown key", "team: []", "line 1: team is no key: there are order, currency, prices, classes, cpu_price, memory_price, reserved, teams"},
 		{"two documents", "currency: USD\n---\ncurrency: EUR", "second document"},
 		{"order", "order: [labels, label, label]", "order[0]: \"labels\" is neither directory nor label\norder[2]: label is there twice"},
 		{"negative price", "prices: {H100: -1}", "prices[H100]: -1 is no price"},
