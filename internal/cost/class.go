@@ -55,11 +55,14 @@ func classOf(value string) string {
 
 var className = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
 
+// maxPrice is far above any: ten thousand million hours of it are still a number of hundredths.
+const maxPrice = 1e7
+
 // checkPrices is what is wrong with prices by model, at a path of the directory.
 func checkPrices(path string, prices map[string]float64, bad func(format string, args ...any)) {
 	for _, model := range sortedKeys(prices) {
-		if p := prices[model]; !(p >= 0) || math.IsInf(p, 0) {
-			bad("%s[%s]: %v is no price of a GPU hour: it must be 0 or more", path, model, p)
+		if p := prices[model]; !(p >= 0) || p > maxPrice {
+			bad("%s[%s]: %v is no price of a GPU hour: it must be 0 or more, and %g at most", path, model, p, float64(maxPrice))
 		}
 		if model == "" || strings.Contains(strings.Trim(model, "*"), "*") || strings.Count(model, "*") > 2 {
 			bad("%s[%s]: a model is a name, perhaps with a * at its beginning or end", path, model)

@@ -1,9 +1,6 @@
 package cost
 
-import (
-	"math"
-	"strings"
-)
+import "strings"
 
 // Work without GPUs, on nodes without GPUs, is billed by what its containers request of processors
 // and memory. Of a node with GPUs these are paid for by the GPUs: whose price is that of the whole
@@ -43,8 +40,9 @@ func (d *Directory) checkWork(bad func(format string, args ...any)) {
 		key, of string
 		v       *float64
 	}{{"cpu_price", "core", d.CPUPrice}, {"memory_price", "GiB", d.MemoryPrice}} {
-		if p.v != nil && (!(*p.v >= 0) || math.IsInf(*p.v, 0)) {
-			bad("%s: %v is no price of an hour of one %s: it must be 0 or more; without the key nothing of it is billed", p.key, *p.v, p.of)
+		if p.v != nil && (!(*p.v >= 0) || *p.v > maxPrice) {
+			bad("%s: %v is no price of an hour of one %s: it must be 0 or more, and %g at most; without the key nothing of it is billed", p.key,
+				*p.v, p.of, float64(maxPrice))
 		}
 	}
 }
