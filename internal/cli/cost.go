@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -140,9 +139,7 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 	if currency != "" {
 		d.Currency = currency
 	}
-	if d.Prices == nil {
-		d.Prices = map[string]float64{}
-	}
+	d.First = map[string]float64{} // the flags go before the file
 	var priced []string
 	for _, p := range prices {
 		model, price, ok := strings.Cut(p, "=")
@@ -152,12 +149,10 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 		}
 		for _, other := range priced {
 			if cost.ModelName(other) == cost.ModelName(model) {
-				return nil, nil, errUsage{fmt.Errorf("--price=%s: %s has a price already, by --price=%s=%v; spaces and dashes are the same", p, model, other, d.Prices[other])}
+				return nil, nil, errUsage{fmt.Errorf("--price=%s: %s has a price already, by --price=%s=%v; spaces and dashes are the same", p, model, other, d.First[other])}
 			}
 		}
-		// the flag goes before the file
-		maps.DeleteFunc(d.Prices, func(key string, _ float64) bool { return cost.ModelName(key) == cost.ModelName(model) })
-		d.Prices[model] = v
+		d.First[model] = v
 		priced = append(priced, model)
 	}
 	if err := d.Validate(); err != nil {

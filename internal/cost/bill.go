@@ -26,7 +26,7 @@ type Options struct {
 	By []Dimension
 	// Directory says whose namespaces are and what GPUs cost; nil is the zero value.
 	Directory *Directory
-	// Priced are keys of the directory's prices that must be the price of some model: where one is
+	// Priced are keys of the directory's First prices that must be the price of some model: where one is
 	// of none, there is no bill.
 	Priced []string
 	Names  Names

@@ -36,7 +36,7 @@ const maxBudget = 1e12
 
 // checkBudgets finds budgets that nothing could ever be spent of.
 func (d *Directory) checkBudgets() error {
-	if len(d.Prices) > 0 || len(d.Classes) > 0 || d.billsWork() {
+	if len(d.First) > 0 || len(d.Prices) > 0 || len(d.Classes) > 0 || d.billsWork() {
 		return nil
 	}
 	for i, t := range d.Teams {

@@ -34,6 +34,8 @@ type Directory struct {
 	// spaces are as good as the - of such labels; a * at the end or the beginning of a key stands
 	// for anything. A key without * goes before one with it, and a longer key before a shorter one.
 	Prices map[string]float64 `yaml:"prices"`
+	// First are prices by model that go before all of Prices: those of the command line.
+	First map[string]float64 `yaml:"-"`
 	// Classes are prices by class of node (spot, on-demand, reserved), then by model as in Prices.
 	// A class without a price of a model costs what Prices says.
 	Classes map[string]map[string]float64 `yaml:"classes"`
@@ -133,6 +135,7 @@ func (d *Directory) Validate() error {
 			bad("order[%d]: %s is there twice", i, s)
 		}
 	}
+	checkPrices("--price", d.First, bad)
 	checkPrices("prices", d.Prices, bad)
 	d.checkWork(bad)
 	d.checkClasses(bad)
@@ -239,7 +242,12 @@ func (d *Directory) contact(team string) string {
 }
 
 // Price is what an hour of one GPU of a model costs.
-func (d *Directory) Price(model string) (float64, bool) { return priceIn(d.Prices, model) }
+func (d *Directory) Price(model string) (float64, bool) {
+	if price, ok := priceIn(d.First, model); ok {
+		return price, true
+	}
+	return priceIn(d.Prices, model)
+}
 
 // priceIn is the price that names a model most closely.
 func priceIn(prices map[string]float64, model string) (float64, bool) {

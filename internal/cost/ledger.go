@@ -236,7 +236,7 @@ func (l *ledger) unmatched() error {
 		if len(models) > 0 {
 			have = "the models of this time are " + strings.Join(models, ", ")
 		}
-		errs = append(errs, fmt.Errorf("--price=%s=%v: there is no such GPU model: %s; a * at the beginning or end stands for anything", key, l.o.Directory.Prices[key], have))
+		errs = append(errs, fmt.Errorf("--price=%s=%v: there is no such GPU model: %s; a * at the beginning or end stands for anything", key, l.o.Directory.First[key], have))
 	}
 	return errors.Join(errs...)
 }
