@@ -247,41 +247,44 @@ func (r *run) fleetRows(b *Bill, days []Day) {
 		row.Capacity = row.Held + row.Unhealthy + row.Free - row.Beyond
 		b.Fleet = append(b.Fleet, row)
 	}
-	r.fleetMoney(b, keys, of, apportion(kept))
+	r.fleetMoney(b, keys, of, kept)
 }
 
 // fleetMoney fills in what the rows of the fleet cost, and the sum of all: of says to which of them
-// each row of what was reserved belongs, kept what that costs.
-func (r *run) fleetMoney(b *Bill, keys []stockKey, of []int, kept []int64) {
+// each row of what was reserved belongs, unused what that costs in hundredths.
+func (r *run) fleetMoney(b *Bill, keys []stockKey, of []int, unused []float64) {
 	if len(keys) == 0 || !slices.ContainsFunc(keys, func(k stockKey) bool { return r.l.stocks[k].priced }) {
 		return
 	}
 	m := &Machines{}
-	column := func(of func(s state) float64, to *Hundredths) []int64 {
+	column := func(of func(s state) float64) []float64 {
 		vs := make([]float64, len(keys))
 		for i, k := range keys {
 			vs[i] = of(r.l.stocks[k].money) * 100
 		}
-		if to != nil {
-			return apportionTo(vs, int64(*to))
-		}
-		return apportion(vs)
+		return vs
 	}
 	if b.Total.Cost != nil {
 		m.Billed = *b.Total.Cost
 	}
+	// What pods held is what is billed; where the directory says so, together with what was kept for
+	// teams: the two are rounded together then, since each alone may end with half a hundredth.
+	var held, kept []int64
+	if mine := column(func(s state) float64 { return s.held }); b.reserved {
+		both := apportionTo(slices.Concat(mine, unused), int64(m.Billed))
+		held, kept = both[:len(keys)], both[len(keys):]
+	} else {
+		held, kept = apportionTo(mine, int64(m.Billed)), apportion(unused)
+	}
 	for _, v := range kept {
 		m.Reserved += Hundredths(v)
 	}
-	inBill := m.Billed // of what pods held
 	if b.reserved {
-		inBill -= m.Reserved
 		m.Free -= m.Reserved
 	}
-	held := column(func(s state) float64 { return s.held }, &inBill)
-	unhealthy := column(func(s state) float64 { return s.unhealthy }, nil)
-	free := column(func(s state) float64 { return s.free }, nil)
-	beyond := column(func(s state) float64 { return s.beyond }, nil)
+	unhealthy := apportion(column(func(s state) float64 { return s.unhealthy }))
+	free := apportion(column(func(s state) float64 { return s.free }))
+	beyond := apportion(column(func(s state) float64 { return s.beyond }))
 	for n, i := range of {
 		if r.l.stocks[keys[i]].priced {
 			b.Reserved[n].Cost = new(Hundredths(kept[n]))

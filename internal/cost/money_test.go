@@ -174,6 +174,28 @@ func TestMoneyRounds(t *testing.T) {
 }
 
 // TestTwoTeamsReserve: a node that two teams have reserved is not reserved twice.
+// TestMoneyRoundsOfReserved: what was held and what was kept for a team are parts of what is billed
+// at any price: at 0.235 of 8 GPUs for two hours, 4 GPU hours held and 9 kept, both end with half a
+// cent.
+func TestMoneyRoundsOfReserved(t *testing.T) {
+	o := optionsOf(t, "reserved: billed\nprices: {'*': 1}\n", nodeText("a", anH100, 8, everyHour), taintText("a", "vision", "Vx89 _x30"),
+		podText("v", "a", "nvidia_com_gpu", 2, everyHour))
+	for i := 1; i < 700; i += 2 {
+		o.Directory.Prices["*"] = float64(5*i) / 1000 // as the file's 0.235
+		b, err := Make(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wantMachines(t, b); t.Failed() {
+			t.Fatalf("at a price of %.3f", o.Directory.Prices["*"])
+		}
+		if d := float64(b.Machines.Cost) - 16*0.5*float64(i); math.Abs(d) > 1 {
+			t.Errorf("at %.3f the machines cost %s", o.Directory.Prices["*"], b.Machines.Cost)
+		}
+	}
+}
+
+// TestTwoTeamsReserve: a node that two teams have reserved is not reserved twice.
 func TestTwoTeamsReserve(t *testing.T) {
 	o := machinesOptions(t, machinesDirectory)
 	o.Client = testClient(t, loaded(t, machines()+
