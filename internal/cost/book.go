@@ -64,23 +64,30 @@ func (r *run) book(ws []window, f *facts) error {
 	return nil
 }
 
+// teamNode is a team on a node.
+type teamNode struct {
+	node nodeKey
+	team string
+}
+
 // page is one window while it is counted.
 type page struct {
 	*run
 	i        int
 	w        window
 	f        *facts
-	readings []reading           // of each source
-	of       map[replicaKey]int  // which source a replica is of
-	counted  []amounts           // samples of each source
-	lone     []amounts           // those of them of pods that one replica shows and another does not
-	onNode   map[nodeKey]float64 // GPU ms
+	readings []reading            // of each source
+	of       map[replicaKey]int   // which source a replica is of
+	counted  []amounts            // samples of each source
+	lone     []amounts            // those of them of pods that one replica shows and another does not
+	onNode   map[nodeKey]float64  // GPU ms
+	ofTeam   map[teamNode]float64 // the same, by who pays
 }
 
 func (r *run) open(i int, w window, f *facts) *page {
 	p := &page{
 		run: r, i: i, w: w, f: f, readings: make([]reading, len(r.sources)), of: map[replicaKey]int{},
-		counted: make([]amounts, len(r.sources)), lone: make([]amounts, len(r.sources)), onNode: map[nodeKey]float64{},
+		counted: make([]amounts, len(r.sources)), lone: make([]amounts, len(r.sources)), onNode: map[nodeKey]float64{}, ofTeam: map[teamNode]float64{},
 	}
 	for s, src := range r.sources {
 		p.readings[s] = src.read(w, r.gap)
@@ -122,6 +129,7 @@ func (p *page) hold(k podKey) error {
 	switch {
 	case cards > 0:
 		p.onNode[node] += h.ms
+		p.ofTeam[teamNode{node, p.l.owner(h.namespace, h.label).Team}] += h.ms
 		nameless := k
 		nameless.uid = ""
 		h.active, h.measured = f.active[at[podKey]{nameless, i}]

@@ -51,7 +51,7 @@ func TestClasses(t *testing.T) {
 	}
 	wantMachines(t, b)
 	// On demand 16 GPU hours at 2.50, spot 8 at 1.10 and 2 at 0.20.
-	want := Machines{Cost: 4920, Billed: 1110, Free: 3000 + 550 + 40, Unhealthy: 220, Reserved: 2250}
+	want := Machines{Cost: 4920, Billed: 1110, Free: 3000 + 550 + 40, Unhealthy: 220, Reserved: 2000}
 	if *b.Machines != want || b.Borrowed != nil {
 		t.Errorf("the machines are %+v, not %+v; borrowed %v", *b.Machines, want, b.Borrowed)
 	}

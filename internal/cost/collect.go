@@ -296,13 +296,12 @@ func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 			return nil
 		})
 	}
-	if r.l.needs(Team) || r.l.needs(Person) || r.o.Directory.HasBudgets() {
-		do(r.q.namespaceLabels, spaces, func(m map[string]string, w int, _ float64) error {
-			k := at[spaceKey]{spaceKey{m[n.ClusterLabel], m["namespace"]}, w}
-			f.space[k] = max(f.space[k], firstOf(m, n.TeamLabels))
-			return nil
-		})
-	}
+	// Whose a namespace is matters whatever rows are told apart by: for budgets and reservations.
+	do(r.q.namespaceLabels, spaces, func(m map[string]string, w int, _ float64) error {
+		k := at[spaceKey]{spaceKey{m[n.ClusterLabel], m["namespace"]}, w}
+		f.space[k] = max(f.space[k], firstOf(m, n.TeamLabels))
+		return nil
+	})
 	if !r.o.NoIdle {
 		do(r.q.active, spaces, func(m map[string]string, w int, v float64) error {
 			f.active[pod(m, w)] = v

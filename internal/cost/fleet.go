@@ -102,16 +102,16 @@ func (l *ledger) stock(day int, cluster, model string) *stock {
 	return l.stocks[k]
 }
 
-// book adds what the GPUs of a node did; kept is what of them was kept for each team, of which the
-// part unused, 0 to 1, stood free.
-func (s *stock) book(did state, kept map[string]float64, unused, price float64, priced bool) {
+// book adds what the GPUs of a node did; kept is what of them was kept for each team, unused what
+// of that stood free.
+func (s *stock) book(did state, kept, unused map[string]float64, price float64, priced bool) {
 	capacity := did.held + did.unhealthy + did.free - did.beyond
 	free := did.free
 	for _, team := range sortedKeys(kept) {
 		if s.reserves[team] == nil {
 			s.reserves[team] = &reserve{}
 		}
-		r, ms := s.reserves[team], kept[team]*unused
+		r, ms := s.reserves[team], unused[team]
 		r.kept += kept[team]
 		r.unused += ms
 		r.money += ms / float64(hourMillis) * price
@@ -195,16 +195,13 @@ func (p *page) stand(k nodeKey, did state, kept map[string]float64) {
 	at := at[nodeKey]{k, p.i}
 	model, class := p.f.model[at], p.f.class[at]
 	price, _, priced := p.o.Directory.ClassPrice(model, class)
-	capacity, unused := did.held+did.unhealthy+did.free-did.beyond, 0.0
-	if capacity > 0 {
-		unused = did.free / capacity
-	}
+	unused := p.unused(k, did, kept)
 	p.l.stock(p.w.day, k.cluster, model).book(did, kept, unused, price, priced)
-	if p.o.Directory.Reserved != reservedBilled || unused == 0 {
+	if p.o.Directory.Reserved != reservedBilled {
 		return
 	}
-	for _, team := range sortedKeys(kept) {
-		p.l.hold(holding{day: p.w.day, cluster: k.cluster, model: model, class: class, ms: kept[team] * unused, reservedFor: team})
+	for _, team := range sortedKeys(unused) {
+		p.l.hold(holding{day: p.w.day, cluster: k.cluster, model: model, class: class, ms: unused[team], reservedFor: team})
 	}
 }
 

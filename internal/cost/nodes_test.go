@@ -88,3 +88,22 @@ func TestNodeOfHalfAnHour(t *testing.T) {
 		t.Errorf("the fleet is %+v", f)
 	}
 }
+
+// TestReservedOfWhatWasHeld: a team is not billed for what it kept from nobody: it held all of its
+// reservation while that was there, and the node stood free before.
+func TestReservedOfWhatWasHeld(t *testing.T) {
+	const late = "_x30 Vx29 _x60"
+	b := billOf(t, twoDollars+"reserved: billed\nteams: [{name: vision, namespaces: [v]}]\n", nodeText("a", anH100, 8, everyHour),
+		taintText("a", "vision", late), podText("v", "a", "nvidia_com_gpu", 8, late))
+	wantMachines(t, b)
+	if r := b.Reserved[0]; b.Total.GPUHours != 4000 || *b.Total.Cost != 800 || r.Reserved != 4000 || r.Unused != 0 {
+		t.Errorf("billed %s for %s GPU hours; reserved %+v", *b.Total.Cost, b.Total.GPUHours, r)
+	}
+	// By the label of its namespace the team is known too, whatever rows are told apart by.
+	o := optionsOf(t, twoDollars+"reserved: billed\n", nodeText("a", anH100, 8, everyHour), taintText("a", "vision", late),
+		podText("v", "a", "nvidia_com_gpu", 8, late), "  kube_namespace_labels{"+ofKSM+`,namespace="v",label_team="vision"} 1x119`+"\n")
+	o.By = []Dimension{Model}
+	if b, err := Make(t.Context(), o); err != nil || *b.Total.Cost != 800 {
+		t.Errorf("by label it is billed %+v, %v", b.Total, err)
+	}
+}

@@ -30,3 +30,21 @@ func (p *page) keptFor(k nodeKey, total, there float64) map[string]float64 {
 	}
 	return kept
 }
+
+// unused is what stood free of what was kept for each team, in GPU ms: the same part of it as of
+// the whole node. When within the window it stood free is not known, so that what the team itself
+// held there counts as held of what was kept for it: who used all of it does not pay for the time
+// before.
+func (p *page) unused(k nodeKey, did state, kept map[string]float64) map[string]float64 {
+	capacity := did.held + did.unhealthy + did.free - did.beyond
+	if capacity <= 0 || did.free <= 0 {
+		return nil
+	}
+	out := map[string]float64{}
+	for team, ms := range kept {
+		if v := min(ms*did.free/capacity, ms-p.ofTeam[teamNode{k, team}]); v > 0 {
+			out[team] = v
+		}
+	}
+	return out
+}

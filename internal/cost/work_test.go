@@ -114,7 +114,7 @@ func TestWorkOfReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantMachines(t, b)
-	want := Machines{Cost: 6000, Billed: 1250, Free: 4250, Unhealthy: 500, Reserved: 2250, Unpriced: 2000}
+	want := Machines{Cost: 6000, Billed: 1250, Free: 4250, Unhealthy: 500, Reserved: 2000, Unpriced: 2000}
 	if *b.Total.CPUHours != 9500 || *b.Total.CPUCost != 35 || *b.Machines != want {
 		t.Errorf("billed %s core hours, %s; %+v", *b.Total.CPUHours, *b.Total.CPUCost, *b.Machines)
 	}
