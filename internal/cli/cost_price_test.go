@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCostPrice: a --price goes before every key of the file's prices, also one that names the model
-// more closely; the price of a class goes before it.
+// TestCostPrice: a --price goes before every key of the file's prices, also one that names the
+// model more closely; the price of a class goes before it.
 func TestCostPrice(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "directory.yaml")
 	const text = "prices: {NVIDIA-H100-80GB-HBM3: 2.1, '*H200*': 2.9}\nclasses: {spot: {NVIDIA-H100-80GB-HBM3: 1.1}}\n"

@@ -26,8 +26,8 @@ type Options struct {
 	By []Dimension
 	// Directory says whose namespaces are and what GPUs cost; nil is the zero value.
 	Directory *Directory
-	// Priced are keys of the directory's First prices that must be the price of some model: where one is
-	// of none, there is no bill.
+	// Priced are keys of the directory's First prices that must be the price of some model:
+	// where one is of none, there is no bill.
 	Priced []string
 	Names  Names
 	// MaxGap is DefaultMaxGap where it is 0.
@@ -90,6 +90,8 @@ type Bill struct {
 	// own; nil where the directory has no prices by class and no row tells them apart.
 	Borrowed []ClassHours `json:"classes_at_model_price,omitempty"`
 
+	// Notes are sentences about what is probably missing from the bill.
+	Notes []string `json:"notes,omitempty"`
 	// Budgets are those of the directory, in its order.
 	Budgets []BudgetRow `json:"budgets,omitempty"`
 
@@ -233,6 +235,7 @@ func Make(ctx context.Context, o Options) (*Bill, error) {
 	}
 	days := o.Range.Days()
 	r := &run{o: o, q: o.Names.queries(), gap: o.MaxGap.Milliseconds(), size: map[string][2]int{}, l: newLedger(&o, days)}
+	r.found.dark = map[nodeKey]float64{}
 	if err := r.scrapes(ctx); err != nil {
 		return nil, err
 	}
@@ -301,6 +304,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	r.fleetRows(b, days)
 	b.Borrowed = l.borrowedRows()
 	r.budgets(b)
+	b.Notes = r.notes()
 	return b, nil
 }
 

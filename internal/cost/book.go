@@ -59,6 +59,7 @@ func (r *run) book(ws []window, f *facts) error {
 			return err
 		}
 		p.fleet()
+		p.dark()
 		r.l.cover(w, r.sources, p.readings)
 	}
 	return nil
@@ -87,7 +88,8 @@ type page struct {
 func (r *run) open(i int, w window, f *facts) *page {
 	p := &page{
 		run: r, i: i, w: w, f: f, readings: make([]reading, len(r.sources)), of: map[replicaKey]int{},
-		counted: make([]amounts, len(r.sources)), lone: make([]amounts, len(r.sources)), onNode: map[nodeKey]float64{}, ofTeam: map[teamNode]float64{},
+		counted: make([]amounts, len(r.sources)), lone: make([]amounts, len(r.sources)), onNode: map[nodeKey]float64{},
+		ofTeam: map[teamNode]float64{},
 	}
 	for s, src := range r.sources {
 		p.readings[s] = src.read(w, r.gap)

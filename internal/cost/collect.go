@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -23,6 +24,7 @@ type run struct {
 	gap     int64             // Options.MaxGap in ms
 	size    map[string][2]int // windows, and namespaces or nodes, that a query may have, by its name: what the server did not refuse
 	l       *ledger
+	found   found
 }
 
 // scrapes finds the sources and the times of their scrapes, a little before and after the range
@@ -273,6 +275,7 @@ func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 		k := pod(m, w)
 		put(f.containers, k, device{m["container"], m["resource"]}, v, math.Max) // a pod has no node at first: the same container twice
 		f.node[k] = max(f.node[k], m["node"])
+		r.found.requested = true
 		return nil
 	})
 	do(r.q.running, spaces, func(m map[string]string, w int, v float64) error {
@@ -320,6 +323,7 @@ func (r *run) readNodes(f *facts, do asking) {
 			model, f.shared[k] = of[1], true
 		}
 		f.model[k] = max(f.model[k], model)
+		r.found.models = r.found.models || model != ""
 		f.class[k] = max(f.class[k], classOf(firstOf(m, n.ClassLabels)))
 		return nil
 	})
@@ -328,6 +332,7 @@ func (r *run) readNodes(f *facts, do asking) {
 		f.fleet[i] = map[at[nodeKey]]map[device]float64{}
 		do(q, nil, func(m map[string]string, w int, v float64) error {
 			sliced = sliced || v > 0 && sizeOf(m["resource"]) > 0
+			r.found.offered = r.found.offered || v > 0 && i == capacity
 			put(f.fleet[i], at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, device{m[n.ReplicaLabel], m["resource"]}, v, plus)
 			return nil
 		})
@@ -336,7 +341,10 @@ func (r *run) readNodes(f *facts, do asking) {
 		put(f.reserved, at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, device{m[n.ReplicaLabel], m["value"]}, v, plus)
 		return nil
 	})
-	if len(f.shared) == 0 && !sliced && len(f.claims.pods) == 0 {
+	if len(f.claims.pods) > 0 {
+		r.found.offered, r.found.requested = true, true
+	}
+	if len(f.shared) == 0 && !sliced && len(f.claims.pods) == 0 && !f.offersNone() {
 		return
 	}
 	devices, cards := map[at[nodeKey]]map[string]float64{}, map[at[nodeKey]]float64{}
@@ -356,6 +364,17 @@ func (r *run) readNodes(f *facts, do asking) {
 		}
 		f.parts[k] = partsOf(f.shared[k], cards[k], float64(n.CardsPerNode), of[n.Resource], slices)
 	}
+}
+
+// offersNone reports whether the device plugin of a node with a model offers none of its cards: it
+// is dead, and how many there are the exporter may know.
+func (f *facts) offersNone() bool {
+	for k, of := range f.fleet[capacity] {
+		if f.model[k] != "" && !slices.ContainsFunc(slices.Collect(maps.Values(of)), func(v float64) bool { return v > 0 }) {
+			return true
+		}
+	}
+	return false
 }
 
 func plus(a, b float64) float64 { return a + b }

@@ -157,10 +157,14 @@ func (p *page) fleet() {
 		}
 		part := f.partsOf(at)
 		total, offered, held := p.samples(k, f.fleet[capacity][at], part.of), p.samples(k, f.fleet[allocatable][at], part.of), p.onNode[k]
+		switch {
 		// No device plugin hands them out; where one did before, the capacity stays there as 0.
-		if len(f.fleet[capacity][at]) == 0 || total == 0 && f.claims.nodes[k] {
+		case len(f.fleet[capacity][at]) == 0 || total == 0 && f.claims.nodes[k]:
 			total = f.claims.cards[at] * there
 			offered = total
+		// The device plugin is dead.
+		case total == 0 && f.model[at] != "":
+			total = f.claims.cards[at] * there
 		}
 		if there > 0 {
 			offered *= min(1, p.samples(k, f.fleet[ready][at], itself)/there)
@@ -264,8 +268,8 @@ func (r *run) fleetMoney(b *Bill, keys []stockKey, of []int, unused []float64) {
 	if b.Total.Cost != nil {
 		m.Billed = *b.Total.Cost
 	}
-	// What pods held is what is billed; where the directory says so, together with what was kept for
-	// teams: the two are rounded together then, since each alone may end with half a hundredth.
+	// What pods held is what is billed; where the directory says so, together with what was kept
+	// for teams: the two are rounded together then, since each alone may end with half a hundredth.
 	var held, kept []int64
 	if mine := column(func(s state) float64 { return s.held }); b.reserved {
 		both := apportionTo(slices.Concat(mine, unused), int64(m.Billed))

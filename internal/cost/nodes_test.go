@@ -107,3 +107,36 @@ func TestReservedOfWhatWasHeld(t *testing.T) {
 		t.Errorf("by label it is billed %+v, %v", b.Total, err)
 	}
 }
+
+// TestDeadPlugin: a node whose device plugin offers none of its cards costs what it costs, as far
+// as dcgm-exporter shows the cards; where it does not, the bill names the node.
+func TestDeadPlugin(t *testing.T) {
+	var cards strings.Builder
+	for g := range 8 {
+		fmt.Fprintf(&cards, "  DCGM_FI_PROF_GR_ENGINE_ACTIVE{cluster=\"c\",node=\"a\",gpu=\"%d\"} 0x119\n", g)
+	}
+	b := billOf(t, twoDollars, nodeText("a", anH100, 0, everyHour), nodeText("z", anH100, 8, everyHour), cards.String())
+	wantMachines(t, b)
+	if f := b.Fleet[0]; f.Capacity != 32000 || f.Unhealthy != 16000 || f.Free != 16000 || len(b.Notes) > 1 {
+		t.Errorf("the fleet is %+v; it says %q", f, b.Notes)
+	}
+	// A node without a model is one without GPUs, whatever is 0 there.
+	b = billOf(t, twoDollars, nodeText("a", "", 0, everyHour), nodeText("z", anH100, 8, everyHour))
+	if f := b.Fleet[1]; len(b.Fleet) != 2 || f.Capacity != 16000 || strings.Contains(strings.Join(b.Notes, ""), "offer") {
+		t.Errorf("the fleet is %+v; it says %q", b.Fleet, b.Notes)
+	}
+	b = billOf(t, twoDollars, nodeText("a", anH100, 0, everyHour), nodeText("z", anH100, 8, everyHour))
+	wantNote(t, b, "Nodes with a GPU model that for an hour or longer offered no nvidia_com_gpu, and of whose cards no exporter told, are in no capacity and cost nothing here: c/a.")
+}
+
+// wantNote makes sure that the bill says something, in its table too.
+func wantNote(t *testing.T, b *Bill, want string) {
+	t.Helper()
+	var text strings.Builder
+	if err := b.WriteTable(&text); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text.String(), want) {
+		t.Errorf("it does not say\n%s\nbut\n%s", want, text.String())
+	}
+}

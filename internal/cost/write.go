@@ -49,6 +49,9 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	for _, c := range b.Borrowed {
 		fmt.Fprintf(out, "\n%s GPU hours on %s nodes have no price of that class: they are billed at the price of their model.\n", c.GPUHours, visible(c.Class))
 	}
+	for _, note := range b.Notes {
+		fmt.Fprintf(out, "\n%s\n", note)
+	}
 	if err := b.writeBudgets(out, t); err != nil {
 		return err
 	}

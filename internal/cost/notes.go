@@ -1,0 +1,65 @@
+package cost
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What a bill does not find it does not bill, and a total that is too small looks like any other.
+// Some of what is missing can be seen by something else that is there: the bill says so.
+
+// found is what there was in the time of a bill.
+type found struct {
+	models    bool // nodes with a GPU model
+	offered   bool // nodes that offered the resource, or one of its slices
+	requested bool // pods that requested or claimed any of it
+	// For how long, in ms, nodes with a model offered none, and nobody told of their cards.
+	dark map[nodeKey]float64
+}
+
+// dark looks for nodes with a model of whose GPUs nothing is known.
+func (p *page) dark() {
+	one := func(string) float64 { return 1 }
+	for k := range p.f.model {
+		if k.w != p.i || p.f.model[k] == "" || p.f.claims.cards[k] > 0 || p.f.claims.nodes[k.key] || p.onNode[k.key] > 0 ||
+			p.samples(k.key, p.f.fleet[capacity][k], one) > 0 {
+			continue
+		}
+		p.found.dark[k.key] += p.samples(k.key, p.f.fleet[seen][k], one)
+	}
+}
+
+// notes are sentences about what is probably missing.
+func (r *run) notes() (said []string) {
+	f, resource := &r.found, r.o.Names.Resource
+	if f.models && !f.offered {
+		said = append(said, fmt.Sprintf("Nodes have a GPU model, and none offered %s: is that how kube-state-metrics spells the resource (--resource)?", resource))
+	}
+	if (f.models || f.offered) && !f.requested {
+		said = append(said, fmt.Sprintf("No pod requested %s: if some did, is kube_pod_container_resource_requests exported, and the resource spelled so (--resource)?", resource))
+	}
+	names := map[string]bool{}
+	for k, ms := range f.dark {
+		if ms > 0.9*float64(hourMillis) { // a node that boots has none for some minutes
+			names[strings.TrimPrefix(k.cluster+"/"+k.name, "/")] = true
+		}
+	}
+	if f.offered && len(names) > 0 {
+		said = append(said, fmt.Sprintf(
+			"Nodes with a GPU model that for an hour or longer offered no %s, and of whose cards no exporter told, are in no capacity and cost nothing here: %s.",
+			resource, someOf(sortedKeys(names))))
+	}
+	return said
+}
+
+// namesShown is how many names a sentence has.
+const namesShown = 10
+
+// someOf are names, and how many more there are.
+func someOf(names []string) string {
+	more := ""
+	if n := len(names); n > namesShown {
+		names, more = names[:namesShown], fmt.Sprintf(" and %d more", n-namesShown)
+	}
+	return visible(strings.Join(names, ", ")) + more
+}
