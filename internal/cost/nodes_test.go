@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -138,5 +139,32 @@ func wantNote(t *testing.T, b *Bill, want string) {
 	}
 	if !strings.Contains(text.String(), want) {
 		t.Errorf("it does not say\n%s\nbut\n%s", want, text.String())
+	}
+}
+
+// TestResource: a resource is spelled as kube-state-metrics spells it; slices of NVIDIA's cards are
+// no AMD GPUs; and where nothing is found of it the bill says so.
+func TestResource(t *testing.T) {
+	lines := nodeText("a", anH100, 8, everyHour) + podText("v", "b", "nvidia_com_mig_7g_80gb", 8, everyHour)
+	o := optionsOf(t, twoDollars, lines)
+	o.Names.Resource = "nvidia.com/gpu"
+	var wrong *OptionError
+	const says = "--resource=nvidia.com/gpu: kube-state-metrics spells it with _ for all that is no letter or digit: --resource=nvidia_com_gpu"
+	if _, err := Make(t.Context(), o); !errors.As(err, &wrong) || !strings.Contains(err.Error(), says) {
+		t.Errorf("it says %v", err)
+	}
+	o.Names.Resource = "amd_com_gpu"
+	b, err := Make(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Total.GPUHours != 0 {
+		t.Errorf("billed as AMD's: %s", b.Total.GPUHours)
+	}
+	wantNote(t, b, "Nodes have a GPU model, and none offered amd_com_gpu: is that how kube-state-metrics spells the resource (--resource)?")
+	wantNote(t, b, "No pod requested amd_com_gpu")
+	o.Names.Resource = ""
+	if b, err = Make(t.Context(), o); err != nil || b.Total.GPUHours == 0 || len(b.Notes) > 0 {
+		t.Errorf("%+v, %v", b, err)
 	}
 }

@@ -94,6 +94,8 @@ func (n Names) withDefaults() Names {
 
 var taintKey = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[a-zA-Z0-9]([-\w.]*[a-zA-Z0-9])?$`)
 
+var resourceName = regexp.MustCompile(`^[a-zA-Z0-9_]+$`)
+
 var labelName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
 // validate returns everything that is wrong with n, after defaults.
@@ -116,6 +118,10 @@ func (n Names) validate() error {
 	check("model-label", n.ModelLabel)
 	check("class-label", n.ClassLabels...)
 	check("activity-metric", n.Activity)
+	if !resourceName.MatchString(n.Resource) {
+		errs = append(errs, fmt.Errorf("--resource=%s: kube-state-metrics spells it with _ for all that is no letter or digit: --resource=%s", n.Resource,
+			regexp.MustCompile(`[^a-zA-Z0-9_]`).ReplaceAllString(n.Resource, "_")))
+	}
 	if !taintKey.MatchString(n.ReservationTaint) {
 		errs = append(errs, fmt.Errorf("--reservation-taint=%s is no key of a taint: write one such as team or lab.example/team", n.ReservationTaint))
 	}
@@ -165,7 +171,11 @@ func (n Names) queries() queries {
 	ksm := func(metric, matchers, in string) string {
 		return metric + "{" + join(n.Selector, matchers, in) + "}"
 	}
-	resource := "resource=~" + strconv.Quote(regexp.QuoteMeta(n.Resource)+"|"+sliceResources)
+	resources := regexp.QuoteMeta(n.Resource)
+	if strings.HasPrefix(n.Resource, "nvidia_com_") { // MIG is NVIDIA's
+		resources += "|" + sliceResources
+	}
+	resource := "resource=~" + strconv.Quote(resources)
 	requests := "kube_pod_container_resource_requests"
 	mostOf := func(metric, d, in string, labels ...string) string { // of the billed resource
 		return "max " + by(labels...) + " (max_over_time(" + ksm(metric, resource, in) + "[" + d + "]))"
