@@ -82,7 +82,7 @@ func (b *Bill) money(cost *Hundredths) (amount, currency string) {
 	if cost == nil {
 		return "", ""
 	}
-	return cost.String(), b.Currency
+	return cost.String(), formulaSafe(b.Currency)
 }
 
 // unbilledLines are what nobody is billed for, and what was billed of GPUs that were not there.

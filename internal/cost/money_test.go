@@ -120,8 +120,8 @@ func TestMachines(t *testing.T) {
 	}
 	wantMachines(t, b)
 	// 24 GPU hours at 2.50: 4 + 1 held, 12 + 5 free, 2 broken; 8 of the free ones were vision's:
-	// 6 of 8 in the first hour, and in the second, of which the taint was there for half, 4 less the
-	// 2 that it held. The L4 has no price.
+	// 6 of 8 in the first hour, and in the second, of which the taint was there for half, 4 less
+	// the 2 that it held. The L4 has no price.
 	want := Machines{Cost: 6000, Billed: 1250, Free: 4250, Unhealthy: 500, Reserved: 2000, Unpriced: 2000}
 	if *b.Machines != want {
 		t.Errorf("the machines are %+v, not %+v", *b.Machines, want)

@@ -168,3 +168,14 @@ func TestResource(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
+
+// TestCurrencyInCSV: what the directory calls its currency is no formula of a sheet.
+func TestCurrencyInCSV(t *testing.T) {
+	b := billOf(t, "currency: '=1+1'\nprices: {'*': 2}\n", nodeText("a", anH100, 8, everyHour),
+		podText("v", "a", "nvidia_com_gpu", 2, everyHour))
+	var text strings.Builder
+	if err := b.WriteCSVOfAll(&text); err != nil || strings.Contains(text.String(), ",=1+1") ||
+		strings.Count(text.String(), ",'=1+1,") != 2 {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+}
