@@ -84,6 +84,7 @@ func wantMachines(t testing.TB, b *Bill) {
 	m := b.Machines
 	if m == nil {
 		t.Fatal("the machines cost nothing")
+		return
 	}
 	var rows, capacity, held, free, unhealthy, beyond, reserved Hundredths
 	for _, r := range b.Rows {
