@@ -227,19 +227,19 @@
           }),
         ]),
         g.row('What is not watched?', [
-          g.table('Not scraped', {
-            description: 'What these clusters do not let us scrape, and what is not told of them therefore: alerts on it never fire, panels about it are empty. On purpose, as with a managed control plane, it may stay; what was there before and is gone, ScrapeJobGone tells.',
+          g.table('What is scraped', {
+            description: 'Targets of each sort by cluster. Where there is none, alerts on it never fire and panels about it are empty, and the last column says what is not told. On purpose, as with a managed control plane, that may stay; what was there before and is gone, ScrapeJobGone tells.',
             w: 24,
-            h: 6,
-            targets: [g.q('cluster_watched:targets:count{%(cl)s} == 0' % f)],
+            h: 8,
+            targets: [g.q('cluster_watched:targets:count{%(cl)s}' % f)],
             columns: [
               { field: c.clusterLabel, title: 'Cluster', width: 160, hide: !c.showMultiCluster },
-              { field: 'watched', title: 'Not scraped', width: 220 },
-              { field: 'blind', title: 'Not told therefore' },
+              { field: 'watched', title: 'What', width: 220 },
+              { field: 'Value', title: 'Targets', unit: 'short', decimals: 0, width: 120, align: 'left', mappings: [[0, 'not scraped', 'warn']], thresholds: [[null, 'text']] },
+              { field: 'blind', title: 'What it tells' },
             ],
-            sortBy: 'Not scraped',
+            sortBy: 'Targets',
             sortDesc: false,
-            quiet: 'everything that the mixin reads is scraped',
             budget: 200,
           }),
         ]),
