@@ -11,6 +11,7 @@
 #       URL=http://...         ask this proxy instead of starting a demo
 #       PAGE=http://...        a page that is being served already
 #       FROM=now-6h            the range begins there (default: now-1h, what the demo holds; now-3m of its proxy); FROM=own: what each dashboard opens with
+#       TO=1790000000000       and ends there (default: now)
 #       OUT=FOLDER SCALE=0.6   where pictures go, and their size
 #       WIDTH=1280             pixels of the window (default: 1600; an editor's is always 1400)
 #       VARS=var-cluster=jaguar   added to each address
@@ -93,7 +94,7 @@ case ${1:-} in
     fi
     from=${FROM:-now-1h}
     [ "$from" = own ] && from=
-    node "$render/screenshots.mjs" --page="$page" --from="$from" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --out="${OUT:-$render/out}" --scale="${SCALE:-1}" --width="${WIDTH:-1600}" --editors="${EDITORS:-}" --query="${QUERY:-}" --chromium="$browser"
+    node "$render/screenshots.mjs" --page="$page" --from="$from" --to="${TO:-now}" --only="${ONLY:-}" --theme="${THEME:-light,dark}" --vars="${VARS:-}" --suffix="${TROUBLE:+trouble}" --out="${OUT:-$render/out}" --scale="${SCALE:-1}" --width="${WIDTH:-1600}" --editors="${EDITORS:-}" --query="${QUERY:-}" --chromium="$browser"
     ;;
   check)
     browser=$(chromium)

@@ -1,6 +1,6 @@
 // Renders dashboards to out/NAME-THEME.png at full height, and fails where a panel shows an error or the page logs one.
 //
-//   node screenshots.mjs --page=http://127.0.0.1:3300 [--editors=query,config] [--only=fleet,apiserver] [--theme=light,dark] [--from=now-6h] [--vars=var-cluster=x] [--suffix=trouble]
+//   node screenshots.mjs --page=http://127.0.0.1:3300 [--editors=query,config] [--only=fleet,apiserver] [--theme=light,dark] [--from=now-6h] [--to=now] [--vars=var-cluster=x] [--suffix=trouble]
 //
 // The page is one that is being served (dashboards/page/serve); tools/page.sh screenshots starts it.
 import { mkdir } from 'node:fs/promises';
@@ -19,6 +19,7 @@ const { values: flags } = parseArgs({
     vars: { type: 'string', default: '' },
     // The demo holds an hour; some dashboards open with a month. Empty: what each opens with.
     from: { type: 'string', default: 'now-1h' },
+    to: { type: 'string', default: 'now' },
     suffix: { type: 'string', default: '' },
     out: { type: 'string', default: path.join(here, 'out') },
     width: { type: 'string', default: '1600' },
@@ -75,7 +76,7 @@ try {
         base: flags.page,
         entry,
         theme,
-        vars: [from && `from=${from}&to=now`, flags.vars || (flags.suffix && staged[entry.name])].filter(Boolean).join('&'),
+        vars: [from && `from=${from}&to=${flags.to}`, flags.vars || (flags.suffix && staged[entry.name])].filter(Boolean).join('&'),
         width: Number(flags.width),
         scale: Number(flags.scale),
         file,

@@ -1,10 +1,14 @@
 package lab
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"github.com/spillwayproject/spillway/dashboards/page"
 	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/dashboards"
@@ -17,11 +21,19 @@ func dashboardsCommand(e *cli.Env, parent cli.Clause) func() error {
 	var o dashboards.Options
 	servers := serversOfRules(c)
 	askingFlags(c, &o.Asking, "panel")
+	troubles := c.Flag("trouble", "Stage this trouble in the cluster: a kind that loadtest/cluster knows, or `all`. May be given several times, or with commas.").PlaceHolder("KIND").Strings()
+	hold := c.Flag("hold", "How long the servers stay up afterwards, to be looked at: the proxy's address is printed, and Ctrl-C ends it.").PlaceHolder("DURATION").Duration()
 	out := c.Flag("out", "File for the table.").PlaceHolder("FILE").String()
 	return func() error {
 		from, err := servers(e)
 		if err != nil {
 			return err
+		}
+		if from.Troubles, err = page.Stage(*troubles); err != nil {
+			return cli.Usage(err)
+		}
+		if *hold > 0 {
+			o.Then = holding(e, *hold)
 		}
 		if err := o.Validate(); err != nil {
 			return cli.Usage(err)
@@ -42,6 +54,19 @@ func dashboardsCommand(e *cli.Env, parent cli.Clause) func() error {
 			return err
 		}
 		return r.Err()
+	}
+}
+
+// holding keeps servers up for so long, or until Ctrl-C, which is no error then.
+func holding(e *cli.Env, d time.Duration) func(context.Context, string, time.Time) error {
+	return func(ctx context.Context, api string, until time.Time) error {
+		fmt.Fprintf(e.Stderr, "the proxy answers for %s; what was recorded ends at %s: URL=%s TO=%d tools/page.sh screenshots\n",
+			d, until.UTC().Format(time.RFC3339), api, until.UnixMilli())
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+		return nil
 	}
 }
 

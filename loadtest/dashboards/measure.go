@@ -27,6 +27,9 @@ type Options struct {
 	// Asking's window is the time range of the dashboards; its bound is for panels that read no
 	// recorded series.
 	bench.Asking
+	// Then, where set, is called when all panels have been asked, while the servers and the proxy
+	// still run: api is the proxy's URL, and what was recorded ends at until.
+	Then func(ctx context.Context, api string, until time.Time) error
 }
 
 func (o Options) withDefaults() Options {
@@ -148,6 +151,9 @@ func Measure(ctx context.Context, servers rules.Options, o Options) (*Result, er
 				panels = []Panel{{Dashboard: name, Title: "the whole dashboard", Took: bench.Took{Err: err}}}
 			}
 			r.Panels = append(r.Panels, panels...)
+		}
+		if o.Then != nil {
+			return o.Then(ctx, api, until)
 		}
 		return nil
 	}

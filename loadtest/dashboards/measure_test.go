@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/dashboards"
+	"github.com/spillwayproject/spillway/dashboards/live"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
 	"github.com/spillwayproject/spillway/loadtest/bench"
+	"github.com/spillwayproject/spillway/loadtest/cluster"
 	"github.com/spillwayproject/spillway/loadtest/rules"
 )
 
@@ -69,7 +72,7 @@ func TestReadsRecorded(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	err := Options{bench.Asking{Window: time.Second, Times: -1, Bound: -1}}.Validate()
+	err := Options{Asking: bench.Asking{Window: time.Second, Times: -1, Bound: -1}}.Validate()
 	for _, want := range []string{"window: 1s", "times: -1", "bound: -1ns"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
@@ -95,15 +98,31 @@ func TestMeasure(t *testing.T) {
 			files[path.Base(name)] = text
 		}
 	}
+	var shown bool
 	r, err := Measure(t.Context(), rules.Options{
 		Servers: bench.Servers{Spillway: binary, Nodes: 12, Shards: 2, Interval: 15 * time.Second, Dir: t.TempDir(), Say: t.Logf},
 		Files:   files, Past: 10 * time.Minute, Run: 40 * time.Second,
-	}, Options{bench.Asking{Window: 5 * time.Minute, Times: 1, Bound: time.Hour}})
+		Troubles: func(_ *cluster.Model, now time.Time) []cluster.Trouble {
+			down := cluster.Trouble{Kind: cluster.NodeDown, Target: "gpu-00002", From: now.Add(-8 * time.Minute), Until: now.Add(time.Hour)}
+			return []cluster.Trouble{down}
+		},
+	}, Options{
+		Asking: bench.Asking{Window: 5 * time.Minute, Times: 1, Bound: time.Hour},
+		Then: func(ctx context.Context, api string, until time.Time) error {
+			q := live.Question{Expr: `up{job="node-exporter",node="gpu-00002"} == 0`, To: until}
+			a, err := live.NewSource("the proxy", api).Ask(ctx, q)
+			shown = err == nil && len(a.Series) == 1
+			return err
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Err(); err != nil {
 		t.Error(err)
+	}
+	if !shown {
+		t.Error("afterwards the proxy does not know of the node that was down")
 	}
 	asked, series := map[string]bool{}, 0
 	for _, p := range r.Panels {

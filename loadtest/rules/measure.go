@@ -41,6 +41,9 @@ type Options struct {
 	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler
 	// runs, 6 minutes.
 	Past, Run time.Duration
+	// Troubles, where set, says what goes wrong in the cluster whose data is made at now; now lies
+	// Past after the beginning of the data.
+	Troubles func(m *cluster.Model, now time.Time) []cluster.Trouble
 	// Then, where set, is called once the ruler has run and ended, while the servers still run.
 	// groups are those of a proxy's configuration; what was recorded ends at until.
 	Then func(ctx context.Context, groups []config.Group, until time.Time) error
@@ -221,10 +224,15 @@ const lead = 10 * time.Minute
 func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 	now := time.Now().Truncate(time.Second)
 	// Exporters beside the usual ones: the rules are about them too.
-	m, err := cluster.New(cluster.Options{
+	of := cluster.Options{
 		Seed: o.Seed, Cluster: "jaguar", Nodes: o.Nodes, Start: now.Add(-30 * 24 * time.Hour),
 		APIServers: 5, Exporters: cluster.AllExporters,
-	})
+	}
+	m, err := cluster.New(of)
+	if err == nil && o.Troubles != nil {
+		of.Troubles = o.Troubles(m, now)
+		m, err = cluster.New(of)
+	}
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)
 	}
