@@ -50,7 +50,7 @@ func child(spec string) int {
 		if err != nil {
 			panic(err)
 		}
-		l, err := listen("127.0.0.1:0", 4096, 0, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
+		l, err := listen("127.0.0.1:0", caps{4096, 4096, 0}, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
 		if err != nil {
 			panic(err)
 		}

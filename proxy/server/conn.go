@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/timers"
@@ -17,6 +19,7 @@ type cappedConn struct {
 	net.Conn
 	l           *capped
 	slot        chan struct{} // of the listener's, which it holds
+	who         netip.Prefix  // whose share it counts to
 	once        sync.Once
 	read, write deadline
 
@@ -25,9 +28,12 @@ type cappedConn struct {
 	held    []byte // goes out with the next write
 }
 
-func newCappedConn(conn net.Conn, l *capped, slot chan struct{}) *cappedConn {
-	c := &cappedConn{Conn: conn, l: l, slot: slot}
+func newCappedConn(conn net.Conn, l *capped, slot chan struct{}, who netip.Prefix) *cappedConn {
+	c := &cappedConn{Conn: conn, l: l, slot: slot, who: who}
 	c.read.init(conn.SetReadDeadline, l.waits)
+	if s, ok := conn.(syscall.Conn); ok {
+		c.read.unread = func() bool { return unread(s) }
+	}
 	c.write.init(conn.SetWriteDeadline, l.waits)
 	return c
 }
@@ -36,6 +42,7 @@ func newCappedConn(conn net.Conn, l *capped, slot chan struct{}) *cappedConn {
 func (c *cappedConn) Close() error {
 	c.once.Do(func() {
 		c.l.open.Dec()
+		c.l.from.leave(c.who)
 		<-c.slot
 	})
 	c.read.close()
@@ -72,14 +79,23 @@ const distant = time.Second
 // them back a moment later; the connection itself is only told of those that are near, or have
 // passed.
 type deadline struct {
-	set func(time.Time) error // the connection's own
+	set    func(time.Time) error // the connection's own
+	unread func() bool           // whether something has come that nobody has read; may be nil
 
 	mu     sync.Mutex
 	timer  *timers.Timer
 	at     time.Time // what the timer waits for; zero for nothing
 	own    bool      // the connection itself has one
+	lates  int       // how often it was put off because we are late ourselves
 	closed bool
 }
+
+// A client whose bytes have come in time and lie in the kernel, because this process was starved of
+// processors, is not late: it is given as much longer as this, so many times at most.
+const (
+	ourDelay = time.Second
+	maxLates = 5
+)
 
 func (d *deadline) init(set func(time.Time) error, waits *timers.Set) {
 	d.set, d.timer = set, waits.New(d.pass)
@@ -98,7 +114,7 @@ func (d *deadline) put(t time.Time) error {
 	if !t.IsZero() {
 		if wait := time.Until(t); wait >= distant {
 			d.timer.Reset(wait)
-			d.at, t = t, time.Time{}
+			d.at, d.lates, t = t, 0, time.Time{}
 		}
 	}
 	if t.IsZero() && !d.own {
@@ -115,8 +131,24 @@ func (d *deadline) pass() {
 	if d.at.IsZero() || time.Now().Before(d.at) { // another one was set in that moment
 		return
 	}
+	if d.unread != nil && d.lates < maxLates && d.unread() {
+		d.lates++
+		d.at = time.Now().Add(ourDelay)
+		d.timer.Reset(ourDelay)
+		return
+	}
 	d.at, d.own = time.Time{}, true
 	_ = d.set(time.Now()) // fails where the connection is closed, which is as good
+}
+
+// unread looks whether a socket holds what has not been read, without reading it.
+func unread(s syscall.Conn) (yes bool) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = raw.Control(func(fd uintptr) { yes = peek(fd) })
+	return yes
 }
 
 func (d *deadline) close() {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func toldConn() (*told, *cappedConn) {
 	m := newMetricsForTest()
 	l := &capped{slots: make(chan struct{}, 1), waits: new(timers.Set), open: m.conns.WithLabelValues("main")}
 	l.slots <- struct{}{}
-	return under, newCappedConn(under, l, l.slots)
+	return under, newCappedConn(under, l, l.slots, netip.Prefix{})
 }
 
 // A deadline that is taken back in time never reaches the connection; one that passes does, in its
@@ -116,7 +117,7 @@ func TestDeadlines(t *testing.T) {
 // On real connections too: a read that waits ends when its deadline passes, and a deadline that is
 // set anew gives it another go.
 func TestDeadlineEndsRead(t *testing.T) {
-	l, err := listen("127.0.0.1:0", 4, 0, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
+	l, err := listen("127.0.0.1:0", caps{4, 4, 0}, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,6 +145,79 @@ func TestDeadlineEndsRead(t *testing.T) {
 		t.Errorf("under a deadline that is far away: %v", err)
 	}
 }
+
+// What came in time and was not read in time, since this process had no processor, is no reason to
+// cut a client off; one that has sent nothing is.
+func TestLateOurselves(t *testing.T) {
+	t.Parallel()
+	l, err := listen("127.0.0.1:0", caps{4, 4, 0}, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	pair := func() (client, server net.Conn) {
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if server, err = l.Accept(); err != nil {
+			t.Fatal(err)
+		}
+		return client, server
+	}
+	spoke, heard := pair()
+	defer spoke.Close()
+	defer heard.Close()
+	if _, err := spoke.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	silent, waited := pair()
+	defer silent.Close()
+	defer waited.Close()
+	for _, c := range []net.Conn{heard, waited} {
+		_ = c.SetReadDeadline(time.Now().Add(distant + 200*time.Millisecond))
+	}
+	time.Sleep(distant + ourDelay/2) // nobody reads
+	if _, err := heard.Read(make([]byte, 1)); err != nil {
+		t.Errorf("what had come in time: %v", err)
+	}
+	if _, err := waited.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a client that says nothing: %v", err)
+	}
+	if _, err := heard.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the rest, which does not come: %v", err)
+	}
+}
+
+// An IPv4 address is one however it is written, and of IPv6 the half that a machine is given.
+func TestWhose(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1", "192.0.2.1", true},
+		{"192.0.2.1", "::ffff:192.0.2.1", true},
+		{"192.0.2.1", "192.0.2.2", false},
+		{"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", true},
+		{"2001:db8:0:1::1", "2001:db8:0:2::1", false},
+		{"fe80::1%eth0", "fe80::1%eth1", true},
+	} {
+		of := func(s string) netip.Prefix {
+			return whose(&peer{addr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(s), 1))})
+		}
+		if got := of(c.a) == of(c.b); got != c.same {
+			t.Errorf("%s (%s) and %s (%s): one is %v", c.a, of(c.a), c.b, of(c.b), got)
+		}
+	}
+}
+
+// peer is a connection from an address.
+type peer struct {
+	net.Conn
+	addr net.Addr
+}
+
+func (p *peer) RemoteAddr() net.Addr { return p.addr }
 
 // Whatever its size, and however it is written, an answer arrives whole and unchanged; what is
 // written first of one whose length is known is there before the handler goes on.
@@ -184,6 +258,7 @@ func TestTogether(t *testing.T) {
 				m := newMetricsForTest()
 				srv.Listener = &capped{
 					Listener: inner, slots: make(chan struct{}, 8), done: make(chan struct{}),
+					from: crowd{most: 8, of: map[netip.Prefix]int{}},
 					open: m.conns.WithLabelValues("main"), full: m.connsFull.WithLabelValues("main"), waits: new(timers.Set),
 				}
 				srv.Config.ConnContext = withConn

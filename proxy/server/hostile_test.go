@@ -370,7 +370,7 @@ func TestSlowHeads(t *testing.T) {
 func TestConnectionCap(t *testing.T) {
 	t.Parallel()
 	const most = 4
-	r := hostile(t, func(o *Options) { o.MaxConnections = most })
+	r := hostile(t, func(o *Options) { o.MaxConnections, o.MaxPerAddress = most, most })
 	var held []*wire
 	for range most {
 		w := r.wire()
@@ -384,7 +384,7 @@ func TestConnectionCap(t *testing.T) {
 		w := r.wire()
 		w.say("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")
 		code, _, body := w.hear("GET")
-		if code != want || want == 503 && !strings.Contains(body, "as many client connections as it takes (4)") {
+		if code != want || want == 503 && !strings.Contains(body, "as many client connections as it takes (4,") {
 			t.Errorf("%s over the cap: %d %s, want %d", path, code, body, want)
 		}
 		_ = w.Close()
@@ -414,6 +414,67 @@ func TestConnectionCap(t *testing.T) {
 	}
 	if n := r.metric("spillway_connections_waiting_total", "listener=main"); n < 1 {
 		t.Error("waiting was not counted")
+	}
+}
+
+// One address that has as many connections as one may have is told so, is told about health all the
+// same, and takes none of the others' places.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	r := hostile(t, func(o *Options) { o.MaxConnections, o.MaxPerAddress = 6, 3 })
+	speak := func(w *wire, path string) (int, string) {
+		w.say("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n")
+		code, _, body := w.hear("GET")
+		return code, body
+	}
+	var held []*wire
+	for range 3 {
+		held = append(held, r.wire())
+		if code, body := speak(held[len(held)-1], "/-/ready"); code != 200 {
+			t.Fatalf("status %d: %s", code, body)
+		}
+	}
+	for path, want := range map[string]int{"/-/healthy": 200, "/api/v1/query?query=up": 503} {
+		w := r.wire()
+		if code, body := speak(w, path); code != want || want == 503 && !strings.Contains(body, "of one address 3") {
+			t.Errorf("%s over the share: %d %s, want %d", path, code, body, want)
+		}
+		_ = w.Close()
+	}
+	r.eventually("the spare connections are closed", func() bool { return r.metric("spillway_connections", "listener=main") == 3 })
+	var silent []*wire
+	for range spareConnections + 4 { // the last ones are closed at once
+		silent = append(silent, r.wire())
+	}
+	if n := r.metric("spillway_connections", "listener=main"); n > 3+spareConnections {
+		t.Errorf("%v connections", n)
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	other, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(r.url, "http://"))
+	if err != nil {
+		t.Skipf("this machine has no second address on its loopback interface: %v", err)
+	}
+	defer other.Close()
+	_, _ = io.WriteString(other, "GET /api/v1/status/buildinfo HTTP/1.1\r\nHost: x\r\n\r\n")
+	_ = other.SetReadDeadline(time.Now().Add(patience))
+	resp, err := http.ReadResponse(bufio.NewReader(other), nil)
+	if err != nil {
+		t.Fatalf("another address is not answered: %v", err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("another address is answered with %d", resp.StatusCode)
+	}
+	for _, w := range append(silent, held...) {
+		_ = w.Close()
+	}
+	if n := r.metric("spillway_connections_over_share_total", "listener=main"); n < 2+spareConnections {
+		t.Errorf("%v over the share were counted", n)
+	}
+	r.eventually("all of them are gone", func() bool { return r.metric("spillway_connections", "listener=main") <= 1 })
+	w := r.wire()
+	if code, body := speak(w, "/"); code != 200 {
+		t.Errorf("after they have gone: %d %s", code, body)
 	}
 }
 

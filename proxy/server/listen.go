@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -18,16 +19,21 @@ import (
 	"github.com/spillwayproject/spillway/internal/timers"
 )
 
-// listen opens a TCP listener that has at most so many connections at once, and so many spare ones
-// beyond them, which are there for health alone; the next one waits in the kernel until one closes.
-// Keep-alive finds silent clients within 45 s.
-func listen(address string, most, spare int, name string, m *metrics, waits *timers.Set, log *slog.Logger) (net.Listener, error) {
+// caps are how many connections a listener has at once: most, of one address each, and spare ones
+// beyond most, which are there for health alone.
+type caps struct{ most, each, spare int }
+
+// listen opens a TCP listener with these caps. What comes from an address that has its share is a
+// spare connection, or is closed at once where these are taken; beyond all caps the next one waits
+// in the kernel until one closes. Keep-alive finds silent clients within 45 s.
+func listen(address string, n caps, name string, m *metrics, waits *timers.Set, log *slog.Logger) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return &capped{
-		Listener: l, slots: make(chan struct{}, most), spare: make(chan struct{}, spare), done: make(chan struct{}),
+		Listener: l, slots: make(chan struct{}, n.most), spare: make(chan struct{}, n.spare), done: make(chan struct{}),
+		from: crowd{most: n.each, of: map[netip.Prefix]int{}}, over: m.connsOver.WithLabelValues(name),
 		open: m.conns.WithLabelValues(name), full: m.connsFull.WithLabelValues(name), failed: m.unaccepted.WithLabelValues(name),
 		waits: waits,
 		log:   log.With("listener", name),
@@ -39,9 +45,11 @@ type capped struct {
 	slots  chan struct{}
 	spare  chan struct{}
 	done   chan struct{}
+	from   crowd
 	once   sync.Once
 	open   prometheus.Gauge
 	full   prometheus.Counter
+	over   prometheus.Counter
 	failed prometheus.Counter
 	waits  *timers.Set
 	log    *slog.Logger
@@ -60,8 +68,59 @@ const (
 	acceptComplaints = 10 * time.Second
 )
 
+// crowd counts connections by the address that they come from.
+type crowd struct {
+	most int // of one address
+	mu   sync.Mutex
+	of   map[netip.Prefix]int // those that have any
+}
+
+// whose is who holds a connection: an IPv4 address, or the 64 bits of an IPv6 address that one
+// machine is given to choose the others from.
+func whose(c net.Conn) netip.Prefix {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	a := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if a.Is4() {
+		bits = 32
+	}
+	p, _ := a.Prefix(bits) // fails for no address of 32 or 128 bits
+	return p
+}
+
+// enter counts one more, and is false where its address has its share without it.
+func (c *crowd) enter(who netip.Prefix) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[who]++
+	return c.of[who] <= c.most
+}
+
+func (c *crowd) leave(who netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[who] > 1 {
+		c.of[who]--
+	} else {
+		delete(c.of, who)
+	}
+}
+
 // Accept implements net.Listener.
 func (c *capped) Accept() (net.Conn, error) {
+	for {
+		conn, err := c.accept()
+		if conn != nil || err != nil {
+			return conn, err
+		}
+	}
+}
+
+// accept accepts one; neither is one that was closed at once.
+func (c *capped) accept() (net.Conn, error) {
 	slot := c.slots
 	select {
 	case c.slots <- struct{}{}:
@@ -91,11 +150,24 @@ func (c *capped) Accept() (net.Conn, error) {
 		default:
 		}
 	}
+	who := whose(conn)
+	if !c.from.enter(who) && slot == c.slots {
+		c.over.Inc()
+		<-c.slots
+		select {
+		case c.spare <- struct{}{}:
+			slot = c.spare
+		default:
+			c.from.leave(who)
+			_ = conn.Close() // nobody has heard of it yet
+			return nil, nil
+		}
+	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 3})
 	}
 	c.open.Inc()
-	return newCappedConn(conn, c, slot), nil
+	return newCappedConn(conn, c, slot, who), nil
 }
 
 // complain counts and says that a connection could not be accepted. net/http waits a moment then,

@@ -36,6 +36,7 @@ type metrics struct {
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
 	connsFull  *prometheus.CounterVec
+	connsOver  *prometheus.CounterVec
 	unaccepted *prometheus.CounterVec
 
 	reloadOK   prometheus.Gauge
@@ -83,9 +84,11 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_evictions_total", Help: "Requests that were ended because they held most of a memory that was nearly full.",
 		}),
-		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
-		conns:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
-		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
+		panics:    prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
+		conns:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
+		connsFull: counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
+		connsOver: counter("spillway_connections_over_share_total",
+			"Connections of addresses that had as many as one may have: told so, or closed at once.", "listener"),
 		unaccepted: counter("spillway_accept_errors_total", "Times that a client's connection could not be accepted, by listener (main, admin).", "listener"),
 		reloadOK:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
 		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
@@ -121,7 +124,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals,
 		m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read,
 		m.written,
-		m.peak, m.panics, m.conns, m.connsFull, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
+		m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }
 

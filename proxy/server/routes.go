@@ -95,7 +95,8 @@ func (s *Server) overCap(w http.ResponseWriter, r *http.Request) bool {
 	if isHealth(r) {
 		return false
 	}
-	e := qerr.New(qerr.Unavailable, "Spillway has as many client connections as it takes (%d); close idle ones, or run more replicas of it", s.opts.MaxConnections)
+	e := qerr.New(qerr.Unavailable, "Spillway has as many client connections as it takes (%d, of one address %d); close idle ones, or run more replicas of it",
+		s.opts.MaxConnections, s.opts.MaxPerAddress)
 	e.RetryAfter = time.Second
 	refuse(w, e)
 	return true

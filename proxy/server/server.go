@@ -77,7 +77,7 @@ type Options struct {
 	// Logger is where it logs; nil is nowhere.
 	Logger *slog.Logger
 
-	// HeaderTimeout is how long a request's head may take; 10 s.
+	// HeaderTimeout is how long a request's head may take; 5 s.
 	HeaderTimeout time.Duration
 	// BodyTimeout is how long its body may take; 10 s.
 	BodyTimeout time.Duration
@@ -87,6 +87,9 @@ type Options struct {
 	DrainTimeout time.Duration
 	// MaxConnections caps the main listener's connections; 4,096. The admin listener has 128.
 	MaxConnections int
+	// MaxPerAddress caps those of them that come from one address, or from one /64 of IPv6; three
+	// quarters of MaxConnections.
+	MaxPerAddress int
 	// Ready, where set, is told the addresses once both listeners listen and every replica was
 	// probed once.
 	Ready func(main, admin net.Addr)
@@ -173,11 +176,12 @@ func New(o Options) (*Server, error) {
 	if o.Config == nil {
 		return nil, errors.New("server: a configuration is needed")
 	}
-	setDefault(&o.HeaderTimeout, 10*time.Second)
+	setDefault(&o.HeaderTimeout, 5*time.Second)
 	setDefault(&o.BodyTimeout, 10*time.Second)
 	setDefault(&o.IdleTimeout, 60*time.Second)
 	setDefault(&o.DrainTimeout, 15*time.Second)
 	setDefault(&o.MaxConnections, DefaultMaxConnections)
+	setDefault(&o.MaxPerAddress, max(1, o.MaxConnections*3/4))
 	setDefault(&o.lame, 500*time.Millisecond)
 	if o.Registerer == nil {
 		reg := prometheus.NewRegistry()
@@ -297,10 +301,10 @@ func setDefault[T comparable](p *T, v T) {
 
 // listen opens both listeners.
 func (s *Server) listen() (mainL, adminL net.Listener, err error) {
-	if mainL, err = listen(s.opts.ListenAddress, s.opts.MaxConnections, spareConnections, "main", s.metrics, &s.timers, s.log); err != nil {
+	if mainL, err = listen(s.opts.ListenAddress, caps{s.opts.MaxConnections, s.opts.MaxPerAddress, spareConnections}, "main", s.metrics, &s.timers, s.log); err != nil {
 		return nil, nil, err
 	}
-	if adminL, err = listen(s.opts.AdminListenAddress, adminConnections, 0, "admin", s.metrics, &s.timers, s.log); err != nil {
+	if adminL, err = listen(s.opts.AdminListenAddress, caps{adminConnections, adminConnections, 0}, "admin", s.metrics, &s.timers, s.log); err != nil {
 		mainL.Close()
 		return nil, nil, err
 	}

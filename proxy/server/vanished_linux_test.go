@@ -13,7 +13,7 @@ import (
 // out within 45 s where nothing is sent to it. What is sent to it has writePatience
 // (TestWhoReadsNothingIsEnded).
 func TestVanishedClients(t *testing.T) {
-	l, err := listen("127.0.0.1:0", 1, 0, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
+	l, err := listen("127.0.0.1:0", caps{1, 1, 0}, "main", newMetricsForTest(), new(timers.Set), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
