@@ -83,7 +83,7 @@ func serversOfRules(c *kingpin.CmdClause) func(e *cli.Env) (*rules.Options, erro
 		if o.Spillway, err = spillway(); err != nil {
 			return nil, err
 		}
-		if o.Files, err = ruleFiles(*files); err != nil {
+		if o.Files, o.ShardFiles, err = ruleFiles(*files); err != nil {
 			return nil, err
 		}
 		o.Say = sayWithTime(e)

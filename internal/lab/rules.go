@@ -1,12 +1,9 @@
 package lab
 
 import (
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spillwayproject/spillway/internal/cli"
 	mixin "github.com/spillwayproject/spillway/jsonnet"
@@ -34,27 +31,31 @@ func rulesCommand(e *cli.Env, parent cli.Clause) func() error {
 	}
 }
 
-// ruleFiles are those named, or the mixin's global ones.
-func ruleFiles(names []string) (map[string][]byte, error) {
-	out := map[string][]byte{}
+// ruleFiles are those named, which the ruler evaluates, or the mixin's: its global ones, and those
+// of the shards.
+func ruleFiles(names []string) (global, shard map[string][]byte, err error) {
+	global, shard = map[string][]byte{}, map[string][]byte{}
 	for _, name := range names {
 		b, err := os.ReadFile(filepath.Clean(name))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		out[filepath.Base(name)] = b
+		global[filepath.Base(name)] = b
 	}
 	if len(names) > 0 {
-		return out, nil
+		return global, nil, nil
 	}
 	all, err := mixin.Render(mixin.Options{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if strings.Contains(name, "global/") {
-			out[path.Base(name)] = all[name]
+	for name, text := range all {
+		switch path.Base(path.Dir(name)) {
+		case "global":
+			global[path.Base(name)] = text
+		case "shard":
+			shard[path.Base(name)] = text
 		}
 	}
-	return out, nil
+	return global, shard, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	prommodel "github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
+	"github.com/prometheus/prometheus/tsdb"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/deploy/ruler"
@@ -36,8 +38,9 @@ import (
 type Options struct {
 	// Servers are those that the ruler asks.
 	bench.Servers
-	// Files are the rule files by name.
-	Files map[string][]byte
+	// Files are the rule files by name; ShardFiles those that each server evaluates itself. What
+	// these record is there from when the servers start.
+	Files, ShardFiles map[string][]byte
 	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler
 	// runs, 6 minutes.
 	Past, Run time.Duration
@@ -68,8 +71,10 @@ func (o Options) Validate() error {
 
 // Group is one rule group and what the ruler says of it.
 type Group struct {
-	// File and Name are where it is.
+	// File and Name are where it is. Shard says that the servers evaluate it, and all figures are
+	// those of the one on which it takes longest.
 	File, Name string
+	Shard      bool
 	// Rules is how many it has; Interval how often it is evaluated.
 	Rules    int
 	Interval time.Duration
@@ -85,6 +90,13 @@ type Group struct {
 // are others.
 func (g Group) Share() float64 {
 	return cmp.Or(g.Max, g.First).Seconds() / g.Interval.Seconds()
+}
+
+func (g Group) where() string {
+	if g.Shard {
+		return "shard/" + g.File
+	}
+	return g.File
 }
 
 // Result is what was measured.
@@ -105,7 +117,7 @@ const maxShare = 1.0 / 3
 func (r *Result) Err() error {
 	var errs []error
 	for _, g := range r.Groups {
-		at := g.File + ": " + g.Name
+		at := g.where() + ": " + g.Name
 		switch {
 		case g.Seen == 0:
 			errs = append(errs, fmt.Errorf("%s was not evaluated while it was looked at; let the ruler run longer than its interval, %s", at, g.Interval))
@@ -122,12 +134,12 @@ func (r *Result) Err() error {
 func (r *Result) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d nodes x 8 GPUs: %d series on %d servers %v, scraped each %s; peak memory of the proxy %d MiB.\n\n", r.Nodes, r.Series, r.Shards, r.ShardSeries, r.Interval, r.ProxyPeakRSS>>20)
-	b.WriteString("| group | rules | interval | first, cold | typical | longest | of its interval |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| file | group | rules | interval | first, cold | typical | longest | of its interval |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	groups := slices.SortedFunc(slices.Values(r.Groups), func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Share(), a.Share()), strings.Compare(a.Name, b.Name))
 	})
 	for _, g := range groups {
-		fmt.Fprintf(&b, "| %s | %d | %s | %.2f s | %.2f s | %.2f s | %.1f %% |\n", g.Name, g.Rules, prommodel.Duration(g.Interval), g.First.Seconds(), g.Typical.Seconds(), g.Max.Seconds(), 100*g.Share())
+		fmt.Fprintf(&b, "| %s | %s | %d | %s | %.2f s | %.2f s | %.2f s | %.1f %% |\n", g.where(), g.Name, g.Rules, prommodel.Duration(g.Interval), g.First.Seconds(), g.Typical.Seconds(), g.Max.Seconds(), 100*g.Share())
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -202,7 +214,7 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = o.watch(ctx, ruler, r)
+	err = o.watch(ctx, ruler, at.shards, r)
 	until := time.Now()
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
@@ -246,13 +258,44 @@ func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 			ExternalTargetLabels: labels.FromStrings(seenBy, strconv.Itoa(n)),
 			MetricRelabel:        func(job string) []*relabel.Config { return shardOf(n, o.Shards, slices.Contains(ofAllNodes, job)) },
 		})
-		if err != nil {
+		if err = errors.Join(err, ahead(shardDir(dir, n))); err != nil {
 			return fmt.Errorf("make data: %w", err)
 		}
 		r.Series, r.Samples, r.ShardSeries = r.Series+st.Series, r.Samples+st.Samples, append(r.ShardSeries, st.Series)
 		o.Say("shard %d: %d series, %d samples", n, st.Series, st.Samples)
 	}
 	debug.FreeOSMemory() // the servers need the room
+	return nil
+}
+
+// ahead marks blocks as made of samples that came out of order: a server takes nothing that is
+// older than its newest block, and so nothing that its rules record now where the block goes on
+// into the time to come. Such blocks it leaves aside.
+func ahead(dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "meta.json"))
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("there is no block below %s", dir)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Clean(file))
+		if err != nil {
+			return err
+		}
+		var meta tsdb.BlockMeta
+		if err := json.Unmarshal(text, &meta); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		meta.Compaction.SetOutOfOrder()
+		if text, err = json.Marshal(meta); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -266,7 +309,15 @@ type places struct {
 
 func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error) (*places, error) {
 	p := &places{shards: make([]string, o.Shards)}
-	const config = "global: {evaluation_interval: 1m}\n"
+	const own = "global: {evaluation_interval: 1m}\n"
+	config := own
+	if len(o.ShardFiles) > 0 {
+		folder, err := rulesFolder(dir, "shard-rules", o.ShardFiles)
+		if err != nil {
+			return nil, err
+		}
+		config += fmt.Sprintf("rule_files: [%q]\n", folder)
+	}
 	started := make([]*realprom.Server, o.Shards+1)
 	var g errgroup.Group
 	g.SetLimit(2)
@@ -279,7 +330,7 @@ func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error
 	}
 	g.Go(func() (err error) {
 		started[o.Shards], err = realprom.Start(ctx,
-			realprom.Options{Config: config, Flags: []string{"--web.enable-remote-write-receiver"}})
+			realprom.Options{Config: own, Flags: []string{"--web.enable-remote-write-receiver"}})
 		return err
 	})
 	err := g.Wait()
@@ -358,15 +409,24 @@ func sound(ctx context.Context, admin string) error {
 	return nil
 }
 
-func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (url string, stop func() error, err error) {
-	folder := filepath.Join(dir, "rules")
+// rulesFolder writes files into a folder of their own and is the pattern that finds them.
+func rulesFolder(dir, name string, files map[string][]byte) (string, error) {
+	folder := filepath.Join(dir, name)
 	if err := os.Mkdir(folder, 0o700); err != nil {
-		return "", nil, fmt.Errorf("write the rules: %w", err)
+		return "", fmt.Errorf("write the rules: %w", err)
 	}
-	for name, text := range o.Files {
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(folder, filepath.Base(name)), text, 0o600); err != nil {
-			return "", nil, fmt.Errorf("write the rules: %w", err)
+			return "", fmt.Errorf("write the rules: %w", err)
 		}
+	}
+	return filepath.Join(folder, "*.yaml"), nil
+}
+
+func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (url string, stop func() error, err error) {
+	files, err := rulesFolder(dir, "rules", o.Files)
+	if err != nil {
+		return "", nil, err
 	}
 	remote := filepath.Join(dir, "remote-write.yml")
 	text := fmt.Sprintf("remote_write:\n  - {url: %q, name: recorded, queue_config: {batch_send_deadline: 1s}}\n", recorded+"/api/v1/write")
@@ -379,7 +439,7 @@ func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (ur
 	}
 	proc, at, err := realprom.StartOnPorts(ctx, realprom.PortOptions{Path: thanos, Ports: 2, Args: func(at []string) []string {
 		return []string{
-			"rule", "--data-dir=" + filepath.Join(dir, "ruler"), "--rule-file=" + filepath.Join(folder, "*.yaml"), "--eval-interval=1m",
+			"rule", "--data-dir=" + filepath.Join(dir, "ruler"), "--rule-file=" + files, "--eval-interval=1m",
 			"--query=" + proxyURL,
 			"--remote-write.config-file=" + remote, `--label=ruler_replica="0"`, "--http-grace-period=1s", "--grpc-grace-period=1s",
 			"--http-address=" + at[0], "--grpc-address=" + at[1],
@@ -391,31 +451,61 @@ func (o *Options) ruler(ctx context.Context, dir, proxyURL, recorded string) (ur
 	return "http://" + at[0], proc.Stop, nil
 }
 
-// watch reads the ruler's page every few seconds until the run is over.
-func (o *Options) watch(ctx context.Context, url string, r *Result) error {
+// watch reads the pages of the ruler and the shards every few seconds until the run is over.
+func (o *Options) watch(ctx context.Context, ruler string, shards []string, r *Result) error {
 	o.Say("the ruler runs for %s", o.Run)
-	seen := map[string]*history{}
+	urls := append([]string{ruler}, shards...)
+	seen := make([]map[string]*history, len(urls))
+	for n := range seen {
+		seen[n] = map[string]*history{}
+	}
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	end := time.NewTimer(o.Run)
 	defer end.Stop()
 	for {
-		page, err := scrape(ctx, url+"/metrics")
-		if err != nil {
-			return fmt.Errorf("read the ruler's page: %w", err)
+		for n, url := range urls {
+			page, err := scrape(ctx, url+"/metrics")
+			if err != nil {
+				return fmt.Errorf("read the page of the ruler or of a shard: %w", err)
+			}
+			read(page, seen[n])
 		}
-		read(page, seen)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-end.C:
-			for _, key := range slices.Sorted(maps.Keys(seen)) {
-				r.Groups = append(r.Groups, seen[key].group(key))
+			for _, key := range slices.Sorted(maps.Keys(seen[0])) {
+				r.Groups = append(r.Groups, seen[0][key].group(key))
 			}
+			r.Groups = append(r.Groups, slowest(seen[1:])...)
 			return nil
 		case <-tick.C:
 		}
 	}
+}
+
+// slowest are the groups of all shards, each as it was where it took longest; what failed or was
+// missed anywhere is counted.
+func slowest(shards []map[string]*history) []Group {
+	out := map[string]Group{}
+	for _, seen := range shards {
+		for key, h := range seen {
+			g, old := h.group(key), out[key]
+			g.Shard = true
+			failures, missed := g.Failures+old.Failures, g.Missed+old.Missed
+			if old.Seen > 0 && (g.Seen == 0 || g.Share() < old.Share()) {
+				g = old
+			}
+			g.Failures, g.Missed = failures, missed
+			out[key] = g
+		}
+	}
+	groups := make([]Group, 0, len(out))
+	for _, key := range slices.Sorted(maps.Keys(out)) {
+		groups = append(groups, out[key])
+	}
+	return groups
 }
 
 // history is what the page said of one group over time.

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	"github.com/spillwayproject/spillway/loadtest/bench"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 func TestMain(m *testing.M) { realpromtest.Main(m) }
@@ -54,6 +57,23 @@ func TestRead(t *testing.T) {
 	}
 	if g != want {
 		t.Errorf("got  %+v\nwant %+v", g, want)
+	}
+}
+
+// TestSlowest: of the servers that evaluate the same group the figures are the slowest one's.
+func TestSlowest(t *testing.T) {
+	h := func(failures int, took ...time.Duration) map[string]*history {
+		return map[string]*history{"/x/a.yaml;a": {took: took, interval: time.Minute, rules: 2, failures: failures, missed: 1}}
+	}
+	got := slowest([]map[string]*history{
+		h(1, time.Second, 2*time.Second), h(0, time.Second, 5*time.Second), h(2), h(0, time.Second, 3*time.Second),
+	})
+	want := Group{
+		File: "a.yaml", Name: "a", Shard: true, Rules: 2, Interval: time.Minute,
+		First: time.Second, Typical: 5 * time.Second, Max: 5 * time.Second, Seen: 2, Failures: 3, Missed: 4,
+	}
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 }
 
@@ -108,7 +128,7 @@ func TestErr(t *testing.T) {
 	}
 	var b bytes.Buffer
 	if err := (&Result{Nodes: 7500, Groups: []Group{ok, over}}).WriteMarkdown(&b); err != nil ||
-		strings.Index(b.String(), "| over |") > strings.Index(b.String(), "| a |") {
+		strings.Index(b.String(), "| over |") > strings.Index(b.String(), "| a.yaml | a |") {
 		t.Errorf("%v: the dearest is not first:\n%s", err, b.String())
 	}
 }
@@ -135,24 +155,45 @@ func TestMeasure(t *testing.T) {
     rules:
       - {record: "cluster:nodes:count", expr: 'count by (cluster) (kube_node_info)'}
       - {record: "cluster:gpus:count", expr: 'count by (cluster) (DCGM_FI_DEV_GPU_TEMP)'}
+      - {record: "cluster:hottest:max", expr: 'max by (cluster) (node:gpu_temp_celsius:max)'}
   - name: wrong
     interval: 2s
     rules: [{record: "x:y:z", expr: 'label_replace(up, "job", "", "instance", ".*") * on (cluster) group_left () kube_node_info'}]
 `
+	shard := `groups: [{name: hottest, interval: 2s, rules: [{record: "node:gpu_temp_celsius:max", expr: 'max by (cluster, node) (DCGM_FI_DEV_GPU_TEMP)'}]}]`
+	finds := func(server, name string, until time.Time) error {
+		at := fmt.Sprintf("%s/api/v1/query?query=%s&time=%d", server, name, until.Unix())
+		body, err := bench.Get(t.Context(), http.DefaultClient, at)
+		if err == nil && !strings.Contains(string(body), name) {
+			err = fmt.Errorf("%s finds nothing: %s", at, body)
+		}
+		return err
+	}
 	r, err := Measure(t.Context(), Options{
 		Servers: bench.Servers{Spillway: binary, Nodes: 12, Shards: 2, Interval: 30 * time.Second, Dir: t.TempDir(), Say: t.Logf},
 		Files:   map[string][]byte{"test.yaml": []byte(rules)}, Past: 10 * time.Minute, Run: 10 * time.Second,
+		ShardFiles: map[string][]byte{"shard.yaml": []byte(shard)},
+		Then: func(_ context.Context, groups []config.Group, until time.Time) error {
+			var errs []error
+			for _, s := range groups[0].Shards {
+				errs = append(errs, finds(s.Replicas[0].URL, "node:gpu_temp_celsius:max", until))
+			}
+			return errors.Join(errs...)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Groups) != 2 || r.Series < 12*300 || len(r.ShardSeries) != 2 || r.ProxyPeakRSS == 0 {
+	if len(r.Groups) != 3 || r.Series < 12*300 || len(r.ShardSeries) != 2 || r.ProxyPeakRSS == 0 {
 		t.Fatalf("%+v", r)
 	}
 	nodes, wrong := r.Groups[0], r.Groups[1]
-	if nodes.Name != "nodes" || nodes.Rules != 2 || nodes.Interval != 2*time.Second || nodes.Seen < 2 || nodes.Failures != 0 ||
+	if nodes.Name != "nodes" || nodes.Rules != 3 || nodes.Interval != 2*time.Second || nodes.Seen < 2 || nodes.Failures != 0 ||
 		nodes.First <= 0 {
 		t.Errorf("%+v", nodes)
+	}
+	if g := r.Groups[2]; g.Name != "hottest" || !g.Shard || g.Seen < 2 || g.Failures != 0 || g.First <= 0 {
+		t.Errorf("%+v", g)
 	}
 	if wrong.Failures == 0 || r.Err() == nil {
 		t.Errorf("a rule that cannot be evaluated was not counted: %+v", wrong)

@@ -84,18 +84,14 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_evictions_total", Help: "Requests that were ended because they held most of a memory that was nearly full.",
 		}),
-		panics:    prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
-		conns:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
-		connsFull: counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
-		connsOver: counter("spillway_connections_over_share_total",
-			"Connections of addresses that had as many as one may have: told so, or closed at once.", "listener"),
+		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
+		conns:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
+		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
+		connsOver:  counter("spillway_connections_over_share_total", "Connections of addresses that had as many as one may have: told so, or closed at once.", "listener"),
 		unaccepted: counter("spillway_accept_errors_total", "Times that a client's connection could not be accepted, by listener (main, admin).", "listener"),
 		reloadOK:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
 		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
-		hash: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_config_info",
-			Help: "1 for the hash of the configuration in force.",
-		}, []string{"hash"}),
+		hash:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_config_info", Help: "1 for the hash of the configuration in force."}, []string{"hash"}),
 	}
 	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
 		func() float64 { return float64(s.poolNow().Limit()) })

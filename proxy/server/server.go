@@ -301,10 +301,12 @@ func setDefault[T comparable](p *T, v T) {
 
 // listen opens both listeners.
 func (s *Server) listen() (mainL, adminL net.Listener, err error) {
-	if mainL, err = listen(s.opts.ListenAddress, caps{s.opts.MaxConnections, s.opts.MaxPerAddress, spareConnections}, "main", s.metrics, &s.timers, s.log); err != nil {
+	n := caps{s.opts.MaxConnections, s.opts.MaxPerAddress, spareConnections}
+	if mainL, err = listen(s.opts.ListenAddress, n, "main", s.metrics, &s.timers, s.log); err != nil {
 		return nil, nil, err
 	}
-	if adminL, err = listen(s.opts.AdminListenAddress, caps{adminConnections, adminConnections, 0}, "admin", s.metrics, &s.timers, s.log); err != nil {
+	n = caps{adminConnections, adminConnections, 0}
+	if adminL, err = listen(s.opts.AdminListenAddress, n, "admin", s.metrics, &s.timers, s.log); err != nil {
 		mainL.Close()
 		return nil, nil, err
 	}
