@@ -49,6 +49,12 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
+	single := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	}
 	m := &metrics{
 		requests: counter("spillway_requests_total", "Requests answered, by endpoint, verdict (pass, clamp, refuse) and outcome (success or the kind of error).", "endpoint", "verdict", "outcome"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -64,9 +70,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		plans:      counter("spillway_query_plans_total", "Queries by how they were answered: pass (one shard's own answer), splice (several shards' answers side by side), push (aggregates of shards put together in Spillway), mixed (push or splice, and series evaluated in Spillway), stretches (a range query in pieces of time, since no replica holds all of it, or a server would have held more than max_shard_bytes for all of it), parcels (series that no replica holds whole, evaluated in Spillway some targets at a time), raw (series evaluated in Spillway), local (no series); and by why series were fetched: none, expression (nothing less is exact), no_heartbeat (a group of several replicas without one), or what is wrong with servers.", "mode", "cause"),
 		rawShards:  counter("spillway_shard_raw_plans_total", "Queries whose series were fetched because of what is wrong with this shard, by cause; of several shards the first that was met.", "group", "shard", "cause"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
-		inexact: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_query_inexact_total", Help: "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw.",
-		}),
+		inexact:    single("spillway_query_inexact_total", "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw."),
 		counts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "spillway_series_counts_total",
 			Help: "Times that a shard was asked how many series, or native histograms, a selector has there, before a query that makes much of each (max_shard_bytes).",
@@ -81,17 +85,15 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_evaluations_waited_seconds", Help: "How long evaluations waited for a processor, each time that one had to.", Buckets: []float64{.001, .01, .05, .25, 1, 5, 25},
 		}),
-		evictions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_evictions_total", Help: "Requests that were ended because they held most of a memory that was nearly full.",
-		}),
+		evictions:  single("spillway_evictions_total", "Requests that were ended because they held most of a memory that was nearly full."),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
-		conns:      prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_connections", Help: "Open client connections, by listener (main, admin)."}, []string{"listener"}),
+		conns:      gauge("spillway_connections", "Open client connections, by listener (main, admin).", "listener"),
 		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
 		connsOver:  counter("spillway_connections_over_share_total", "Connections of addresses that had as many as one may have: told so, or closed at once.", "listener"),
 		unaccepted: counter("spillway_accept_errors_total", "Times that a client's connection could not be accepted, by listener (main, admin).", "listener"),
 		reloadOK:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_successful", Help: "1 if the newest attempt to load the configuration succeeded, else 0."}),
 		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
-		hash:       prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_config_info", Help: "1 for the hash of the configuration in force."}, []string{"hash"}),
+		hash:       gauge("spillway_config_info", "1 for the hash of the configuration in force.", "hash"),
 	}
 	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
 		func() float64 { return float64(s.poolNow().Limit()) })
