@@ -181,24 +181,7 @@
       machines: 'node-exporter',
       // What a cluster may have, by the name that the dashboard of alerts shows: the selector that finds it by its label job (one without it is left out), and what is not told where nobody scrapes it. A managed control plane hides its etcd, a
       // fleet without iptables-exporter its traffic: no alert fires for that, and the dashboard says so.
-      local s = $._config.selectors,
-      watched: {
-        'API server': [s.apiserver, 'its errors, latency, throttling, admission webhooks and certificates of clients'],
-        etcd: [s.etcdAll, 'its quorum, leader, disk and size'],
-        scheduler: [s.scheduler, 'a scheduler that is stuck or leads nobody'],
-        'controller manager': [s.controllerManager, 'queues that grow, a leader that is lost'],
-        autoscaler: [s.autoscaler, 'an autoscaler that has stopped or gets no nodes'],
-        'kube-state-metrics': [s.ksm, 'nodes, pods, shares of the fleet, cost'],
-        kubelet: [s.kubelet, 'certificates of kubelets, volumes'],
-        cadvisor: [s.cadvisor, 'what pods use, and their traffic'],
-        node_exporter: [s.nodeExporter, 'disks, file systems, clocks, tables, links of nodes'],
-        'dcgm-exporter': [s.dcgm, 'the health, heat and use of GPUs'],
-        'node-problem-detector': [s.npd, 'what the kernel log says of disks and GPUs'],
-        'probers of nodes': [s.nodeMesh, 'nodes that report and cannot be reached'],
-        CoreDNS: [s.coredns, 'its errors and latency'],
-        'iptables-exporter': [s.iptables, 'internet traffic by namespace, and its accounting'],
-        Prometheus: [s.prometheus, 'its memory, replay, series and lost samples'],
-      },
+      watched: (import 'lib/watched.libsonnet')($._config.selectors),
     },
 
     network: {
