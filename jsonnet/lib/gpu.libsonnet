@@ -58,14 +58,20 @@ function(config) {
     ||| % [$.by, $.series(metric)],
 
   // risen is the present value of a count on each GPU on which it is higher
-  // than it was a window ago, whatever labels its series had then. The look
-  // back covers a gap of the exporter of as long as past; after a longer one, or on a server without
+  // than it was a window ago, whatever labels its series had then. What ended
+  // before that tells nothing: a pod's series keeps the count that the GPU had
+  // until it was reset. Where a GPU had no series then the look back covers a gap of the exporter of
+  // as long as past; after a longer one, or on a server without
   // a past, nobody knows how old a count is, and old ones must drain nothing.
   risen(metric, window, past=window)::
     |||
       max by (%(by)s) (%(m)s > 0 < %(blank)g)
       >
-      max by (%(by)s) (last_over_time(%(m)s[%(past)s] offset %(w)s) < %(blank)g)
+      (
+        max by (%(by)s) (%(m)s offset %(w)s < %(blank)g)
+        or
+        max by (%(by)s) (last_over_time(%(m)s[%(past)s] offset %(w)s) < %(blank)g)
+      )
     ||| % { by: $.by, m: $.series(metric), w: t.d(window), past: t.d(past), blank: d.blank },
 
   // moved is the increase of a counter in a window on each GPU on which it moved. Where pods followed each other it is that of one of them.

@@ -19,9 +19,10 @@
 //
 // A page is a pure function of (Options, target, time): equal calls give equal
 // bytes, in any order, in any process. Counters are integrals since their
-// process was started and never fall but at a start; histograms are cumulative
-// and agree with their counts; while an experiment's pods run, the GPUs under
-// them are busy, name the pod and draw power. What Backfill stores for a scrape
+// process was started and never fall but at a start, or where their GPU is
+// reset; histograms are cumulative and agree with their counts; while an
+// experiment's pods run, the GPUs under them are busy, name the pod
+// and draw power. What Backfill stores for a scrape
 // is what a Prometheus 3 server stores when it scrapes Handler at that moment:
 // same labels (canonical le, exported_ names, what metric relabelling makes of
 // them), same values, the same up and scrape_ series, stale markers where a

@@ -72,6 +72,20 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			JobDCGM, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu, from, from.Add(-time.Millisecond), 3, 3,
 		},
 		{
+			"double-bit errors until the reset",
+			Trouble{Kind: GPUUncorrectableECC, Target: onGPU, Value: 3},
+			JobDCGM, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu, late,
+			time.Time{},
+			3, 3,
+		},
+		{
+			"double-bit errors after it",
+			Trouble{Kind: GPUUncorrectableECC, Target: onGPU, Value: 3},
+			JobDCGM, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu, until,
+			time.Time{},
+			0, 0,
+		},
+		{
 			"single-bit errors",
 			Trouble{Kind: GPUCorrectableECC, Target: onGPU},
 			JobDCGM, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu, late, from,

@@ -18,7 +18,8 @@ const (
 	// DCGM_EXP_XID_ERRORS_COUNT never has the Xid; capacity stays.
 	GPUXidFatal Kind = "GPUXidFatal"
 	// GPUUncorrectableECC: Value (0 means 1) double-bit errors: Xid 48, the pod dies,
-	// a row waits to be remapped until Until, when the GPU is reset.
+	// a row waits to be remapped until Until, when the GPU is reset and its count
+	// begins anew.
 	GPUUncorrectableECC Kind = "GPUUncorrectableECC"
 	// GPUCorrectableECC: Value single-bit errors a minute, 0 means 10, all of which
 	// ECC corrects: nothing else comes of them.
@@ -146,14 +147,21 @@ func flagged(kinds ...Kind) gpuField {
 }
 
 // jumps is a counter that counts troubles of the kinds. A machine's restart
-// forgets them unless they are burnt into the card.
+// forgets them, and a reset of the GPU, which ends each of them, unless they are
+// burnt into the card.
 func jumps(burnt bool, n func(event) float64, kinds ...Kind) gpuField {
 	return func(_ *page, s *nodeState, d device, _ uint64) curve {
-		starts := s.machine.starts
-		if burnt {
-			starts = nil
+		ev := s.of(d.gpu, kinds...)
+		var starts []int64
+		if !burnt {
+			starts = slices.Clone(s.machine.starts)
+			for _, e := range ev {
+				if e.until > starts[0] {
+					starts = append(starts, e.until)
+				}
+			}
 		}
-		st := counted(s.of(d.gpu, kinds...), starts, n)
+		st := counted(ev, starts, n)
 		if st == nil {
 			return curve{}
 		}

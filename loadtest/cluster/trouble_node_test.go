@@ -150,7 +150,7 @@ var nodeTroubleCases = []struct {
 		GPUUncorrectableECC, onGPU, 2,
 		"gone+new DCGM_FI_DEV_XID_ERRORS, new DCGM_EXP_XID_ERRORS_COUNT, down kube_node_status_allocatable," +
 			"up problem_counter DCGM_FI_DEV_ECC_DBE_VOL_TOTAL DCGM_FI_DEV_ROW_REMAP_PENDING DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-		"gone+new DCGM_FI_DEV_XID_ERRORS, up problem_counter DCGM_FI_DEV_ECC_DBE_VOL_TOTAL DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+		"gone+new DCGM_FI_DEV_XID_ERRORS, up problem_counter DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
 	},
 	{GPUCorrectableECC, onGPU, 0, "up DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "up DCGM_FI_DEV_ECC_SBE_VOL_TOTAL"},
 	{
