@@ -423,7 +423,7 @@
       node: {
         // Share of tries below which a prober counts as not reaching a node.
         reachable: 0.5,
-        // Share of probers that must agree on that.
+        // Share of the probers that answer that must agree on that.
         probersAgree: 0.75,
         // … of at least so many probers.
         probers: 3,

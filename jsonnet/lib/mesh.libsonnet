@@ -1,6 +1,6 @@
 // Nodes that most probers do not reach, for what is said of one of them and of
-// many. Most must agree, and there must be some: one prober behind a bad switch
-// drains nothing. Nodes that were taken out on purpose, or have just come, are
+// many. Most of those that answer must agree, and at least two: one prober behind
+// a bad switch drains nothing, and one of three may be gone. Nodes that were taken out on purpose, or have just come, are
 // left out: they are switched off and start as they should. Only probers that fail are asked for by name; the others are
 // counted where they are.
 function(config) {
