@@ -93,8 +93,37 @@
   ||| % { a: allocatable, node: node, ksm: c.selectors.ksm },
   local ofNamespace(name) = { record: 'namespace:' + name, expr: 'sum by (%s, %s) (node_namespace:%s)' % [cl, c.namespaceLabel, name] },
 
+  // there are the cards that DCGM sees, or saw then, by their identity.
+  local there(offset='') = g.onNode('group by (%s, %s, %s) (%s%s < %g or %s%s < %g)' % [
+    cl,
+    c.dcgm.node,
+    c.dcgm.uuid,
+    g.series('DCGM_FI_DEV_GPU_TEMP'),
+    offset,
+    c.dcgm.blank,
+    g.series('DCGM_FI_DEV_POWER_USAGE'),
+    offset,
+    c.dcgm.blank,
+  ]),
+
   prometheusRules+:: {
     groups+: [
+      {
+        name: 'gpu.settled',
+        scope:: 'shard',
+        interval: t.d('5m'),
+        rules: [
+          {
+            // 1 for each card that was on its node five minutes ago too: those of another machine under the same name are looked at before they count.
+            record: 'gpu:settled:bool',
+            expr: |||
+              %s
+              and on (%s, %s)
+              %s
+            ||| % [there(), node, c.dcgm.uuid, there(' offset ' + t.d('5m'))],
+          },
+        ],
+      },
       {
         name: 'gpu.nodes',
         scope:: 'shard',
@@ -143,13 +172,26 @@
             ],
           },
           {
-            // The most that a node had, kept by itself while its exporter answers, and for six hours in which it does not.
+            // The most that a node had, kept by itself while its exporter answers, and for six hours in which it does not. A node's name may come back as another machine, with fewer cards and no
+            // fault: what is kept counts while one of the cards that are seen now has been there before, or none is seen.
             record: 'node:gpu_devices:max',
             expr: |||
-              (last_over_time(node:gpu_devices:max[%(keep)s]) > on (%(n)s) node:gpu_devices:count)
+              (
+                last_over_time(node:gpu_devices:max[%(keep)s]) > on (%(n)s) node:gpu_devices:count
+                and on (%(n)s)
+                (
+                  node:gpu_devices:count == 0
+                  or on (%(n)s)
+                  group by (%(n)s) (
+                    %(now)s
+                    and on (%(n)s, %(u)s)
+                    last_over_time(gpu:settled:bool[%(keep)s])
+                  )
+                )
+              )
               or on (%(n)s)
               node:gpu_devices:count
-            ||| % { n: node, keep: t.recorded('6h') },
+            ||| % { n: node, u: c.dcgm.uuid, keep: t.recorded('6h'), now: there() },
           },
           {
             record: 'node:gpu_temp_celsius:max',
