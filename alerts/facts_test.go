@@ -286,11 +286,12 @@ var (
 
 // plainCounters are counters whose value itself is asked for, by rule and metric, with the reason.
 var plainCounters = map[string]string{
-	"GPUUncorrectableECC: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":             appears,
-	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": appears,
-	"gpu:ecc_dbe:max: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                 "one such error since the driver was loaded is what makes the memory untrustworthy, whenever it was",
-	"node:arp_entries:ratio: node_lnstat_entries_total":              entries,
-	"node:ndisc_entries:ratio: node_lnstat_entries_total":            entries,
+	"GPUUncorrectableECC: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                    appears,
+	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL":        appears,
+	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": appears,
+	"gpu:ecc_dbe:max: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                        "one such error since the driver was loaded is what makes the memory untrustworthy, whenever it was",
+	"node:arp_entries:ratio: node_lnstat_entries_total":                     entries,
+	"node:ndisc_entries:ratio: node_lnstat_entries_total":                   entries,
 }
 
 const entries = "node_exporter calls all of lnstat counters; the kernel prints here how many entries there are"

@@ -29,7 +29,10 @@ type shown struct {
 func simulated(t *testing.T) map[string]map[string]*shown {
 	t.Helper()
 	at := time.Date(2026, 3, 2, 6, 0, 0, 0, time.UTC)
-	o := cluster.Options{Seed: 3, Cluster: "jaguar", Nodes: 24, Detail: cluster.Full, Exporters: cluster.AllExporters}
+	o := cluster.Options{
+		Seed: 3, Cluster: "jaguar", Nodes: 24, NodesPerRack: 4, GPUModels: []string{"H100", "B200"}, Detail: cluster.Full,
+		Exporters: cluster.AllExporters,
+	}
 	stage := func(kind cluster.Kind, target string, value float64) {
 		o.Troubles = append(o.Troubles,
 			cluster.Trouble{Kind: kind, Target: target, From: at.Add(-2 * time.Minute), Until: at.Add(time.Hour), Value: value})

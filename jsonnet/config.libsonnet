@@ -112,6 +112,13 @@
       // Unit of DCGM_FI_DEV_THERMAL_VIOLATION and its like: 'ns' from DCGM 4.1 on, 'us' up to 4.0 (dcgm_fields.h of either; default-counters.csv of dcgm-exporter says ns). No metric tells the
       // version, so that a fleet with both is rendered for the newer one: the older exporters' GPUs then seem never slowed down.
       violationUnit: 'ns',
+      // Counters of links of NVLink 5 (Blackwell) that failed to recover and that did, which DCGM has there in place of DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL and …_REPLAY_… (dcgm_fields.h: 1212
+      // and 1211; its health check calls the others "Pre-Blackwell only"). DCGM 4.6 calls them DCGM_FI_DEV_NVLINK_RECOVERY_FAILED_TOTAL and …_SUCCESSFUL_TOTAL, and knows the old names too: what
+      // stands in dcgm-exporter's counters file is what it exports.
+      nvlink5: {
+        failed: 'DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS',
+        recovered: 'DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS',
+      },
       // Label of a MIG slice; empty on a whole GPU.
       instance: 'GPU_I_ID',
       // Label of a MIG slice's profile, such as 1g.10gb.
@@ -407,6 +414,9 @@
         throttled: 0.05,
         // NVLink replays in 15 minutes; one recovery is enough.
         nvlinkReplays: 100,
+        // Recoveries of NVLink 5 in an hour that succeeded; between whole numbers, since an increase is an estimate. Of 5,760 links that somebody looked at, one had any: three in 21 minutes, five days
+        // before it failed (marin-community/marin, issue 9086).
+        nvlinkRecoveries: 1.5,
         // PCIe replays a minute.
         pcieReplaysPerMinute: 8,
         // GPUs that one namespace leaves idle are so many, or more.
@@ -425,8 +435,8 @@
         reachable: 0.5,
         // Share of the probers that answer that must agree on that.
         probersAgree: 0.75,
-        // … of at least so many probers.
-        probers: 3,
+        // … of at least so many that answer. Two: of three, which is what most have, one may be gone; a lone one cannot tell a bad node from a bad prober.
+        probers: 2,
         // Bytes used as a share of a file system.
         full: 0.95,
         // Inodes used as a share of a file system's.

@@ -292,6 +292,24 @@
             summary: 'A GPU has NVLink errors.',
             description: '%s of {{ $labels.%s }} sent {{ $value | humanize }} NVLink packets again within 15 minutes. All-reduce waits for the slowest link.' % [which, cl],
           }),
+          a.alert('GPUNVLinkErrors', onGPU {
+            // NVLink 5 (Blackwell) has counters of its own, and none of replays (_config.dcgm.nvlink5). A recovery that fails takes the link down.
+            expr: g.risen(d.nvlink5.failed, '15m'),
+            hold: '5m',
+            severity: 'auto',
+            labels: { 'error': 'link-down', action: 'drain' },
+            summary: 'A GPU has NVLink errors.',
+            description: '%s of {{ $labels.%s }} lost an NVLink within 15 minutes that could not be recovered; {{ $value }} times since its driver was loaded. What spans its NVLink domain fails or waits.' % [which, cl],
+          }),
+          a.alert('GPUNVLinkErrors', onGPU {
+            // One that succeeds costs a moment: no reason to drain, but sound links have none, and one that has them again and again is about to fail.
+            expr: '%s> %g' % [g.moved(d.nvlink5.recovered, '1h'), th.nvlinkRecoveries],
+            hold: '5m',
+            severity: 'warning',
+            labels: { 'error': 'recovered' },
+            summary: 'A GPU recovers NVLinks again and again.',
+            description: '%s of {{ $labels.%s }} recovered an NVLink {{ $value | humanize }} times within an hour. Such a link is about to fail: look at its cable or tray before it does.' % [which, cl],
+          }),
           a.alert('GPUPCIeReplay', onGPU {
             expr: |||
               %(moved)s

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/common/model"
 )
@@ -143,6 +144,16 @@ var dcgmFields = []dcgmField{
 		faster(fixed(0), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 60 }),
 	},
 	{
+		"DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS", "Number of times link went from Up to recovery, succeeded and link came back up.",
+		model.MetricTypeCounter, Lean,
+		faster(fixed(0), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 120 }),
+	},
+	{
+		"DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "Number of times link went from Up to recovery, failed and link was declared down.",
+		model.MetricTypeCounter, Lean,
+		faster(fixed(0), GPUNVLinkErrors, func(e event) float64 { return e.or(2) / 120 }),
+	},
+	{
 		"DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "Total number of single-bit volatile ECC errors.", model.MetricTypeCounter, Lean,
 		faster(rare(50, 0.0004), GPUCorrectableECC, func(e event) float64 { return e.or(10) / 60 }),
 	},
@@ -178,6 +189,19 @@ var dcgmFields = []dcgmField{
 	{"DCGM_FI_PROF_NVLINK_RX_BYTES", "The number of bytes of active NVLink rx data including both header and payload.", model.MetricTypeGauge, Lean, used(0, 8e10, 1e10, true)},
 }
 
+// onCard says whether DCGM has a value of a field for the card. Of links it has one set of counters
+// or the other: DCGM_FI_DEV_NVLINK_COUNT_… is "NVLink5+ only" in its dcgm_fields.h, and its health
+// check calls the others "Pre-Blackwell only".
+func onCard(g gpuModel, field string) bool {
+	switch {
+	case strings.HasPrefix(field, "DCGM_FI_DEV_NVLINK_COUNT_"):
+		return g.nvlink5
+	case strings.HasPrefix(field, "DCGM_FI_DEV_NVLINK_") && strings.HasSuffix(field, "_ERROR_COUNT_TOTAL"):
+		return !g.nvlink5
+	}
+	return true
+}
+
 func dcgmFamilies(d Detail) []family {
 	var out []family
 	for i := range dcgmFields {
@@ -186,6 +210,9 @@ func dcgmFamilies(d Detail) []family {
 			continue
 		}
 		out = append(out, family{f.name, f.help, f.typ, func(p *page, e *emitter) {
+			if !onCard(p.m.gpuModel(p.node), f.name) {
+				return
+			}
 			p.eachDevice(func(d device, h holder, pairs []string) {
 				seed := hash(p.h, hashString(0, f.name), uint64(d.gpu))
 				if d.slice >= 0 {

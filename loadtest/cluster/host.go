@@ -13,13 +13,15 @@ type gpuModel struct {
 	idleW, busyW  float64
 	// Memory of a slice of MIG of one seventh of the GPU, and of three.
 	slice1, slice3 string
+	// nvlink5 says that its links count recoveries that succeed and that fail, and no replays.
+	nvlink5 bool
 }
 
 var gpuModels = map[string]gpuModel{
-	"A100": {"NVIDIA A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB", 81920, 60, 310, "10gb", "40gb"},
-	"H100": {"NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", 81559, 75, 520, "10gb", "40gb"},
-	"H200": {"NVIDIA H200", "NVIDIA-H200", 143771, 80, 540, "18gb", "71gb"},
-	"B200": {"NVIDIA B200", "NVIDIA-B200", 183359, 140, 720, "23gb", "90gb"},
+	"A100": {"NVIDIA A100-SXM4-80GB", "NVIDIA-A100-SXM4-80GB", 81920, 60, 310, "10gb", "40gb", false},
+	"H100": {"NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3", 81559, 75, 520, "10gb", "40gb", false},
+	"H200": {"NVIDIA H200", "NVIDIA-H200", 143771, 80, 540, "18gb", "71gb", false},
+	"B200": {"NVIDIA B200", "NVIDIA-B200", 183359, 140, 720, "23gb", "90gb", true},
 }
 
 func knownModels() string {

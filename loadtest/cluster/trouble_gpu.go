@@ -40,7 +40,8 @@ const (
 	// their kernels, and so seem as busy as ever. Where nothing runs nothing changes.
 	GPUSlow Kind = "GPUSlow"
 	// GPUNVLinkErrors: Value recoveries a minute of its links, 0 means 2, and thirty
-	// times as many replays. Or the target is "fleet" and Value the share of the
+	// times as many replays; of NVLink 5 (B200), which counts no replays, half of the
+	// recoveries fail. Or the target is "fleet" and Value the share of the
 	// nodes, 0 means all, as after a bad firmware: all of their GPUs have two.
 	GPUNVLinkErrors Kind = "GPUNVLinkErrors"
 	// GPUPCIeReplay: Value replays a minute on its bus, 0 means 30.

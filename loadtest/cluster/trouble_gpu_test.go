@@ -353,3 +353,30 @@ func TestNodeTroublesRefused(t *testing.T) {
 		t.Error("unknown exporters: no error")
 	}
 }
+
+// TestLinksOfBlackwell: a B200 has NVLink 5's counters, of which half are recoveries that fail, and
+// none of the others; an H100 has it the other way round.
+func TestLinksOfBlackwell(t *testing.T) {
+	from := testUntil.Add(-time.Hour)
+	const new1, new2 = "DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", "DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS"
+	const old1, old2 = "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL"
+	for model, has := range map[string][2][]string{
+		"B200": {{new1, new2}, {old1, old2}},
+		"H100": {{old1, old2}, {new1, new2}},
+	} {
+		m := mustNew(t, Options{
+			Nodes: 1, GPUModels: []string{model},
+			Troubles: []Trouble{{Kind: GPUNVLinkErrors, Target: "gpu-00000/3", From: from, Until: testUntil, Value: 4}},
+		})
+		for _, name := range has[0] {
+			if v, n := look(t, m, from.Add(30*time.Minute), JobDCGM, name, "gpu", "3"); n != 1 || v < 59 {
+				t.Errorf("%s of %s: %d series, %v after half an hour", name, model, n, v)
+			}
+		}
+		for _, name := range has[1] {
+			if _, n := look(t, m, from, JobDCGM, name); n != 0 {
+				t.Errorf("%s of %s: %d series, but it has none of them", name, model, n)
+			}
+		}
+	}
+}
