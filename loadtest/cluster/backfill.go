@@ -40,6 +40,10 @@ type BackfillOptions struct {
 	// allow-lists, or what makes a label traffic of an iptables rule. They are
 	// checked, and must not make two series of a page one.
 	MetricRelabel func(job string) []*relabel.Config
+	// Names, where there are any, are the series that are wanted, by their names on the page: what
+	// is in other families is not even worked out. The server's own scrape_ series count the
+	// wanted ones.
+	Names []string
 	// Gaps are spans in which this server did not scrape.
 	Gaps []Gap
 	// BlockRange is the alignment of blocks; 0 means 2 h.
@@ -334,6 +338,8 @@ type job struct {
 	extra   []labels.Labels // target labels, by targets
 	rules   map[string]*relabelling
 	skip    func(i int, s *series) bool // what the walk need not hand on; nil: nothing
+	names   map[string]bool             // what is wanted; nil: all
+	wanted  map[string][]family         // by job
 	// The nodes' states are worked out again for each walk; one is kept.
 	c        *compiler
 	lastNode int
@@ -343,7 +349,13 @@ func (m *Model) newJob(o BackfillOptions) (*job, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("backfill options: %w", err)
 	}
-	j := &job{m: m, o: o.withDefaults(), rules: map[string]*relabelling{}}
+	j := &job{m: m, o: o.withDefaults(), rules: map[string]*relabelling{}, wanted: map[string][]family{}}
+	for _, n := range o.Names {
+		if j.names == nil {
+			j.names = map[string]bool{}
+		}
+		j.names[n] = true
+	}
 	if err := j.compileRules(); err != nil {
 		return nil, fmt.Errorf("backfill options: %w", err)
 	}
@@ -391,8 +403,11 @@ func (j *job) walk(i int, yield func(s *series, mk made)) {
 		return
 	}
 	rules := j.rules[p.t.Job]
-	p.collect(familiesOf(p.t.Job, j.m.o.Detail), func(s *series) {
+	p.collect(j.families(p.t.Job), func(s *series) {
 		s.relabelled = false
+		if j.names != nil && !j.names[s.name] {
+			return
+		}
 		if !book && (rules.keepsNames() && j.skip != nil && j.skip(i, s) || !sc.sees(s.from, s.until)) {
 			return
 		}
@@ -405,9 +420,25 @@ func (j *job) walk(i int, yield func(s *series, mk made)) {
 	s.until = never
 	s.fam = &family{}
 	for mk := madeUp; mk <= madeAdded; mk++ {
-		s.name = madeNames[mk]
-		yield(&s, mk)
+		if s.name = madeNames[mk]; j.names == nil || j.names[s.name] {
+			yield(&s, mk)
+		}
 	}
+}
+
+// families are those of a job's pages of which some series is wanted.
+func (j *job) families(job string) []family {
+	all := familiesOf(job, j.m.o.Detail)
+	if j.names == nil {
+		return all
+	}
+	if _, ok := j.wanted[job]; !ok {
+		none := func(f family) bool {
+			return !slices.ContainsFunc([]string{"", "_bucket", "_sum", "_count"}, func(end string) bool { return j.names[f.name+end] })
+		}
+		j.wanted[job] = slices.DeleteFunc(slices.Clone(all), none)
+	}
+	return j.wanted[job]
 }
 
 // sees reports whether an answered scrape lies in [from, until).
