@@ -15,7 +15,9 @@
 // Rules are evaluated by Prometheus' own code: its groups, its alerting and recording rules and its
 // engine, so that for, keep_firing_for, stale markers, the order of rules and rules that read
 // themselves are what they are on a server. Each group is evaluated at the moments that Prometheus
-// gives it. Two runs of the same options give the same report, times of the machine aside.
+// gives it, on as many processors as there are: groups that read nothing of one another at once,
+// and each finds what it would find if all were evaluated in order of time. Two runs of the same
+// options give the same report, times of the machine aside.
 //
 // The cluster is that of loadtest/cluster, its series those of deploy/exporters' relabelling. What
 // goes wrong is drawn from the seed after one table, catalogue, a line for each sort: failing nodes
@@ -48,6 +50,7 @@
 // # Bounds
 //
 // Samples are held in memory, 16 bytes each, of every family as long as some rule can reach them:
-// most for an hour, a few for three days. The model's time for a window of an hour and the
-// samples of that window ahead of the rules come on top.
+// most for an hour, a few for three days. Scrapes are five minutes ahead of the rules at most. The
+// labels of all series that rules read come on top, twice, and the model's time for a window of
+// three hours.
 package soak

@@ -23,15 +23,20 @@ type Fired struct {
 func (f *Fired) Alert() string    { return f.Labels.Get(labels.AlertName) }
 func (f *Fired) Severity() string { return f.Labels.Get("severity") }
 
-// judge notes what fires.
+// judge knows what was staged and what fired.
 type judge struct {
 	incidents []*Incident
 	fired     []*Fired
-	open      map[string]*Fired
+}
+
+// watch notes what fires of one group.
+type watch struct {
+	fired []*Fired
+	open  map[string]*Fired
 }
 
 // see notes what fires of one rule at one evaluation.
-func (j *judge) see(a *rules.AlertingRule, at time.Time, interval time.Duration) {
+func (j *watch) see(a *rules.AlertingRule, at time.Time, interval time.Duration) {
 	if j.open == nil {
 		j.open = map[string]*Fired{}
 	}

@@ -21,7 +21,8 @@ type Report struct {
 	Fired []*Fired
 	// Missed are the alerts that an incident had to raise and did not.
 	Missed []Miss
-	// Took is machine time in all; Scraping and Evaluating are its parts.
+	// Took is machine time in all; Scraping and Evaluating are what its parts took, several of
+	// which run at once.
 	Took, Scraping, Evaluating time.Duration
 	// Samples is how many were scraped.
 	Samples int

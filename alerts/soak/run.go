@@ -3,9 +3,8 @@ package soak
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
-	"slices"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,9 +44,11 @@ type Options struct {
 	Say func(format string, args ...any)
 
 	// For tests.
-	parser parser.Parser         // of the engine; nil is one that remembers
-	only   func(s *sort) bool    // sorts that are staged; nil is all
-	stores func(*store) database // what stands in place of the store; nil is itself
+	parser  func() parser.Parser  // of a group's engine; nil is one that remembers
+	only    func(s *sort) bool    // sorts that are staged; nil is all
+	stores  func(*store) database // what stands in place of the store; nil is itself
+	workers int                   // groups that are evaluated at a time; 0 is as many as there are processors
+	window  time.Duration         // what the model works out at once; three hours where it is 0
 }
 
 func (o Options) withDefaults() Options {
@@ -66,11 +67,13 @@ func (o Options) withDefaults() Options {
 		o.Cluster.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	if o.parser == nil {
-		o.parser = remember()
+		o.parser = func() parser.Parser { return remember() }
 	}
 	if o.stores == nil {
 		o.stores = func(s *store) database { return s }
 	}
+	o.workers = cmp.Or(o.workers, runtime.GOMAXPROCS(0))
+	o.window = cmp.Or(o.window, 3*time.Hour)
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
 	}
@@ -81,14 +84,8 @@ func (o Options) withDefaults() Options {
 type database interface {
 	storage.Appendable
 	storage.Queryable
-}
-
-// evaluated is one group as Prometheus evaluates it.
-type evaluated struct {
-	group    *rules.Group
-	alerting []*rules.AlertingRule // of the chosen alerts
-	next     time.Time
-	took     time.Duration
+	// scraper is whom scrapes of one window are handed to.
+	scraper() storage.Appendable
 }
 
 // Run soaks the rules and tells what fired. An error is of the machinery or of a rule that cannot
@@ -112,48 +109,42 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	groups := p.build(ctx, &o, h)
-	j := &judge{incidents: incidents}
+	s := newSchedule(groups, kept, from.Add(-warmUp), until)
+	s.say = func(days, fired int) {
+		o.Say("day %d after %s: %d alerts fired", days, time.Since(began).Round(time.Second), fired)
+	}
+	if err := s.run(ctx, h, o.workers); err != nil {
+		return nil, err
+	}
 	r := &Report{Options: o, From: from, Until: until, plan: p, model: m, incidents: incidents}
-	start := from.Add(-warmUp)
-	for at := start; at.Before(until); at = at.Add(window) {
-		mark := time.Now()
-		if err := h.scrape(ctx, at, at.Add(window)); err != nil {
-			return nil, err
-		}
-		r.Scraping += time.Since(mark)
-		mark = time.Now()
-		if err := evaluate(ctx, groups, at, at.Add(window), j); err != nil {
-			return nil, err
-		}
-		r.Evaluating += time.Since(mark)
-		kept.forget(at.Add(window))
-		if done := at.Add(window).Sub(from); done > 0 && done%day == 0 {
-			o.Say("day %d after %s: %d alerts fired", done/day, time.Since(began).Round(time.Second), len(j.fired))
-		}
+	j := &judge{incidents: incidents}
+	for _, g := range groups {
+		j.fired = append(j.fired, g.fired...)
+		r.groups = append(r.groups, spent{g.group.Name(), g.took})
+		r.Evaluating += g.took
 	}
 	r.judge(j)
-	r.Took, r.Samples = time.Since(began), h.samples
-	for _, g := range groups {
-		r.groups = append(r.groups, spent{g.group.Name(), g.took})
-	}
+	r.Took, r.Scraping, r.Samples = time.Since(began), h.took, h.samples
 	return r, nil
 }
 
-// build makes Prometheus' own groups of the plan's.
+// build makes Prometheus' own groups of the plan's, each with an engine of its own: what the parser
+// remembers is for one at a time.
 func (p *plan) build(ctx context.Context, o *Options, h *history) []*evaluated {
 	log := slog.New(slog.DiscardHandler)
-	engine := promql.NewEngine(promql.EngineOpts{
-		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: lookback,
-		EnableAtModifier: true, EnableNegativeOffset: true, Parser: o.parser,
-		NoStepSubqueryIntervalFn: func(int64) int64 { return defaultInterval.Milliseconds() },
-	})
-	opts := &rules.ManagerOptions{
-		QueryFunc: rules.EngineQueryFunc(engine, h.store), Appendable: h.store, Queryable: h.store, Context: ctx, Logger: log,
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Metrics: rules.NewGroupMetrics(prometheus.NewRegistry()),
-	}
+	metrics := rules.NewGroupMetrics(prometheus.NewRegistry())
 	var out []*evaluated
 	for _, g := range p.groups {
-		e := &evaluated{}
+		engine := promql.NewEngine(promql.EngineOpts{
+			MaxSamples: 50_000_000, Timeout: time.Hour, LookbackDelta: lookback,
+			EnableAtModifier: true, EnableNegativeOffset: true, Parser: o.parser(),
+			NoStepSubqueryIntervalFn: func(int64) int64 { return defaultInterval.Milliseconds() },
+		})
+		opts := &rules.ManagerOptions{
+			QueryFunc: rules.EngineQueryFunc(engine, h.store), Appendable: h.store, Queryable: h.store, Context: ctx, Logger: log,
+			NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, Metrics: metrics,
+		}
+		e := &evaluated{of: g}
 		var made []rules.Rule
 		for _, x := range g.rules {
 			if x.Record != "" {
@@ -174,37 +165,4 @@ func (p *plan) build(ctx context.Context, o *Options, h *history) []*evaluated {
 		out = append(out, e)
 	}
 	return out
-}
-
-// evaluate evaluates all groups in [from, until), each at its own moments as a server would that
-// is never late, in order of time.
-func evaluate(ctx context.Context, groups []*evaluated, from, until time.Time, j *judge) error {
-	for _, g := range groups {
-		if g.next.IsZero() {
-			g.next = g.group.EvalTimestamp(from.UnixNano()).Add(g.group.Interval())
-		}
-	}
-	for {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		g := slices.MinFunc(groups, func(a, b *evaluated) int { return a.next.Compare(b.next) })
-		if !g.next.Before(until) {
-			return nil
-		}
-		mark := time.Now()
-		g.group.Eval(ctx, g.next)
-		g.took += time.Since(mark)
-		for _, r := range g.group.Rules() {
-			if err := r.LastError(); err != nil {
-				return fmt.Errorf("%s of group %s at %s: %w", r.Name(), g.group.Name(), g.next.UTC().Format(time.RFC3339), err)
-			}
-		}
-		for _, a := range g.alerting {
-			if a.ActiveAlertsCount() > 0 {
-				j.see(a, g.next, g.group.Interval())
-			}
-		}
-		g.next = g.next.Add(g.group.Interval())
-	}
 }

@@ -36,8 +36,9 @@ func shipped() Rules { return Rules{Global: alerts.Global(), Shard: alerts.Shard
 // false page, nothing missed.
 func TestSoak(t *testing.T) {
 	// What an evaluation makes is gone after it: collecting it at every few MiB is a sixth of the
-	// time.
+	// time. A fleet holds gigabytes, of which there are not six times as many.
 	defer debug.SetGCPercent(debug.SetGCPercent(500))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(9 << 30))
 	r, err := Run(t.Context(), Options{
 		Rules: shipped(), All: *all, Seed: randseed.Of(t, *seed), Length: time.Duration(*days * float64(day)),
 		Cluster: cluster.Options{Nodes: *nodes, GPUsPerNode: 4, NodesPerRack: 2, NodeKinds: kinds}, Say: t.Logf,

@@ -3,6 +3,9 @@ package soak
 import (
 	"context"
 	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
@@ -22,6 +26,20 @@ import (
 type whole struct {
 	storage.Appendable
 	storage.Queryable
+}
+
+func (w whole) scraper() storage.Appendable { return w }
+
+func (w whole) Querier(mint, maxt int64) (storage.Querier, error) {
+	q, err := w.Queryable.Querier(mint, maxt)
+	return inOrderQuerier{q}, err
+}
+
+// inOrderQuerier gives series in the order of labels, as the store does: sums depend on it.
+type inOrderQuerier struct{ storage.Querier }
+
+func (q inOrderQuerier) Select(ctx context.Context, _ bool, h *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	return q.Querier.Select(ctx, true, h, ms...)
 }
 
 func (w whole) Appender(ctx context.Context) storage.Appender {
@@ -59,7 +77,8 @@ func TestShortcutsChangeNothing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	o.parser = parser.NewParser(parser.Options{})
+	o.parser = func() parser.Parser { return parser.NewParser(parser.Options{}) }
+	o.workers, o.window = 1, time.Hour
 	o.stores = func(*store) database { return whole{s.DB(), s.DB()} }
 	b, err := Run(t.Context(), o)
 	if err != nil {
@@ -93,14 +112,97 @@ func TestShortcutsChangeNothing(t *testing.T) {
 		if err := set.Err(); err != nil {
 			t.Fatal(err)
 		}
+		f.settle()
 		for _, x := range f.series {
-			for i, at := range x.t {
-				if v, ok := all[x.lset.String()][at]; !ok || v != math.Float64bits(x.v[i]) {
-					t.Fatalf("%s at %d is %v, and the long way %v (there: %v)", x.lset, at, x.v[i], math.Float64frombits(v), ok)
+			for _, p := range x.points {
+				if v, ok := all[x.lset.String()][p.t]; !ok || v != math.Float64bits(p.v) {
+					t.Fatalf("%s at %d is %v, and the long way %v (there: %v)", x.lset, p.t, p.v, math.Float64frombits(v), ok)
 				}
 				samples++
 			}
 		}
 	}
 	t.Logf("%d samples are equal, %d alerts", samples, len(a.Fired))
+}
+
+// TestStoreFindsWhatIsThere: what is read is what was written and not forgotten, in the order of
+// labels, whether series come, go or come back under a reference that is still held.
+func TestStoreFindsWhatIsThere(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(randseed.Of(t, *seed), 2))
+	s := newStore(map[string]time.Duration{"a": 0})
+	keep := (lookback + 2*time.Minute).Milliseconds()
+	type held struct {
+		ref    storage.SeriesRef
+		lset   labels.Labels
+		points []point
+	}
+	var series []*held
+	for n := range 40 {
+		series = append(series, &held{lset: labels.FromStrings("__name__", "a", "x", strconv.Itoa(n), "odd", strconv.Itoa(n%2))})
+	}
+	scraper := s.scraper()
+	matchers := []*labels.Matcher{
+		labels.MustNewMatcher(labels.MatchEqual, "__name__", "a"), labels.MustNewMatcher(labels.MatchEqual, "odd", "1"),
+	}
+	back, seen := 0, 0
+	for now := int64(1_000_000); now < 20_000_000; now += 60_000 {
+		app := scraper.Appender(t.Context())
+		for n, h := range series {
+			if now/600_000%3 == int64(n%3) || rnd.IntN(3) == 0 { // some are away for ten minutes at least
+				continue
+			}
+			if h.ref > 0 && len(h.points) == 0 {
+				back++
+			}
+			var err error
+			if h.ref, err = app.Append(h.ref, h.lset, now, rnd.Float64()); err != nil {
+				t.Fatal(err)
+			}
+			x := s.families["a"].find(h.lset)
+			h.points = append(h.points, x.points[len(x.points)-1])
+		}
+		from, until := now-rnd.Int64N(keep-120_000), now-rnd.Int64N(60_000)
+		q, err := s.Querier(from, until)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string][]point{}
+		for n, h := range series {
+			for _, p := range h.points {
+				if n%2 == 1 && p.t >= from && p.t <= until {
+					want[h.lset.String()] = append(want[h.lset.String()], p)
+				}
+			}
+		}
+		set := q.Select(t.Context(), false, nil, matchers...)
+		last := labels.EmptyLabels()
+		for set.Next() {
+			x := set.At()
+			if labels.Compare(last, x.Labels()) >= 0 {
+				t.Fatalf("%s comes after %s", x.Labels(), last)
+			}
+			last = x.Labels()
+			var got []point
+			for it := x.Iterator(nil); it.Next() == chunkenc.ValFloat; seen++ {
+				at, v := it.At()
+				got = append(got, point{at, v})
+			}
+			if !slices.Equal(got, want[last.String()]) {
+				t.Fatalf("%s from %d to %d is %v, want %v", last, from, until, got, want[last.String()])
+			}
+			delete(want, last.String())
+		}
+		if len(want) > 0 {
+			t.Fatalf("%d series are missing from %d to %d", len(want), from, until)
+		}
+		if rnd.IntN(4) == 0 {
+			s.forget(time.UnixMilli(now))
+			for _, h := range series {
+				h.points = slices.DeleteFunc(h.points, func(p point) bool { return p.t < now-keep })
+			}
+		}
+	}
+	if back == 0 || seen == 0 {
+		t.Errorf("%d series came back, %d samples were read: the test looks at nothing", back, seen)
+	}
 }
