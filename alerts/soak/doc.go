@@ -21,9 +21,10 @@
 //
 // The cluster is that of loadtest/cluster, its series those of deploy/exporters' relabelling. What
 // goes wrong is drawn from the seed after one table, catalogue, a line for each sort: failing nodes
-// and GPUs, of which two are sick at a time; planned and ordinary work beside them, for which no
-// alert of the judged severities may fire; and every three days a share of the fleet. Reboots and
-// restarts that the model draws itself are ordinary work too.
+// and GPUs, of which two are sick at a time, and from 300 nodes on one of each hundred; as much
+// planned and ordinary work beside them, for which no alert of the judged severities may fire; and
+// every three days a share of the fleet. Reboots and restarts that the model draws itself are
+// ordinary work too.
 //
 // An alert is explained where an incident that may raise it, by the table, lasts or has ended since
 // less than the alert's windows, and its labels node and gpu are the incident's. It is false

@@ -27,6 +27,10 @@ const (
 	restart = 40 * time.Second
 	// tries bounds the search for a node that is free.
 	tries = 100
+	// perRow is how many nodes bring one row of a lane with them, once there are more than the lane
+	// has rows: so many nodes fail at once that it is a hundredth of the fleet at most, which is
+	// where alerts about the fleet begin.
+	perRow = 100
 )
 
 // Incident is one thing that was staged.
@@ -96,7 +100,14 @@ func stage(o Options, from, until time.Time) ([]*Incident, *cluster.Model, error
 	d.fleet(o.Cluster.Nodes)
 	for _, l := range []lane{failing, working} {
 		for range width[l].rows {
-			d.row(l)
+			d.row(l, false)
+		}
+	}
+	// What befalls many servers, or the only one of its sort, is as frequent in a fleet as in a
+	// small cluster, and is placed while there is room for it.
+	for _, l := range []lane{failing, working} {
+		for range o.Cluster.Nodes/perRow - width[l].rows {
+			d.row(l, true)
 		}
 	}
 	slices.SortStableFunc(d.out, func(a, b *Incident) int { return a.From.Compare(b.From) })
@@ -114,11 +125,16 @@ func (d *drawing) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(d.rnd.Int64N(int64(b-a)/int64(time.Second)+1))*time.Second
 }
 
-// deck are the sorts of a lane, in another order each time.
-func (d *drawing) deck(l lane) []*sort {
+// deck are the sorts of a lane, in another order each time; single are only those that befall one
+// node, GPU or server of many.
+func (d *drawing) deck(l lane, single bool) []*sort {
 	var out []*sort
 	for i := range catalogue {
-		if s := &catalogue[i]; s.lane == l && (d.only == nil || d.only(s)) {
+		s := &catalogue[i]
+		if single && (s.on == aJob || s.on == aRow || s.of != "") {
+			continue
+		}
+		if s.lane == l && (d.only == nil || d.only(s)) {
 			out = append(out, s)
 		}
 	}
@@ -131,7 +147,7 @@ func (d *drawing) fleet(nodes int) {
 	var deck []*sort
 	for at := d.from; ; at = at.Add(wideEvery) {
 		if len(deck) == 0 {
-			if deck = d.deck(wide); len(deck) == 0 {
+			if deck = d.deck(wide, false); len(deck) == 0 {
 				return
 			}
 		}
@@ -149,26 +165,30 @@ func (d *drawing) fleet(nodes int) {
 }
 
 // row places incidents of a lane one after another.
-func (d *drawing) row(l lane) {
+func (d *drawing) row(l lane, single bool) {
 	w := width[l]
 	at := d.from.Add(d.between(0, w.most))
 	var deck []*sort
-	for at.Before(d.until) {
+	for tooLong := 0; at.Before(d.until) && tooLong < len(catalogue); {
 		if len(deck) == 0 {
-			if deck = d.deck(l); len(deck) == 0 {
+			if deck = d.deck(l, single); len(deck) == 0 {
 				return
 			}
 		}
 		s := deck[0]
 		i := &Incident{Name: s.name, sort: s, From: at, Until: at.Add(d.between(s.least, s.most))}
+		if i.end().After(d.until) {
+			i.Until = at.Add(s.least)
+		}
 		if over := d.hushed(i); over != nil {
 			at = over.Until.Add(hush)
 			continue
 		}
-		if i.end().After(d.until) {
-			return
-		}
 		deck = deck[1:]
+		if i.end().After(d.until) {
+			tooLong++ // another sort may be shorter
+			continue
+		}
 		if d.place(i) {
 			d.out = append(d.out, i)
 			at = i.Until
