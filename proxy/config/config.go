@@ -57,6 +57,8 @@ type Config struct {
 	Memory Memory `yaml:"memory"`
 	// Tenants are those who may ask; with none, everybody may.
 	Tenants []Tenant `yaml:"tenants" is:"filled max=1000"`
+	// JWT is whose signed tokens make a tenant known.
+	JWT JWT `yaml:"jwt"`
 	// UsageLog is where each request leaves a line.
 	UsageLog UsageLog `yaml:"usage_log"`
 	// DropRules are the plans of the drop rules that the servers apply.
@@ -79,6 +81,7 @@ func (Config) meaning() map[string]string {
 		"groups":    "The series of one cluster, region or tenant each. At least one.",
 		"limits":    "The bounds of one request, each the ceiling for all endpoints.",
 		"tenants":   "Who may ask, and what; see [tenants.md](tenants.md). Without it everybody who reaches the listener may ask everything.",
+		"jwt":       "Whose signed tokens make a tenant known; see [tenants.md](tenants.md#tokens-of-an-issuer).",
 		"memory":    "What all requests together may hold.",
 		"usage_log": "One line for each request, see [usage-log.md](usage-log.md). Without it none is written.",
 		"drop_rules": "What the servers' drop rules take away, so that a query for it is told; see " +

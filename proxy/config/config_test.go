@@ -120,7 +120,13 @@ memory: {budget: 1GB}
 usage_log: {path: usage.jsonl, max_size: 1MiB, max_files: 3}
 strict_parameters: true
 partial_response: warn
+tenants: [{name: a, jwt_values: [research, 7]}]
+jwt: {issuer: "https://i", audience: [a, b], claim: /a/b, jwks_url: "http://[::1]:1/keys", http_client: {tls_config: {ca_file: ca.pem}}}
 `)
+	if j := cfg.JWT; j.Client().TLSConfig.CAFile != "/etc/spillway/ca.pem" || j.Client().FollowRedirects || len(j.Audience) != 2 ||
+		j.Claim != "/a/b" || cfg.Tenants[0].JWTValues[1] != "7" {
+		t.Errorf("got %#v, %+v", j.Audience, cfg.Tenants)
+	}
 	g := cfg.Groups[0]
 	r := g.Shards[0].Replicas[0]
 	if g.Labels["zone"] != "1" || g.ReplicaLabels[0] != "prometheus_replica" || g.Heartbeat != `up{job="node"}` {
@@ -180,7 +186,25 @@ func problemRows() []problemRow {
 	replica := func(rest string) string {
 		return "groups: [{name: a, shards: [{replicas: [{" + rest + "}]}]}]\n"
 	}
+	jwt := func(rest string) string {
+		return minimal + "tenants: [{name: a, jwt_values: [x]}]\njwt: {" + rest + "}\n"
+	}
 	return []problemRow{
+		{"jwt without issuer", jwt(`audience: [a], claim: c, jwks_file: f`), "jwt.issuer", "it is missing"},
+		{"jwt without audience", jwt(`issuer: i, claim: c, jwks_file: f`), "jwt.audience", "1 to 100 names"},
+		{"jwt with an empty audience", jwt(`issuer: i, audience: [""], claim: c, jwks_file: f`), "jwt.audience", "none of them empty"},
+		{"jwt without claim", jwt(`issuer: i, audience: [a], jwks_file: f`), "jwt.claim", "it is missing"},
+		{"jwt without keys", jwt(`issuer: i, audience: [a], claim: c`), "jwt", "give one of jwks_file and jwks_url"},
+		{"jwt with keys twice", jwt(`issuer: i, audience: [a], claim: c, jwks_file: f, jwks_url: "https://h"`), "jwt", "give one of"},
+		{"jwt over plain http", jwt(`issuer: i, audience: [a], claim: c, jwks_url: "http://h/keys"`), "jwt.jwks_url", "replaced on the way"},
+		{"jwt with credentials", jwt(`issuer: i, audience: [a], claim: c, jwks_url: "https://u:p@h/keys"`), "jwt.jwks_url", "without credentials"},
+		{"jwt client of a file", jwt(`issuer: i, audience: [a], claim: c, jwks_file: f, http_client: {proxy_url: "http://p"}`), "jwt.http_client", "it is for jwks_url"},
+		{"jwt follows redirects", jwt(`issuer: i, audience: [a], claim: c, jwks_url: "https://h", http_client: {follow_redirects: true}`), "jwt.http_client.follow_redirects", "never followed"},
+		{"jwt of nobody", minimal + "jwt: {issuer: i, audience: [a], claim: c, jwks_file: f}\n", "jwt", "no tenant has jwt_values"},
+		{"jwt says nothing", minimal + "jwt: {}\n", "jwt", "it says nothing"},
+		{"jwt_values without jwt", minimal + "tenants: [{name: a, jwt_values: [x]}]\n", "tenants[0].jwt_values", "no issuer"},
+		{"jwt_values of two", minimal + "tenants: [{name: a, jwt_values: [x, y]}, {name: b, jwt_values: [y]}]\n", "tenants[1].jwt_values[0]", "the value is that of tenants[0].jwt_values[1] too"},
+		{"jwt_values empty", minimal + "tenants: [{name: a, jwt_values: ['']}]\n", "tenants[0].jwt_values[0]", "of whoever has none"},
 		{"empty", "", "", "the file is empty"},
 		{"comment only", "# nothing\n", "", "the file is empty"},
 		{"null", "~\n", "", "the file is empty"},

@@ -11,10 +11,10 @@ import (
 )
 
 // CheckFiles checks whether the files that the configuration names can be read on this machine:
-// certificates, keys, passwords and headers under http_client, and the plans of drop_rules. The
-// error is Problems, without lines. Load does not do this, since a file may be checked on another
-// machine than the one it is for, and since credentials that are rotated may be absent for a
-// moment; what reads them reports it then.
+// certificates, keys, passwords and headers under http_client, tokens and keys of tenants, and the
+// plans of drop_rules. The error is Problems, without lines. Load does not do this, since a file
+// may be checked on another machine than the one it is for, and since credentials that are rotated
+// may be absent for a moment; what reads them reports it then.
 func (c *Config) CheckFiles() error {
 	problems := c.fileProblems()
 	if len(problems) == 0 {
@@ -104,6 +104,8 @@ func (c *Config) files(check func(path, file string)) {
 	for i := range c.Tenants {
 		check("tenants["+strconv.Itoa(i)+"].bearer_token_file", c.Tenants[i].BearerTokenFile)
 	}
+	check("jwt.jwks_file", c.JWT.JWKSFile)
+	clientFiles(&c.JWT.HTTPClient, "jwt.http_client", check)
 	for i, file := range c.DropRules.Plan {
 		check("drop_rules.plan["+strconv.Itoa(i)+"]", file)
 	}

@@ -41,7 +41,7 @@ func (d *decoder) httpClient(n *yaml.Node, c *commonconfig.HTTPClientConfig, pat
 	}
 	if c.FollowRedirects && d.has(join(path, "follow_redirects")) {
 		p := join(path, "follow_redirects")
-		d.add(p, d.line(p), "redirects of a shard are never followed, since they would carry credentials elsewhere; remove the key, and give the final URL as url")
+		d.add(p, d.line(p), "redirects are never followed, since they would carry credentials elsewhere; remove the key, and give the final URL as url")
 	}
 	c.FollowRedirects = false
 }

@@ -265,6 +265,9 @@ func TestSchemaRefuses(t *testing.T) {
 		"a label of the group": others, "no hash": others, "hash without hashmod": others,
 		"hash too large": others, "the same hash": others, "the same hash for a while": others, "the same hash some day": others,
 		"names twice": others, "two types": others,
+		"jwt without keys": others, "jwt with keys twice": others, "jwt client of a file": others, "jwt of nobody": others,
+		"jwt_values without jwt": others, "jwt_values of two": others, "jwt over plain http": words, "jwt with credentials": words,
+		"jwt follows redirects": clients,
 	}
 	seen := 0
 	for _, tc := range slices.Concat(problemRows(), hashmodRows()) {

@@ -29,6 +29,8 @@ const secretive = `groups:
             http_client: {authorization: {credentials: hunter2}}
           - url: http://h4
             http_client: {bearer_token: hunter2}
+tenants: [{name: a, jwt_values: [a]}]
+jwt: {issuer: i, audience: [a], claim: c, jwks_url: "https://h5", http_client: {basic_auth: {username: u, password: hunter2}, http_headers: {X-K: {values: [hunter2]}}}}
 `
 
 func TestSecretsAreNeverPrinted(t *testing.T) {
@@ -36,11 +38,11 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	r := cfg.Groups[0].Shards[0].Replicas[0]
 	var printed strings.Builder
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		for _, v := range []any{cfg, cfg.Groups, cfg.Groups[0], r, &r, r.Headers, r.Headers["X-Key"]} {
+		for _, v := range []any{cfg, cfg.Groups, cfg.Groups[0], r, &r, r.Headers, r.Headers["X-Key"], cfg.JWT, &cfg.JWT} {
 			fmt.Fprintf(&printed, verb+"\n", v)
 		}
 	}
-	for _, v := range []any{cfg, cfg.Groups, r, r.Headers} {
+	for _, v := range []any{cfg, cfg.Groups, r, r.Headers, cfg.JWT} {
 		j, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +62,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 			t.Errorf("a secret in %.200s", line)
 		}
 	}
-	for _, want := range []string{"X-Key: '***'", "password: '***'", "http://h1", "username: u", "client_id: i"} {
+	for _, want := range []string{"X-Key: '***'", "password: '***'", "http://h1", "username: u", "client_id: i", "https://h5"} {
 		if !strings.Contains(string(cfg.Redacted()), want) {
 			t.Errorf("%s is missing in\n%s", want, cfg.Redacted())
 		}

@@ -25,6 +25,9 @@ type Tenant struct {
 	BasicAuth TenantPassword `yaml:"basic_auth"`
 	// ClientCertCN is the common name of a verified client certificate instead.
 	ClientCertCN string `yaml:"client_cert_cn" is:"filled"`
+	// JWTValues are values of the claim jwt.claim instead: a token with any of them is the
+	// tenant's.
+	JWTValues []string `yaml:"jwt_values" is:"filled max=100"`
 	// Matchers are selectors whose matchers all hold for everything that the tenant sees; with none
 	// it sees everything.
 	Matchers []string `yaml:"matchers"`
@@ -48,6 +51,7 @@ func (Tenant) meaning() map[string]string {
 		"bearer_token_file": "A file with the token by which the tenant is known, relative to the configuration file; it is read again when it changes.",
 		"basic_auth":        "A name and a password instead.",
 		"client_cert_cn":    "The common name of a client certificate instead, which the web configuration has verified.",
+		"jwt_values":        "Values of the claim `jwt.claim` instead: a token with any of them is the tenant's.",
 		"matchers":          "Selectors, such as `{namespace=~\"research-.+\"}`. All their matchers hold for all that the tenant sees; none is everything.",
 		"limits":            "Its own bounds, by the keys of `limits`; those of the endpoint hold too.",
 		"may_set":           "Headers that are believed when the tenant says on whose behalf it asks, such as `X-Grafana-User`. Others are dropped.",
@@ -109,13 +113,13 @@ func (v *validator) tenants(all []Tenant) {
 		}
 		claim(path+".name", "the name", t.Name)
 		ways := 0
-		for _, given := range []bool{t.BearerTokenFile != "", t.BasicAuth != TenantPassword{}, t.ClientCertCN != ""} {
+		for _, given := range []bool{t.BearerTokenFile != "", t.BasicAuth != TenantPassword{}, t.ClientCertCN != "", len(t.JWTValues) > 0} {
 			if given {
 				ways++
 			}
 		}
 		if ways != 1 {
-			v.problem(path, "%d ways to know the tenant are given; give one of bearer_token_file, basic_auth and client_cert_cn", ways)
+			v.problem(path, "%d ways to know the tenant are given; give one of bearer_token_file, basic_auth, client_cert_cn and jwt_values", ways)
 		}
 		if b := t.BasicAuth; b != (TenantPassword{}) {
 			if b.Username == "" {
@@ -129,6 +133,15 @@ func (v *validator) tenants(all []Tenant) {
 		t.BearerTokenFile = commonconfig.JoinDir(v.dir, t.BearerTokenFile)
 		claim(path+".bearer_token_file", "the file", t.BearerTokenFile)
 		claim(path+".client_cert_cn", "the common name", t.ClientCertCN)
+		if len(t.JWTValues) > 100 {
+			v.problem(path+".jwt_values", "%d values are more than are looked for (100)", len(t.JWTValues))
+		}
+		for j, value := range t.JWTValues {
+			if value == "" {
+				v.problem(fmt.Sprintf("%s.jwt_values[%d]", path, j), "the value is empty, and would be that of whoever has none")
+			}
+			claim(fmt.Sprintf("%s.jwt_values[%d]", path, j), "the value", value)
+		}
 		for j, text := range t.Matchers {
 			if _, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text); err != nil || len(text) > 4096 {
 				v.problem(fmt.Sprintf("%s.matchers[%d]", path, j), "it is no selector of at most 4096 bytes; write one such as {namespace=~\"research-.+\"}")

@@ -52,6 +52,7 @@ func (v *validator) config(c *Config) {
 	}
 	v.limits(c)
 	v.tenants(c.Tenants)
+	v.jwt(&c.JWT, c.Tenants)
 	v.usageLog(&c.UsageLog)
 	v.dropRules(&c.DropRules)
 	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {

@@ -119,11 +119,18 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_processors", Help: "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less."},
 		quota.Processors)
-	reg.MustRegister(processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals,
+	reg.MustRegister(keysRead(s), processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals,
 		m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read,
-		m.written,
-		m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
+		m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
+}
+
+// keysRead is when the keys of signed tokens were read.
+func keysRead(s *Server) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_jwks_read_timestamp_seconds",
+		Help: "When the keys of tenants' signed tokens (jwt) were last read with success, in seconds since 1970; 0 where there are none, or while no token was shown. They are looked at when one is shown.",
+	}, s.keysRead)
 }
 
 // blame counts a plan that fetches series with the shard that its cause lies with, where it lies

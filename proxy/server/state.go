@@ -95,7 +95,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		known = prev.tenants
 	}
 	var err error
-	if st.tenants, err = tenant.New(cfg, known); err != nil {
+	if st.tenants, err = tenant.New(cfg, known, s.log); err != nil {
 		return nil, err
 	}
 	o := s.opts.shards
@@ -106,6 +106,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		prevTop = prev.top
 	}
 	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
+		st.tenants.Close()
 		return nil, err
 	}
 	for _, g := range st.top.Groups {
@@ -127,6 +128,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		})
 		if err != nil {
 			st.top.Close()
+			st.tenants.Close()
 			return nil, fmt.Errorf("usage_log: %w", err)
 		}
 	}
@@ -134,6 +136,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	st.close = func() {
 		st.known.Sizes.Close()
 		st.top.Close()
+		st.tenants.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := done(ctx); err != nil {

@@ -17,8 +17,17 @@ import (
 // challenge tells who is not known what to send.
 func (s *Server) challenge(w http.ResponseWriter, st *state, err error) {
 	if qerr.From(err).Kind == qerr.Unauthorized {
-		w.Header()["Www-Authenticate"] = st.tenants.Challenge()
+		w.Header()["Www-Authenticate"] = st.tenants.Challenge(err)
 	}
+}
+
+// keysRead is when the keys of signed tokens were last read, in seconds since 1970; 0 for never.
+func (s *Server) keysRead() float64 {
+	st := s.state.Load()
+	if st == nil || st.tenants.KeysRead().IsZero() {
+		return 0
+	}
+	return float64(st.tenants.KeysRead().Unix())
 }
 
 // foreign refuses a page to who is no tenant; true where it did.

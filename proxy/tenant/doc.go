@@ -2,8 +2,12 @@
 //
 // It promises:
 //   - Where there are tenants, nobody else is answered. A tenant is known by a bearer token, a name
-//     and a password, or a verified client certificate; comparing takes as long for a wrong one as
-//     for a right one, and checking passwords never takes more than one processor.
+//     and a password, a verified client certificate, or a token that one issuer has signed;
+//     comparing takes as long for a wrong one as for a right one, and checking passwords never
+//     takes more than one processor.
+//   - A signed token is believed if a public key of the issuer fits it, by an algorithm of the list
+//     and no other, if it is meant for us and has not expired. The keys that were read last with
+//     success hold; no request waits for others longer than keysPatience.
 //   - A tenant's matchers are in every selector of what is sent on: PromQL, match[], remote read.
 //     What Enforce returns is parsed again and checked; a selector without them is an error, never
 //     an answer.
@@ -13,5 +17,7 @@
 //   - On whose behalf a tenant asks is believed as far as its configuration says.
 //
 // It refuses to guess: two ways of authentication in one request count as none. It holds the
-// tokens, the hashes, and at most maxKnown passwords that were right or wrong, as keyed hashes.
+// tokens, the hashes, and at most maxKnown passwords that were right or wrong, as keyed hashes; of
+// the issuer at most maxKeys keys, maxKeySet while they are read, and maxVerified tokens that were
+// right, as keyed hashes.
 package tenant

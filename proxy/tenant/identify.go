@@ -7,8 +7,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -27,8 +29,8 @@ import (
 const (
 	// maxKnown is how many passwords are remembered, right and wrong ones apart.
 	maxKnown = 1024
-	// maxToken is the longest token, and the longest password that is looked at: bcrypt takes 72
-	// bytes.
+	// maxToken is the longest token that stands in a file. Of passwords 72 bytes are looked at, as
+	// bcrypt does.
 	maxToken = 4096
 	// tokenAge is how long a token file is not looked at again.
 	tokenAge = time.Second
@@ -50,6 +52,7 @@ type Directory struct {
 	tokens []*token
 	cost   int // of the dearest hash
 	words  *passwords
+	issuer *issuer // nil where there is none
 }
 
 // token is that of a tenant, as its file has it.
@@ -70,8 +73,8 @@ type passwords struct {
 }
 
 // New is the directory of a configuration's tenants; nil where it has none. What prev has learned
-// of passwords is kept.
-func New(c *config.Config, prev *Directory) (*Directory, error) {
+// of passwords and keys is kept. Close it. The error is one of the configuration's.
+func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error) {
 	if len(c.Tenants) == 0 {
 		return nil, nil
 	}
@@ -81,6 +84,16 @@ func New(c *config.Config, prev *Directory) (*Directory, error) {
 	} else {
 		d.words = &passwords{turn: make(chan struct{}, 1), seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
 		_, _ = rand.Read(d.words.key[:]) // never fails, by its documentation
+	}
+	if c.JWT.Set() {
+		var last *issuer
+		if prev != nil {
+			last = prev.issuer
+		}
+		var err error
+		if d.issuer, err = newIssuer(c.JWT, last, log); err != nil {
+			return nil, err
+		}
 	}
 	for i := range c.Tenants {
 		t := &Tenant{Tenant: c.Tenants[i]}
@@ -100,6 +113,10 @@ func New(c *config.Config, prev *Directory) (*Directory, error) {
 			}
 		case t.ClientCertCN != "":
 			d.byCN[t.ClientCertCN] = t
+		case len(t.JWTValues) > 0 && d.issuer != nil:
+			for _, value := range t.JWTValues {
+				d.issuer.tenants[value] = t
+			}
 		default:
 			d.tokens = append(d.tokens, &token{tenant: t})
 		}
@@ -107,11 +124,34 @@ func New(c *config.Config, prev *Directory) (*Directory, error) {
 	return d, nil
 }
 
-// Challenge is what a client that is not known is told to send, for WWW-Authenticate.
-func (d *Directory) Challenge() []string {
+// Close ends what the directory asks others for. A nil one is closed.
+func (d *Directory) Close() {
+	if d != nil && d.issuer != nil {
+		d.issuer.keys.close()
+	}
+}
+
+// KeysRead is when the keys of signed tokens were last read with success; zero where there are
+// none, or where that was never.
+func (d *Directory) KeysRead() time.Time {
+	if d == nil || d.issuer == nil {
+		return time.Time{}
+	}
+	d.issuer.keys.mu.Lock()
+	defer d.issuer.keys.mu.Unlock()
+	return d.issuer.keys.read
+}
+
+// Challenge is what a client that is not known, for the reason of err, is told to send, for
+// WWW-Authenticate.
+func (d *Directory) Challenge(err error) []string {
 	var out []string
-	if len(d.tokens) > 0 {
-		out = append(out, `Bearer realm="Spillway"`)
+	if len(d.tokens) > 0 || d.issuer != nil {
+		bearer := `Bearer realm="Spillway"`
+		if errors.Is(err, errInvalid) {
+			bearer += `, error="invalid_token", error_description="` + qerr.From(err).Message + `"`
+		}
+		out = append(out, bearer)
 	}
 	if len(d.byName) > 0 {
 		out = append(out, `Basic realm="Spillway", charset="UTF-8"`)
@@ -120,7 +160,8 @@ func (d *Directory) Challenge() []string {
 }
 
 // Identify tells which tenant sends a request; nil where there are no tenants. The error is a
-// *qerr.Error: Unauthorized, or Overloaded while too many passwords are being checked.
+// *qerr.Error: Unauthorized, Overloaded while too many passwords are being checked, or Unavailable
+// while the keys of signed tokens have never been read.
 func (d *Directory) Identify(r *http.Request) (*Tenant, error) {
 	if d == nil {
 		return nil, nil
@@ -148,8 +189,11 @@ func (d *Directory) authorized(r *http.Request, header string) (*Tenant, error) 
 	if !strings.EqualFold(scheme, "Bearer") {
 		return nil, qerr.New(qerr.Unauthorized, "the Authorization header is neither Bearer nor Basic")
 	}
-	if word = strings.TrimSpace(word); word == "" || len(word) > maxToken {
+	switch word = strings.TrimSpace(word); {
+	case word == "":
 		return nil, errToken
+	case len(word) > maxToken:
+		return d.signed(r.Context(), word)
 	}
 	sum := sha256.Sum256([]byte(word))
 	var found *Tenant
@@ -159,15 +203,20 @@ func (d *Directory) authorized(r *http.Request, header string) (*Tenant, error) 
 		}
 	}
 	if found == nil {
-		return nil, errToken
+		return d.signed(r.Context(), word)
 	}
 	return found, nil
 }
 
-var (
-	errToken    = qerr.New(qerr.Unauthorized, "no tenant has this token; it may have been changed")
-	errPassword = qerr.New(qerr.Unauthorized, "no tenant has this name and password")
-)
+// signed is whose token it is that stands in no file.
+func (d *Directory) signed(ctx context.Context, word string) (*Tenant, error) {
+	if d.issuer == nil {
+		return nil, errToken
+	}
+	return d.issuer.tenant(ctx, word)
+}
+
+var errPassword = qerr.New(qerr.Unauthorized, "no tenant has this name and password")
 
 // is compares with what the file has now, or had when it could be read last.
 func (t *token) is(sum [sha256.Size]byte) bool {

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ import (
 
 func directory(t *testing.T, tenants ...config.Tenant) *Directory {
 	t.Helper()
-	d, err := New(&config.Config{Tenants: tenants}, nil)
+	d, err := New(&config.Config{Tenants: tenants}, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
