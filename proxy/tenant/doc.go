@@ -16,7 +16,9 @@
 //     (metadata).
 //   - On whose behalf a tenant asks is believed as far as its configuration says.
 //
-// It refuses to guess: two ways of authentication in one request count as none. It holds the
+// It refuses to guess: two ways of authentication in one request count as none, also where both are
+// one tenant's. A client certificate that is no tenant's is none, so that clients may be asked for
+// one and have tokens. It holds the
 // tokens, the hashes, and at most maxKnown passwords that were right or wrong, as keyed hashes; of
 // the issuer at most maxKeys keys, maxKeySet while they are read, and maxVerified tokens that were
 // right, as keyed hashes.

@@ -167,15 +167,21 @@ func (d *Directory) Identify(r *http.Request) (*Tenant, error) {
 		return nil, nil
 	}
 	given := r.Header.Values("Authorization")
+	verified := r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	var certified *Tenant
+	if verified {
+		certified = d.byCN[r.TLS.VerifiedChains[0][0].Subject.CommonName] // no tenant has an empty one
+	}
 	switch {
 	case len(given) > 1:
 		return nil, qerr.New(qerr.Unauthorized, "the request has %d Authorization headers; send one", len(given))
+	case len(given) == 1 && certified != nil:
+		return nil, errTwoWays
 	case len(given) == 1:
 		return d.authorized(r, given[0])
-	case r.TLS != nil && len(r.TLS.VerifiedChains) > 0:
-		if cn := r.TLS.VerifiedChains[0][0].Subject.CommonName; cn != "" && d.byCN[cn] != nil {
-			return d.byCN[cn], nil
-		}
+	case certified != nil:
+		return certified, nil
+	case verified:
 		return nil, qerr.New(qerr.Unauthorized, "no tenant has the common name of this client certificate; a tenant's client_cert_cn has to have it")
 	}
 	return nil, qerr.New(qerr.Unauthorized, "this Spillway answers tenants only, and the request does not say who asks; send an Authorization header or a client certificate")
@@ -216,7 +222,10 @@ func (d *Directory) signed(ctx context.Context, word string) (*Tenant, error) {
 	return d.issuer.tenant(ctx, word)
 }
 
-var errPassword = qerr.New(qerr.Unauthorized, "no tenant has this name and password")
+var (
+	errPassword = qerr.New(qerr.Unauthorized, "no tenant has this name and password")
+	errTwoWays  = qerr.New(qerr.Unauthorized, "the request has a tenant's client certificate and an Authorization header; send one of them, so that it is clear who asks")
+)
 
 // is compares with what the file has now, or had when it could be read last.
 func (t *token) is(sum [sha256.Size]byte) bool {

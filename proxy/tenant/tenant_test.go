@@ -95,6 +95,7 @@ func TestIdentify(t *testing.T) {
 			t.Errorf("a certificate of %q that nobody has verified is %v", cn, got)
 		}
 	}
+	twoWays(t, file, bob)
 	// A token that is rotated holds within a second or so; one whose file is gone for a moment
 	// stays.
 	write("other")
@@ -125,6 +126,37 @@ func TestIdentify(t *testing.T) {
 	}
 	if got, err := (*Directory)(nil).Identify(request(t, func(*http.Request) {})); got != nil || err != nil {
 		t.Errorf("without tenants: %v %v", got, err)
+	}
+}
+
+// twoWays: a tenant's certificate beside an Authorization header is nobody, good or bad, another's
+// or the same tenant's; one that is no tenant's says nothing.
+func twoWays(t *testing.T, file string, bob config.TenantPassword) {
+	t.Helper()
+	both := directory(t, config.Tenant{Name: "a", BearerTokenFile: file}, config.Tenant{Name: "b", BasicAuth: bob},
+		config.Tenant{Name: "c", ClientCertCN: "ruler"})
+	for _, c := range []struct{ cn, header, want, says string }{
+		{"ruler", "", "c", ""},
+		{"ruler", "Bearer t0ken", "", "send one of them"},
+		{"ruler", "Bearer other", "", "send one of them"},
+		{"ruler", "Basic Ym9iOnBhc3M=", "", "send one of them"},
+		{"ruler", "Digest x", "", "send one of them"},
+		{"mesh", "Bearer t0ken", "a", ""},
+		{"mesh", "Basic Ym9iOnBhc3M=", "b", ""},
+		{"mesh", "Bearer other", "", "no tenant has this token"},
+		{"mesh", "", "", "common name"},
+		{"", "Bearer t0ken", "a", ""},
+	} {
+		got, err := both.Identify(request(t, func(r *http.Request) {
+			chain := []*x509.Certificate{{Subject: pkix.Name{CommonName: c.cn}}}
+			r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{chain}}
+			if c.header != "" {
+				r.Header.Set("Authorization", c.header)
+			}
+		}))
+		if got != nil && got.Name != c.want || got == nil && (c.want != "" || !strings.Contains(qerr.From(err).Message, c.says)) {
+			t.Errorf("certificate of %q and %q: %v, %v", c.cn, c.header, got, err)
+		}
 	}
 }
 
