@@ -45,6 +45,9 @@ type Source struct {
 	// Keep tells which rules and alerts the asker may see, by their labels; nil is all. For
 	// metadata the labels are the metric's name alone.
 	Keep func(labels.Labels) bool
+	// Bare takes the texts out of metadata, and what not all sources agree on: a server does not
+	// say whose metadata it is, and the asker may see a part.
+	Bare bool
 	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at
 	// it.
 	Asked *Asked

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -14,8 +15,9 @@ import (
 
 // MergeMetadata writes the union of the shards' metric metadata: for each metric, sorted, its
 // distinct entries, sorted by type, unit and help. At most limit metrics and perMetric entries of
-// each are written (0 is no limit). Metrics that are left out make the answer truncated. Entries
-// that perMetric leaves out do not: the client got as many as it asked for, as from Prometheus.
+// each are written (0 is no limit). Of Bare sources there is one entry for each metric. Metrics
+// that are left out make the answer truncated. Entries that perMetric leaves out do not: the client
+// got as many as it asked for, as from Prometheus.
 func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[map[string][]metadata.Metadata](ctx, shards, budget)
 	defer d.release()
@@ -38,6 +40,9 @@ func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards 
 			return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.Help, b.Help))
 		})
 		list = slices.Compact(list)
+		if slices.ContainsFunc(shards, func(s Source) bool { return s.Bare }) {
+			list = []metadata.Metadata{agreed(name, list)}
+		}
 		if perMetric > 0 && len(list) > perMetric {
 			list = list[:perMetric]
 		}
@@ -52,6 +57,27 @@ func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards 
 	}
 	d.res.Series = len(all)
 	return d.res, writeData(w, all)
+}
+
+// types are all that Prometheus has.
+var types = []model.MetricType{
+	model.MetricTypeCounter, model.MetricTypeGauge, model.MetricTypeHistogram, model.MetricTypeGaugeHistogram, model.MetricTypeSummary,
+	model.MetricTypeInfo, model.MetricTypeStateset,
+}
+
+// agreed is what all entries of a metric say, without anybody's words: a type of the list, and a
+// unit that the name has. The list is not empty.
+func agreed(name string, list []metadata.Metadata) metadata.Metadata {
+	all := metadata.Metadata{Type: list[0].Type, Unit: list[0].Unit}
+	for _, m := range list {
+		if m.Type != all.Type || !slices.Contains(types, m.Type) {
+			all.Type = model.MetricTypeUnknown
+		}
+		if m.Unit != all.Unit || !strings.Contains("_"+name+"_", "_"+m.Unit+"_") {
+			all.Unit = ""
+		}
+	}
+	return all
 }
 
 // targetMetadata is one entry of targets/metadata.

@@ -87,7 +87,7 @@ func (x *exchange) metadata() error {
 	return x.joined(x.everyShard(false, ask),
 		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 			for i := range src {
-				src[i].Keep = keep
+				src[i].Keep, src[i].Bare = keep, x.tenant.Narrow()
 			}
 			return merge.MergeMetadata(ctx, w, limit, x.req.LimitPerMetric, src, b)
 		})

@@ -414,6 +414,11 @@ func TestMetadataOfATenant(t *testing.T) {
 		if names := slices.Sorted(maps.Keys(data)); !slices.Equal(names, c.want) {
 			t.Errorf("%v: %v, want %v", c.form, names, c.want)
 		}
+		// Whose words the server has is not known.
+		text := string(got.body)
+		if strings.Contains(text, "fake") || strings.Count(text, `"type":"gauge","unit":"","help":""`) != len(c.want) {
+			t.Errorf("%v: %s", c.form, text)
+		}
 	}
 	// What is asked for exemplars has the matchers, too.
 	form := url.Values{"query": {"up + requests_total"}, "start": {"1"}, "end": {"2"}}

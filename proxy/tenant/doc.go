@@ -13,7 +13,7 @@
 //     an answer.
 //   - What cannot be kept to them is refused (info(), which reads series that its text does not
 //     name; the servers' own state), or kept from them by labels (rules and alerts) and names
-//     (metadata).
+//     (metadata, which is without texts).
 //   - On whose behalf a tenant asks is believed as far as its configuration says.
 //
 // It refuses to guess: two ways of authentication in one request count as none, also where both are
