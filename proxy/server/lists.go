@@ -77,7 +77,7 @@ func (x *exchange) joined(questions []question, join joiner) error {
 func (x *exchange) metadata() error {
 	limit := x.listLimit()
 	ask := func(r *endpoint.Request) { r.Limit = limit + 1 } // one more than is wanted, so that what is cut is known to be
-	keep, err := x.seenNames()
+	keep, err := x.s.walls.names(x)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (x *exchange) metadata() error {
 	return x.joined(x.everyShard(false, ask),
 		func(ctx context.Context, w *merge.Writer, src []merge.Source, b *admit.Budget) (merge.Result, error) {
 			for i := range src {
-				src[i].Keep, src[i].Bare = keep, x.tenant.Narrow()
+				src[i].Keep, src[i].Bare = keep, x.s.walls.bare(x.tenant)
 			}
 			return merge.MergeMetadata(ctx, w, limit, x.req.LimitPerMetric, src, b)
 		})

@@ -111,7 +111,7 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 		x.tenant = own.tenant
 	case own != nil && own.operator:
 	default:
-		if x.tenant, err = x.st.tenants.Identify(r); err != nil {
+		if x.tenant, err = x.s.walls.identify(x.st.tenants, r); err != nil {
 			x.caller = identity.Caller{} // nobody's word
 			x.s.challenge(x.client, x.st, err)
 			return err
@@ -203,7 +203,7 @@ func (x *exchange) lookingBack(req *endpoint.Request) *endpoint.Request {
 // narrow puts the tenant's matchers into what was decided about, and decides again: the caller's
 // own text was within its bounds, so it may be longer by the matchers now.
 func (x *exchange) narrow(now time.Time) error {
-	req, err := x.tenant.Enforce(x.req, x.dec.Expr)
+	req, err := x.s.walls.enforce(x.tenant, x.req, x.dec.Expr)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (x *exchange) narrow(now time.Time) error {
 		return err
 	}
 	x.req = req
-	return x.tenant.Check(req, x.dec.Selectors)
+	return x.s.walls.check(x.tenant, req, x.dec.Selectors)
 }
 
 // answer makes attempts until one succeeds or none is left to make.

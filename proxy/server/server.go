@@ -144,6 +144,7 @@ type Server struct {
 	// parcel is how many targets are in a parcel, for tests: what no replica is whole for is then
 	// always evaluated in parcels. 0 is parcelValues, where it is too much at once.
 	parcel int
+	walls  walls // without holes, but in tests
 
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
@@ -207,7 +208,7 @@ func New(o Options) (*Server, error) {
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{
 		opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
-		lightSeries: weigh.LightSeries,
+		lightSeries: weigh.LightSeries, walls: standing(),
 	}
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
 	s.background, s.stop = context.WithCancel(context.Background())

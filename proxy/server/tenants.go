@@ -7,11 +7,13 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
 // challenge tells who is not known what to send.
@@ -34,7 +36,7 @@ func (s *Server) keysRead() float64 {
 func (s *Server) foreign(w http.ResponseWriter, r *http.Request) bool {
 	st := s.acquire()
 	defer st.release()
-	_, err := st.tenants.Identify(r)
+	_, err := s.walls.identify(st.tenants, r)
 	if err == nil {
 		return false
 	}
@@ -43,11 +45,30 @@ func (s *Server) foreign(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
+// walls are what keeps a tenant to its own, each with one place that asks it. Tests plant holes in
+// them, to see that what they look for is found.
+type walls struct {
+	identify func(*tenant.Directory, *http.Request) (*tenant.Tenant, error)
+	enforce  func(*tenant.Tenant, *endpoint.Request, parser.Expr) (*endpoint.Request, error)
+	check    func(*tenant.Tenant, *endpoint.Request, [][]*labels.Matcher) error
+	sees     func(*tenant.Tenant, labels.Labels) bool
+	names    func(*exchange) (func(labels.Labels) bool, error) // whose metadata is shown
+	bare     func(*tenant.Tenant) bool                         // whether metadata is shown without its texts
+}
+
+// standing are the walls without holes.
+func standing() walls {
+	return walls{
+		identify: (*tenant.Directory).Identify, enforce: (*tenant.Tenant).Enforce, check: (*tenant.Tenant).Check,
+		sees: (*tenant.Tenant).Sees, names: (*exchange).seenNames, bare: (*tenant.Tenant).Narrow,
+	}
+}
+
 // seen lets of the sources' rules and alerts only what the tenant may see.
 func (x *exchange) seen(src []merge.Source) []merge.Source {
 	if x.tenant.Narrow() {
 		for i := range src {
-			src[i].Keep = x.tenant.Sees
+			src[i].Keep = func(ls labels.Labels) bool { return x.s.walls.sees(x.tenant, ls) }
 		}
 	}
 	return src
