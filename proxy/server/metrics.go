@@ -121,7 +121,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		quota.Processors)
 	reg.MustRegister(keysRead(s), processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals,
 		m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read,
-		m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK, m.reloadTime, m.hash, budget, most, used)
+		m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted,
+		m.reloadOK, m.reloadTime, m.hash, budget, most, used)
 	return m
 }
 
