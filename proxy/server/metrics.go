@@ -52,6 +52,9 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	single := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
+	reads := func(name, help string, f func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, f)
+	}
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	}
@@ -95,8 +98,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		reloadTime: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_config_last_reload_success_timestamp_seconds", Help: "When the configuration was last loaded with success, in seconds since 1970."}),
 		hash:       gauge("spillway_config_info", "1 for the hash of the configuration in force.", "hash"),
 	}
-	budget := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_budget_bytes", Help: "memory.budget: what all requests together may hold."},
-		func() float64 { return float64(s.poolNow().Limit()) })
+	budget := reads("spillway_memory_budget_bytes", "memory.budget: what all requests together may hold.", func() float64 { return float64(s.poolNow().Limit()) })
 	most := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_memory_budget_peak_bytes",
 		Help: "Most that requests held of memory.budget at once within the last one to two minutes, what refused ones asked for besides among it: more than memory.budget where some were refused.",
@@ -106,23 +108,21 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		Help: "What requests hold of memory.budget now.",
 	},
 		func() float64 { return float64(s.poolNow().InUse()) })
-	running := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_evaluations_running", Help: "Evaluations at work in Spillway now, those that wait for servers left out."},
-		func() float64 { return float64(s.gate.Running()) })
+	running := reads("spillway_evaluations_running", "Evaluations at work in Spillway now, those that wait for servers left out.", func() float64 { return float64(s.gate.Running()) })
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_evaluations_waiting",
 		Help: "Evaluations that wait for a processor now.",
 	},
 		func() float64 { return float64(s.gate.Waiting()) })
-	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_held_bytes", Help: "What was alive after the last garbage collection, and what Go holds beside its heap."},
-		func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
-	ceiling := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_memory_ceiling_bytes", Help: "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended."},
-		func() float64 { _, c := s.heap.Now(); return float64(c) })
-	processors := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "spillway_processors", Help: "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less."},
-		quota.Processors)
-	reg.MustRegister(keysRead(s), processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight, m.refusals,
-		m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series, m.samples, m.read,
-		m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted,
-		m.reloadOK, m.reloadTime, m.hash, budget, most, used)
+	held := reads("spillway_memory_held_bytes", "What was alive after the last garbage collection, and what Go holds beside its heap.", func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
+	ceiling := reads("spillway_memory_ceiling_bytes", "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended.", func() float64 { _, c := s.heap.Now(); return float64(c) })
+	processors := reads("spillway_processors", "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less.", quota.Processors)
+	reg.MustRegister(
+		keysRead(s), processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
+		m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
+		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
+		m.reloadTime, m.hash, budget, most, used,
+	)
 	return m
 }
 
