@@ -5,7 +5,8 @@
 //	r, err := dashboards.Measure(ctx, rules.Options{Servers: bench.Servers{Spillway: binary}, Files: files}, dashboards.Options{})
 //
 // The servers are those of package rules, and so is what is recorded: a real ruler runs before the
-// panels are asked, for as long as rules.Options says, and is ended then.
+// panels are asked, for as long as rules.Options says, and is ended then. Options.Then may look at
+// the servers before they are ended too.
 //
 // # What it promises
 //
