@@ -32,7 +32,7 @@
   prometheusRules+:: {
     groups+: [
       {
-        name: 'apiserver',
+        name: 'apiserver.rates',
         rules:
           [
             {
