@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/strutil"
 )
 
 // sortSeries checks the configured series and puts them in the order in which Prometheus would give
@@ -83,12 +84,7 @@ func (s *Shard) healthy(r *Record) Answer {
 	}
 	if name, ok := strings.CutPrefix(p, "/api/v1/label/"); ok {
 		if name, ok := strings.CutSuffix(name, "/values"); ok {
-			return s.metadata(r, func(set map[string]string) []string {
-				if v, ok := set[name]; ok {
-					return []string{v}
-				}
-				return nil
-			})
+			return s.metadata(r, valueOf(name))
 		}
 	}
 	switch p {
@@ -108,6 +104,12 @@ func (s *Shard) healthy(r *Record) Answer {
 		return limited(found, r)
 	case "/api/v1/labels":
 		return s.metadata(r, func(set map[string]string) []string { return slices.Collect(maps.Keys(set)) })
+	case "/api/v1/search/metric_names":
+		return s.search(r, "name", valueOf("__name__"))
+	case "/api/v1/search/label_names":
+		return s.search(r, "name", func(set map[string]string) []string { return slices.Collect(maps.Keys(set)) })
+	case "/api/v1/search/label_values":
+		return s.search(r, "value", valueOf(r.Form.Get("label")))
 	case "/api/v1/read":
 		return s.remoteRead(r)
 	case "/api/v1/query_exemplars":
@@ -194,7 +196,7 @@ func (s *Shard) about(p string) (data any, ok bool) {
 		return map[string]int{"min": 0, "max": 0, "current": 0}, true
 	case "/api/v1/features":
 		return map[string]map[string]bool{
-			"api": {"exclude_alerts": true}, "promql": {"at_modifier": true, "negative_offset": true},
+			"api": {"exclude_alerts": true, "search": true}, "promql": {"at_modifier": true, "negative_offset": true},
 			"promql_functions": {"rate": true, "sum_over_time": true},
 		}, true
 	case "/api/v1/rules":
@@ -270,6 +272,49 @@ func (s *Shard) match(selectors []string) ([]map[string]string, error) {
 
 func matches(series map[string]string, ms []*labels.Matcher) bool {
 	return !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(series[m.Name]) })
+}
+
+// valueOf gives the value that a series has of a label.
+func valueOf(name string) func(map[string]string) []string {
+	return func(set map[string]string) []string {
+		if v, ok := set[name]; ok {
+			return []string{v}
+		}
+		return nil
+	}
+}
+
+// search answers a search for the subsequences search[] in the texts that get finds, in the order
+// of the texts alone.
+func (s *Shard) search(r *Record, key string, get func(map[string]string) []string) Answer {
+	found, err := s.match(r.Form["match[]"])
+	if err != nil {
+		return errorAnswer(http.StatusBadRequest, "bad_data", err.Error())
+	}
+	var all []string
+	for _, set := range found {
+		all = append(all, get(set)...)
+	}
+	slices.Sort(all)
+	all = slices.DeleteFunc(slices.Compact(all), func(v string) bool {
+		return len(r.Form["search[]"]) > 0 &&
+			!slices.ContainsFunc(r.Form["search[]"], func(term string) bool { return strutil.NewSubsequenceMatcher(term).Score(v) > 0 })
+	})
+	limit, err := strconv.Atoi(r.Form.Get("limit"))
+	if err != nil {
+		limit = 100
+	}
+	more := len(all) > limit
+	results := []map[string]string{}
+	for _, v := range all[:min(limit, len(all))] {
+		results = append(results, map[string]string{key: v})
+	}
+	batch, _ := json.Marshal(map[string]any{"results": results}) // strings alone
+	last := fmt.Sprintf(`{"status":"success","has_more":%v}`, more)
+	return Answer{
+		Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/x-ndjson; charset=utf-8"}},
+		Body: append(append(batch, '\n'), last+"\n"...),
+	}
 }
 
 // metadata answers /labels and /label/*/values: the distinct texts that get finds in the matching

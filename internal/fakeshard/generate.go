@@ -63,6 +63,11 @@ func list(head, tail, before, after string) shape {
 var shapes = map[string]shape{
 	"series": list("[", "]", `{"__name__":"fake_series_bucket","instance":"node-`, `:9100","job":"fake","le":"+Inf"}`),
 	"values": list("[", "]", `"value_`, `"`),
+	"search": {
+		contentType: "application/x-ndjson; charset=utf-8", head: `{"results":[`,
+		tail: "]}\n" + `{"status":"success","has_more":true}` + "\n",
+		sep:  ",", pad: ' ', unit: counted(`{"name":"value_`, `"}`),
+	},
 	// one label value that never ends
 	"string": {
 		contentType: jsonType, head: `{"status":"success","data":["`, tail: `"]}`, pad: 'a',
@@ -145,6 +150,7 @@ var shapesByPath = []struct{ path, shape string }{
 	{"/api/v1/series", "series"},
 	{"/api/v1/labels", "values"},
 	{"/api/v1/label/*/values", "values"},
+	{"/api/v1/search/*", "search"},
 	{"/api/v1/metadata", "metadata"},
 	{"/api/v1/rules", "rules"},
 	{"/api/v1/alerts", "alerts"},

@@ -31,7 +31,8 @@ func (t Time) Or(def int64) int64 {
 type Request struct {
 	// ID is the endpoint.
 	ID ID
-	// Label is the label name of label_values, decoded (U__ escaping undone).
+	// Label is the label name of label_values, decoded (U__ escaping undone), and of
+	// search_label_values, as it is.
 	Label string
 	// Query is the PromQL text of query, query_range, query_exemplars, format_query and
 	// parse_query, as the client sent it.
@@ -50,7 +51,8 @@ type Request struct {
 	// LookbackDelta is lookback_delta of query and query_range; 0 is the server's default.
 	LookbackDelta time.Duration
 	// Limit is limit of query, query_range, series, labels, label_values, metadata,
-	// targets_metadata (and limit_per_metric is LimitPerMetric); 0 is none.
+	// targets_metadata (and limit_per_metric is LimitPerMetric); 0 is none. Of the search endpoints
+	// it is above zero.
 	Limit int
 	// LimitPerMetric belongs to metadata; 0 is none.
 	LimitPerMetric int
@@ -62,8 +64,8 @@ type Request struct {
 	Metric string
 	// Filters are the remaining single-valued or repeated filters of rules, alerts, targets and
 	// status/tsdb (type, rule_name[], rule_group[], file[], match[] of rules, exclude_alerts,
-	// state, scrapePool, group_limit, group_next_token, limit), by parameter name, values in the
-	// order sent; nil where none.
+	// state, scrapePool, group_limit, group_next_token, limit), and what the search endpoints are
+	// told about texts and order, by parameter name, values in the order sent; nil where none.
 	Filters map[string][]string
 	// ReadQuery is the decoded body of read.
 	ReadQuery *prompb.ReadRequest

@@ -21,6 +21,9 @@ const (
 	Series            ID = "series"
 	Labels            ID = "labels"
 	LabelValues       ID = "label_values"
+	SearchMetricNames ID = "search_metric_names"
+	SearchLabelNames  ID = "search_label_names"
+	SearchLabelValues ID = "search_label_values"
 	Metadata          ID = "metadata"
 	Rules             ID = "rules"
 	Alerts            ID = "alerts"
@@ -83,6 +86,9 @@ const (
 	DecodeLabelSets Decode = "label_sets"
 	// DecodeStrings is a sorted list of strings.
 	DecodeStrings Decode = "strings"
+	// DecodeSearch is lines of JSON: batches of what was found, in order, and a last line that says
+	// whether there is more.
+	DecodeSearch Decode = "search"
 	// DecodeMetadata is a map from metric to a list of {type, help, unit}.
 	DecodeMetadata Decode = "metadata"
 	// DecodeRules is {groups, groupNextToken}.
@@ -118,6 +124,8 @@ const (
 	MergeSeries Merge = "series"
 	// MergeSorted joins sorted lists of strings: equal ones become one.
 	MergeSorted Merge = "sorted"
+	// MergeSearch joins what was found in the order that was asked for: equal ones become one.
+	MergeSearch Merge = "search"
 	// MergeMap joins maps; lists under an equal key are joined, equal elements once.
 	MergeMap Merge = "map"
 	// MergeRules joins rule groups and alerts of replicas by file, group and labels; the most
@@ -256,6 +264,32 @@ var Table = []Endpoint{
 			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
 		},
 		check: orderedRange,
+	},
+	{
+		ID: SearchMetricNames, Path: "/api/v1/search/metric_names", Methods: getPost, post: true, Class: ClassMetadata,
+		Decode: DecodeSearch, Merge: MergeSearch,
+		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
+		Doc: "The metric names that are like a text, " + searchDoc,
+		Params: searchParams(filterParam("include_metadata", KindBool, "true", "Gives type, help and unit of each metric where a server scrapes it now.",
+			boolWord)),
+		check: searchRules,
+	},
+	{
+		ID: SearchLabelNames, Path: "/api/v1/search/label_names", Methods: getPost, post: true, Class: ClassMetadata,
+		Decode: DecodeSearch, Merge: MergeSearch,
+		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
+		Doc:    "The label names that are like a text, " + searchDoc,
+		Params: searchParams(),
+		check:  searchRules,
+	},
+	{
+		ID: SearchLabelValues, Path: "/api/v1/search/label_values", Methods: getPost, post: true, Class: ClassMetadata,
+		Decode: DecodeSearch, Merge: MergeSearch,
+		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
+		Doc: "The values of one label that are like a text, " + searchDoc,
+		Params: searchParams(required(textParam("label", MaxLabelNameBytes, "instance", "The label, as it is: U__ has no meaning here.",
+			func(r *Request) *string { return &r.Label })).with(func(p *Param) { p.missing = errNoLabel })),
+		check: searchRules,
 	},
 	{
 		ID: Metadata, Path: "/api/v1/metadata", Methods: get, Class: ClassStatus, Decode: DecodeMetadata, Merge: MergeMap,

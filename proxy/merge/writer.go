@@ -195,6 +195,11 @@ func (w *Writer) Finish(warnings, infos []string) error {
 	if _, err := w.Write(b); err != nil {
 		return err
 	}
+	return w.End()
+}
+
+// End commits, and so completes an answer that was written by Write alone.
+func (w *Writer) End() error {
 	w.finishing = true
 	if err := w.Commit(); err != nil {
 		return err

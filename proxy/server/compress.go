@@ -156,7 +156,7 @@ func compressible(h http.Header) bool {
 	}
 	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	switch strings.TrimSpace(kind) {
-	case "application/json", "text/plain", "application/openmetrics-text", "application/vnd.google.protobuf":
+	case "application/json", "application/x-ndjson", "text/plain", "application/openmetrics-text", "application/vnd.google.protobuf":
 		return true
 	}
 	return false

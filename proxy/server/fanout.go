@@ -357,6 +357,15 @@ type target struct {
 	sent [][]*labels.Matcher
 	// all tells that one of them selects everything.
 	all bool
+	// only are the shards to ask; all of the group where there are none.
+	only []*shard.Shard
+}
+
+func (t target) shards() []*shard.Shard {
+	if len(t.only) > 0 {
+		return t.only
+	}
+	return t.group.Shards
 }
 
 // targets are the groups that can hold what the request selects.
@@ -416,7 +425,7 @@ func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]que
 	if x.dec.Unselective {
 		class = shard.Unselective
 	}
-	for _, s := range t.group.Shards {
+	for _, s := range t.shards() {
 		from, until, ok := x.window(s)
 		if !ok {
 			continue

@@ -174,6 +174,11 @@ func (f fault) set(t testing.TB, s *fakeshard.Shard, all []asking) {
 			script = f.frames
 		}
 		routes = append(routes, fakeshard.Route{Path: a.at, Script: script})
+		if strings.HasPrefix(a.at, "/api/v1/search/") { // what a shard is asked that does not search
+			for _, path := range []string{"/api/v1/labels", "/api/v1/label/*/values"} {
+				routes = append(routes, fakeshard.Route{Path: path, Script: script})
+			}
+		}
 	}
 	if err := s.Set("", routes...); err != nil {
 		t.Fatal(err)

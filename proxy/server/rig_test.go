@@ -259,6 +259,20 @@ func askings() []asking {
 			name: "label_values of a group label", id: endpoint.LabelValues, path: "/api/v1/label/cluster/values",
 			form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/series", groups: jaguar, most: true,
 		},
+		{
+			name: "search_metric_names", id: endpoint.SearchMetricNames, path: "/api/v1/search/metric_names",
+			form: with(window, "match[]", `up{cluster="jaguar"}`, "search[]", "u"),
+			at:   "/api/v1/search/metric_names", groups: jaguar, most: true,
+		},
+		{
+			name: "search_label_names", id: endpoint.SearchLabelNames, path: "/api/v1/search/label_names", post: true,
+			form: with(window, "match[]", `up{cluster="jaguar"}`), at: "/api/v1/search/label_names", groups: jaguar, most: true,
+		},
+		{
+			name: "search_label_values", id: endpoint.SearchLabelValues, path: "/api/v1/search/label_values",
+			form: with(window, "match[]", `up{cluster="jaguar"}`, "label", "instance", "search[]", "a"),
+			at:   "/api/v1/search/label_values", groups: jaguar, most: true,
+		},
 		{name: "metadata", id: endpoint.Metadata, path: "/api/v1/metadata", form: none, at: "/api/v1/metadata", groups: all, most: true},
 		{name: "rules", id: endpoint.Rules, path: "/api/v1/rules", form: none, at: "/api/v1/rules", groups: all},
 		{name: "alerts", id: endpoint.Alerts, path: "/api/v1/alerts", form: none, at: "/api/v1/alerts", groups: all},
@@ -358,7 +372,7 @@ func (a *reply) String() string {
 func (r *rig) ask(req *http.Request) *reply { return r.askKeeping(4<<20, req) }
 
 // askKeeping is ask of which the first bytes of the answer's body are kept, and the others counted.
-func (r *rig) askKeeping(bytes int64, req *http.Request) *reply {
+func (r *rig) askKeeping(most int64, req *http.Request) *reply {
 	began := time.Now()
 	out := &reply{}
 	resp, err := r.client.Do(req)
@@ -368,12 +382,17 @@ func (r *rig) askKeeping(bytes int64, req *http.Request) *reply {
 	}
 	defer resp.Body.Close()
 	out.status, out.header = resp.StatusCode, resp.Header
-	out.body, out.err = io.ReadAll(io.LimitReader(resp.Body, bytes))
+	out.body, out.err = io.ReadAll(io.LimitReader(resp.Body, most))
 	rest := int64(0)
 	if out.err == nil {
 		rest, out.err = io.Copy(io.Discard, resp.Body)
 	}
 	out.size, out.took = int64(len(out.body))+rest, time.Since(began)
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/x-ndjson") {
+		for line := range bytes.Lines(out.body) {
+			_ = json.Unmarshal(line, &out.message) // half an answer has half a line
+		}
+	}
 	if out.err == nil && rest == 0 && strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 		if err := json.Unmarshal(out.body, &out.message); err != nil {
 			r.t.Errorf("an answer that is no JSON: %v: %.300s", err, out.body)

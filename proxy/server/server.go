@@ -160,6 +160,7 @@ type Server struct {
 	inexacts     inexacts
 	reordered    inexacts
 	parcelled    inexacts // what had to be read in parcels
+	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
 	gate         *evaluation.Gate // of evaluations; outlives reloads
 	heap         *heap.Watch

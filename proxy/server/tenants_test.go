@@ -62,7 +62,11 @@ func newTenantWorld(t *testing.T) *tenantWorld {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, Config: "rule_files: [" + ruleFile + "]"})
+		opts := localprom.Options{DisableWAL: true, Config: "rule_files: [" + ruleFile + "]"}
+		if i == 0 {
+			opts.Features = []string{"search-api"}
+		}
+		p, err := localprom.Start(t.Context(), opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,6 +232,17 @@ func (w *tenantWorld) leaks(sum bool) string {
 		if s := try("/api/v1/series", with(window, "match[]", `requests_total`, "match[]", cmpOr(m, "up"))); s != "" {
 			return s
 		}
+		for _, kv := range [][]string{
+			{}, {"search[]", "a", "sort_by", "score"}, {"search[]", "can", "fuzz_alg", "jarowinkler", "fuzz_threshold", "1"},
+		} {
+			for path, more := range map[string][]string{
+				"metric_names": {"include_metadata", "true"}, "label_names": nil, "label_values": {"label", "namespace"},
+			} {
+				if s := try("/api/v1/search/"+path, with(with(form, kv...), more...)); s != "" {
+					return s
+				}
+			}
+		}
 	}
 	for _, path := range []string{
 		"/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/targets", "/api/v1/targets/metadata",
@@ -300,6 +315,7 @@ func TestTenantsSeeOnlyTheirs(t *testing.T) {
 		{"/api/v1/rules", `"name":"Mine"`},
 		{"/api/v1/alerts", `"alertname":"Mine"`},
 		{"/api/v1/label/namespace/values", `"research-a","research-b"`},
+		{"/api/v1/search/label_values?label=namespace&search[]=e", `{"results":[{"value":"research-a"},{"value":"research-b"}]}`},
 		{"/api/v1/query?query=count(up)", `"4"`},
 		{"/api/v1/query?query=1%2B1&time=4", `"2"`},
 	} {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"sync/atomic"
 
 	"github.com/spillwayproject/spillway/internal/version"
@@ -29,7 +30,7 @@ func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	case err == nil:
 		e.ReadFeatures(raw)
 	case clientStatus(err):
-		e.Features = nil
+		e.Features, e.Search = nil, false
 	}
 }
 
@@ -103,4 +104,10 @@ func (t *Topology) LowestVersion() string {
 		}
 	}
 	return low
+}
+
+// Searches tells whether all servers of the shard say that they serve the search API, so that any
+// of them can be asked.
+func (s *Shard) Searches() bool {
+	return !slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.Thanos() || !r.Engine().Search })
 }

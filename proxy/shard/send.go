@@ -85,7 +85,9 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 		err = nil
 	case c.id.Decode() == endpoint.DecodeExposition && (ct == "text/plain" || ct == "application/openmetrics-text"):
 		err = nil
-	case c.id.JSON() && ct == "application/json":
+	case c.id.Decode() == endpoint.DecodeSearch && ct == "application/x-ndjson":
+		err, b.json = nil, true // its last line says that it is whole
+	case c.id.JSON() && c.id.Decode() != endpoint.DecodeSearch && ct == "application/json":
 		err, b.json = nil, true
 	case c.id == probeText:
 		err = nil

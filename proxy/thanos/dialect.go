@@ -12,6 +12,7 @@ import (
 var lacks = map[endpoint.ID]bool{
 	endpoint.Read: true, endpoint.Federate: true, endpoint.TargetsMetadata: true, endpoint.FormatQuery: true, endpoint.ParseQuery: true,
 	endpoint.Features: true, endpoint.StatusConfig: true, endpoint.StatusWALReplay: true,
+	endpoint.SearchMetricNames: true, endpoint.SearchLabelNames: true, endpoint.SearchLabelValues: true,
 }
 
 // Serves tells whether a Thanos Query has the endpoint at all. It lacks remote read, federation and

@@ -34,6 +34,9 @@ type Engine struct {
 	Thanos bool `json:"-"`
 	// Slots is how many queries the server evaluates at once; 0 where it does not say.
 	Slots int `json:"-"`
+	// Search tells that it says it serves the search API (--enable-feature=search-api), which
+	// changes nothing about what queries mean.
+	Search bool `json:"-"`
 
 	// What flags and features were decoded from, by hash: they hardly ever change, and there may be
 	// a thousand servers.
@@ -70,7 +73,7 @@ func (e *Engine) ReadFeatures(raw []byte) {
 	if e.Features != nil && h == e.featuresHash || json.Unmarshal(raw, &data) != nil {
 		return
 	}
-	e.Features, e.featuresHash = []string{}, h
+	e.Features, e.featuresHash, e.Search = []string{}, h, data["api"]["search"]
 	for _, section := range []string{"promql", "promql_functions", "promql_operators"} {
 		for name, on := range data[section] {
 			if on && name != "per_step_stats" {
@@ -93,10 +96,10 @@ func slotsOf(flags map[string]string) int {
 
 // Seal is called once all of it was read: of engines that are compared only those are looked at one
 // by one that differ in what it makes, and of a thousand servers nearly all are equal. All but
-// Slots is in it, whatever fields there are.
+// Slots and Search is in it, whatever fields there are.
 func (e *Engine) Seal() {
 	all := *e
-	all.Slots, all.flagsHash, all.featuresHash, all.key = 0, 0, 0, interned.Handle[string]{}
+	all.Slots, all.Search, all.flagsHash, all.featuresHash, all.key = 0, false, 0, 0, interned.Handle[string]{}
 	e.key = interned.Make(fmt.Sprintf("%#v", all))
 }
 
