@@ -152,7 +152,6 @@ var refusedPaths = []struct{ prefix, advice string }{
 	{"/api/v1/status/self_metrics", "Spillway's own metrics are on the admin listener, a server's at its own /metrics"},
 	{"/api/v1/notifications", "notifications are one server's; ask it itself. How servers fare is on the admin listener, at /api/spillway/v1/shards"},
 	{"/api/v1/search/", "what can be searched is /api/v1/search/metric_names, label_names and label_values"},
-	{"/api/v1/openapi.yaml", "what Spillway serves, with all parameters, is in its docs/endpoints.md"},
 	{"/api/v1/rules/", "Spillway has no ruler; set the data source's ruler to none"},
 	{"/config/v1/rules", "Spillway has no ruler; set the data source's ruler to none"},
 	{"/rules", "Spillway has no ruler; rules are listed at /api/v1/rules"},

@@ -49,6 +49,10 @@ type Param struct {
 	MaxBytes int
 	// MaxCount caps the values of a repeated parameter; 0 leaves it to MaxParameters.
 	MaxCount int
+	// Words are the values of KindEnum.
+	Words []string
+	// Min and Max bound a value of KindNumber; a Max of 0 is none.
+	Min, Max int
 	// Example is a value as clients send it.
 	Example string
 	// Doc is one sentence for the documentation.
@@ -210,6 +214,16 @@ func filterList(name string, kind Kind, example, doc string) Param {
 	p := filterParam(name, kind, example, doc, anyText)
 	p.Repeated = true
 	return p
+}
+
+// enumParam is a filterParam of one of the words; read makes what reads them.
+func enumParam(name, example, doc string, read func(...string) func(string) (string, error), words ...string) Param {
+	return filterParam(name, KindEnum, example, doc, read(words...)).with(func(p *Param) { p.Words = words })
+}
+
+// boundedParam is a filterParam with a number in [lo, hi].
+func boundedParam(name, example, doc string, lo, hi int) Param {
+	return filterParam(name, KindNumber, example, doc, numberBetween(lo, hi)).with(func(p *Param) { p.Min, p.Max = lo, hi })
 }
 
 func anyText(s string) (string, error) { return s, nil }

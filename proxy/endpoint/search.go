@@ -34,24 +34,24 @@ func searchParams(own ...Param) []Param {
 		filterList("search[]", KindText, "node_cpu",
 			"Texts; what is like one of them is found, everything where there is none. At most 32 of 256 bytes each.").
 			with(func(p *Param) { p.MaxCount, p.MaxBytes = MaxSearchTerms, MaxSearchTermBytes }),
-		filterParam("fuzz_alg", KindEnum, "subsequence", "subsequence (the default) or jarowinkler: what being like a text means.",
-			word("subsequence", "jarowinkler")),
-		filterParam("fuzz_threshold", KindNumber, "60", "How like, 0 (the default) to 100.", numberBetween(0, 100)),
+		enumParam("fuzz_alg", "subsequence", "subsequence (the default) or jarowinkler: what being like a text means.",
+			word, "subsequence", "jarowinkler"),
+		boundedParam("fuzz_threshold", "60", "How like, 0 (the default) to 100.", 0, 100),
 		filterParam("case_sensitive", KindBool, "false", "Whether case counts; true where absent.", boolWord),
-		filterParam("sort_by", KindEnum, "alpha", "alpha (the default), or score: the likest first; that needs search[].", word("alpha", "score")),
-		filterParam("sort_dir", KindEnum, "asc", "asc (the default) or dsc, with sort_by=alpha.", word("asc", "dsc")),
+		enumParam("sort_by", "alpha", "alpha (the default), or score: the likest first; that needs search[].", word, "alpha", "score"),
+		enumParam("sort_dir", "asc", "asc (the default) or dsc, with sort_by=alpha.", word, "asc", "dsc"),
 		filterParam("include_score", KindBool, "true", "Says with each result how like it is, 0 to 1.", boolWord),
 		matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
 		startParam(), endParam(),
 		numberParam("limit", "At most so many, 1 or more; 100 where absent, and at most Spillway's own limit.",
 			func(r *Request) *int { return &r.Limit }).
 			with(func(p *Param) {
-				p.set = func(r *Request, v []string) (err error) { r.Limit, err = positive(v[0]); return err }
+				p.Min, p.set = 1, func(r *Request, v []string) (err error) { r.Limit, err = positive(v[0]); return err }
 			}),
 		filterParam("batch_size", KindNumber, "100", "How many results a line has, 1 or more; 100 where absent.", func(s string) (string, error) {
 			n, err := positive(s)
 			return strconv.Itoa(n), err
-		}),
+		}).with(func(p *Param) { p.Min = 1 }),
 		timeoutParam(), partialParam())
 }
 

@@ -40,6 +40,7 @@ const (
 	StatusConfig      ID = "status_config"
 	StatusRuntimeinfo ID = "status_runtimeinfo"
 	StatusWALReplay   ID = "status_walreplay"
+	OpenAPIDocument   ID = "openapi"
 )
 
 // Caps on the shape of any request. They refuse with 400: no client of the field comes near them.
@@ -171,6 +172,8 @@ type Endpoint struct {
 	// Whole tells that it answers about the servers themselves or about all that they hold, so that
 	// a caller that may see only a part may not ask it.
 	Whole bool
+	// Media is the type of its answers where they are not JSON.
+	Media string
 	// Limits are its own where the configuration overrides nothing.
 	Limits Limits
 	// Doc is one or two sentences for the documentation.
@@ -267,7 +270,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: SearchMetricNames, Path: "/api/v1/search/metric_names", Methods: getPost, post: true, Class: ClassMetadata,
-		Decode: DecodeSearch, Merge: MergeSearch,
+		Decode: DecodeSearch, Merge: MergeSearch, Media: ndjsonType,
 		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
 		Doc: "The metric names that are like a text, " + searchDoc,
 		Params: searchParams(filterParam("include_metadata", KindBool, "true", "Gives type, help and unit of each metric where a server scrapes it now.",
@@ -276,7 +279,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: SearchLabelNames, Path: "/api/v1/search/label_names", Methods: getPost, post: true, Class: ClassMetadata,
-		Decode: DecodeSearch, Merge: MergeSearch,
+		Decode: DecodeSearch, Merge: MergeSearch, Media: ndjsonType,
 		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
 		Doc:    "The label names that are like a text, " + searchDoc,
 		Params: searchParams(),
@@ -284,7 +287,7 @@ var Table = []Endpoint{
 	},
 	{
 		ID: SearchLabelValues, Path: "/api/v1/search/label_values", Methods: getPost, post: true, Class: ClassMetadata,
-		Decode: DecodeSearch, Merge: MergeSearch,
+		Decode: DecodeSearch, Merge: MergeSearch, Media: ndjsonType,
 		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
 		Doc: "The values of one label that are like a text, " + searchDoc,
 		Params: searchParams(required(textParam("label", MaxLabelNameBytes, "instance", "The label, as it is: U__ has no meaning here.",
@@ -307,14 +310,14 @@ var Table = []Endpoint{
 		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second},
 		Doc: "The rule groups of all shards, with their alerts.",
 		Params: []Param{
-			filterParam("type", KindEnum, "alert", "alert or record.", oneOf("alert", "record")),
+			enumParam("type", "alert", "alert or record.", oneOf, "alert", "record"),
 			filterList("rule_name[]", KindText, "NodeDown", "Only rules of these names."),
 			filterList("rule_group[]", KindText, "nodes", "Only groups of these names."),
 			filterList("file[]", KindText, "/etc/prometheus/rules.yml", "Only groups of these files."),
 			filterList("match[]", KindSelector, `{severity="page"}`,
 				"Only rules whose labels match.").with(func(p *Param) { p.MaxCount = MaxMatches }),
 			filterParam("exclude_alerts", KindBool, "true", "Leaves the alerts out.", boolText),
-			filterParam("group_limit", KindNumber, "100", "At most so many groups.", numberBetween(1, math.MaxInt32)),
+			boundedParam("group_limit", "100", "At most so many groups.", 1, math.MaxInt32),
 			filterParam("group_next_token", KindText, "a3f1", "Where the page before ended; needs group_limit.", anyText),
 			timeoutParam(), partialParam(),
 		},
@@ -331,7 +334,7 @@ var Table = []Endpoint{
 		Selects: SelectsNothing, Whole: true, Span: SpanNone, Inventory: true, Limits: Limits{Timeout: 10 * time.Second},
 		Doc: "The scrape targets of all shards.",
 		Params: []Param{
-			filterParam("state", KindEnum, "active", "active, dropped or any.", oneOf("active", "dropped", "any")),
+			enumParam("state", "active", "active, dropped or any.", oneOf, "active", "dropped", "any"),
 			filterParam("scrapePool", KindText, "node", "Only targets of this scrape pool.", anyText),
 			timeoutParam(), partialParam(),
 		},
@@ -368,12 +371,13 @@ var Table = []Endpoint{
 		Doc: "The features that all shards have.", Params: []Param{timeoutParam()},
 	},
 	{
-		ID: Read, Path: "/api/v1/read", Methods: post, snappy: true, Class: ClassBulk, Decode: DecodeRead, Merge: MergeSeries,
+		ID: Read, Path: "/api/v1/read", Methods: post, snappy: true, Class: ClassBulk, Media: protoType,
+		Decode: DecodeRead, Merge: MergeSeries,
 		Selects: SelectsStored, Span: SpanQueries, Inventory: true,
 		Doc: "Remote read: a snappy-compressed ReadRequest with at most 16 queries; the answer is sampled or streamed, as the request accepts.",
 	},
 	{
-		ID: Federate, Path: "/federate", Methods: get, Class: ClassBulk, Decode: DecodeExposition, Merge: MergeSeries,
+		ID: Federate, Path: "/federate", Methods: get, Class: ClassBulk, Decode: DecodeExposition, Merge: MergeSeries, Media: "text/plain",
 		Selects: SelectsStored, Span: SpanRecent,
 		Doc:    "The newest sample of the series that a selector matches, in the exposition format. Without match[] it is empty, as in Prometheus.",
 		Params: []Param{matchParam("Selectors; a series needs to match one of them."), timeoutParam(), partialParam()},
@@ -389,7 +393,7 @@ var Table = []Endpoint{
 		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 8 << 20},
 		Doc: "What the heads of the shards hold, added up.",
 		Params: []Param{
-			filterParam("limit", KindNumber, "10", "How many names each list has, 1 to 10000; 10 where absent.", numberBetween(1, 10000)),
+			boundedParam("limit", "10", "How many names each list has, 1 to 10000; 10 where absent.", 1, 10000),
 			timeoutParam(), partialParam(),
 		},
 	},
@@ -412,6 +416,14 @@ var Table = []Endpoint{
 		ID: StatusWALReplay, Path: "/api/v1/status/walreplay", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
 		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Always done: Spillway has no write-ahead log.",
+	},
+	{
+		ID: OpenAPIDocument, Path: "/api/v1/openapi.yaml", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Media: "application/yaml",
+		Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+		Doc:    "This table as an OpenAPI document: what is served here, with all parameters and their bounds.",
+		Params: []Param{filterParam("openapi_version", KindText, "3.1", "3.1 (the default, as anything else) or 3.2.", anyText).
+			with(func(p *Param) { p.MaxBytes = 64 })},
 	},
 }
 

@@ -28,6 +28,7 @@ const (
 	readVersion = "0.1.0"
 	userAgent   = "Spillway"
 
+	ndjsonType = "application/x-ndjson"
 	acceptJSON = "application/json"
 	// acceptText asks federation for the text format, with UTF-8 names where the shard knows them.
 	acceptText = "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.4"

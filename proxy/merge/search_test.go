@@ -260,7 +260,8 @@ func TestSearchAnswersThatAreNone(t *testing.T) {
 			}
 		default:
 			var e *qerr.Error
-			if !errors.As(err, &e) || e.Kind != qerr.ShardFailed || !slices.Equal(e.Shards, []string{"s"}) || !strings.Contains(e.Message, c.want) {
+			if !errors.As(err, &e) || e.Kind != qerr.ShardFailed || !slices.Equal(e.Shards, []string{"s"}) ||
+				!strings.Contains(e.Message, c.want) {
 				t.Errorf("%s: %v", c.name, err)
 			}
 		}

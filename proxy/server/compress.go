@@ -156,7 +156,8 @@ func compressible(h http.Header) bool {
 	}
 	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	switch strings.TrimSpace(kind) {
-	case "application/json", "application/x-ndjson", "text/plain", "application/openmetrics-text", "application/vnd.google.protobuf":
+	case "application/json", "application/x-ndjson", "application/yaml", "text/plain",
+		"application/openmetrics-text", "application/vnd.google.protobuf":
 		return true
 	}
 	return false

@@ -185,6 +185,7 @@ func TestCodedAnswers(t *testing.T) {
 		{name: "status_flags", id: endpoint.StatusFlags, path: "/api/v1/status/flags"},
 		{name: "status_config", id: endpoint.StatusConfig, path: "/api/v1/status/config"},
 		{name: "status_runtimeinfo", id: endpoint.StatusRuntimeinfo, path: "/api/v1/status/runtimeinfo"},
+		{name: "openapi", id: endpoint.OpenAPIDocument, path: "/api/v1/openapi.yaml"},
 		{name: "status_walreplay", id: endpoint.StatusWALReplay, path: "/api/v1/status/walreplay"},
 	}) {
 		seen[a.id] = true

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -85,4 +86,18 @@ func (x *exchange) parseQuery() error {
 		return err
 	}
 	return x.writeData(tree)
+}
+
+// openAPI answers openapi.yaml with what Spillway itself serves. Paths are those that the client
+// sees, behind the route prefix; a proxy in between may have the external URL say more.
+func (x *exchange) openAPI() error {
+	base := x.s.opts.ExternalURL
+	if base == "" {
+		base = x.s.opts.RoutePrefix + "/"
+	}
+	x.client.Header().Set("Content-Type", "application/yaml; charset=utf-8")
+	if _, err := x.out.Write(endpoint.OpenAPI(x.s.opts.Version, base, x.req.OpenAPINewer())); err != nil {
+		return err
+	}
+	return x.out.End()
 }

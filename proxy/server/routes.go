@@ -43,6 +43,7 @@ func init() {
 		endpoint.StatusConfig:      (*exchange).statusConfig,
 		endpoint.StatusRuntimeinfo: (*exchange).statusRuntimeinfo,
 		endpoint.StatusWALReplay:   (*exchange).statusWALReplay,
+		endpoint.OpenAPIDocument:   (*exchange).openAPI,
 	}
 }
 
