@@ -273,7 +273,7 @@ var Table = []Endpoint{
 		Decode: DecodeSearch, Merge: MergeSearch, Media: ndjsonType,
 		Selects: SelectsListed, Span: SpanRange, Limits: searchLimits,
 		Doc: "The metric names that are like a text, " + searchDoc,
-		Params: searchParams(filterParam("include_metadata", KindBool, "true", "Gives type, help and unit of each metric where a server scrapes it now.",
+		Params: searchParams(filterParam("include_metadata", KindBool, "true", "Gives type, help and unit of each metric where a server scrapes it now; not to tenants with matchers.",
 			boolWord)),
 		check: searchRules,
 	},

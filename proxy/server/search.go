@@ -25,6 +25,8 @@ const (
 	maxListed = 100_000
 	// partPresence tells questions whether there is a series from the others to the same shard.
 	partPresence = 1
+	// metadataToo is the parameter that asks for type, help and unit.
+	metadataToo = "include_metadata"
 )
 
 // searchMetricNames answers search/metric_names.
@@ -41,6 +43,10 @@ func (x *exchange) searchLabelValues() error { return x.search(x.req.Label, "val
 // had and searched here, and of all of them where one turns out to search in another way. Nothing
 // is written before all of it is known, so that every failure is an error with a status of its own.
 func (x *exchange) search(label, key string) error {
+	if x.told(metadataToo) && x.s.walls.bare(x.tenant) {
+		delete(x.req.Filters, metadataToo)
+		x.warnings.Add(metadataToo + " is not for tenants with matchers: a server does not say whose series a text is about")
+	}
 	f, err := x.searched(label, true)
 	if x.searchesNot(err) {
 		f, err = x.searched(label, false)
@@ -146,7 +152,7 @@ func (x *exchange) searched(label string, byShards bool) (_ *merge.Finds, err er
 			}
 		}
 	}
-	if x.told("include_metadata") && len(listed) > 0 {
+	if x.told(metadataToo) && len(listed) > 0 {
 		err = x.describe(f, listed)
 	}
 	return f, err

@@ -398,15 +398,23 @@ func (g *calls) matches(least, most int) (out []string) {
 }
 
 func (g *calls) lists() *call {
-	least, path := 0, g.one([]string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/"})
+	least, path := 0, g.one([]string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/", "/api/v1/search/"})
 	kind := path[len("/api/v1/"):]
+	listed := []string{"mark", "namespace", "__name__", "path", "data", "owner", "trace_id", "canaryME_name", "rule"}
+	var more []string
 	switch path {
 	case "/api/v1/series":
 		least = 1
 	case "/api/v1/label/":
-		path += g.one([]string{"mark", "namespace", "__name__", "path", "data", "owner", "trace_id", "canaryME_name", "rule"}) + "/values"
+		path += g.one(listed) + "/values"
+	case "/api/v1/search/":
+		path += g.one([]string{"metric_names", "label_names", "label_values"})
+		more = map[string][]string{
+			"/api/v1/search/metric_names": {"include_metadata=true"}, "/api/v1/search/label_values": {"label=" + g.one(listed)},
+		}[path]
+		more = append(more, g.one([]string{"include_score=true", "search[]=canary", "search[]=YOU", "fuzz_alg=jarowinkler", "sort_by=alpha"}))
 	}
-	c := &call{kind: kind, path: path, in: [2][]string{g.matches(least, 3)}}
+	c := &call{kind: kind, path: path, in: [2][]string{append(g.matches(least, 3), more...)}}
 	if g.rng.IntN(2) == 0 {
 		c.in[0] = append(c.in[0], "start="+stamp(g.until.Add(-time.Hour)), "end="+stamp(g.until.Add(time.Minute)))
 	}
