@@ -76,7 +76,9 @@ func serversOfRules(c *kingpin.CmdClause) func(e *cli.Env) (*rules.Options, erro
 	var o rules.Options
 	serversFlags(c, &o.Servers)
 	c.Flag("past", "What the servers hold when the ruler starts.").Default("65m").DurationVar(&o.Past)
-	c.Flag("run", "How long the ruler runs.").Default("6m").DurationVar(&o.Run)
+	c.Flag("run", "How long the ruler runs.").Default("12m").DurationVar(&o.Run)
+	c.Flag("spread", "How many times as seldom groups with an interval of up to a minute are evaluated, 1 to 4: one machine stands for many here. Shares are of the real interval.").
+		Default("3").IntVar(&o.Spread)
 	files := c.Flag("rules", "Rule files in place of the mixin's; may be given several times.").PlaceHolder("FILE").ExistingFiles()
 	spillway := spillwayFlag(c)
 	return func(e *cli.Env) (_ *rules.Options, err error) {

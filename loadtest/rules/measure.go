@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/spillwayproject/spillway/deploy/exporters"
 	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
@@ -44,6 +45,11 @@ type Options struct {
 	// Past is what the servers hold when the ruler starts, 65 minutes; Run is how long the ruler
 	// runs, 6 minutes.
 	Past, Run time.Duration
+	// Spread, 1 to 4, is how many times as seldom groups with an interval of up to a minute are
+	// evaluated; 0 means 1. Here all servers share what processors there are, where each has a
+	// machine of its own in a fleet: without it, groups would be measured in each other's queue.
+	// Shares are of the interval that the file has.
+	Spread int
 	// Troubles, where set, says what goes wrong in the cluster whose data is made at now; now lies
 	// Past after the beginning of the data.
 	Troubles func(m *cluster.Model, now time.Time) []cluster.Trouble
@@ -54,7 +60,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	o.Servers = o.Servers.WithDefaults()
-	o.Past, o.Run = cmp.Or(o.Past, 65*time.Minute), cmp.Or(o.Run, 6*time.Minute)
+	o.Past, o.Run, o.Spread = cmp.Or(o.Past, 65*time.Minute), cmp.Or(o.Run, 6*time.Minute), cmp.Or(o.Spread, 1)
 	return o
 }
 
@@ -65,6 +71,7 @@ func (o Options) Validate() error {
 	o.Servers.Check(&p, 5*time.Minute)
 	p.Check(len(o.Files) > 0, "there are no rule files")
 	p.Check(o.Past >= 0 && o.Past <= 24*time.Hour, "past: %s is outside 0 to 24h", o.Past)
+	p.Check(o.Spread >= 1 && o.Spread <= maxSpread, "spread: %d is outside 1 to %d", o.Spread, maxSpread)
 	p.Check(o.Run >= 5*time.Second && o.Run <= time.Hour, "run: %s is outside 5s to 1h", o.Run)
 	return p.Err()
 }
@@ -104,7 +111,9 @@ type Result struct {
 	Nodes, Shards, Series, Samples int
 	ShardSeries                    []int
 	Interval                       time.Duration
-	Groups                         []Group
+	// Spread is that of the options.
+	Spread int
+	Groups []Group
 	// ProxyPeakRSS is the proxy's highest resident memory in bytes.
 	ProxyPeakRSS int64
 }
@@ -133,7 +142,11 @@ func (r *Result) Err() error {
 // WriteMarkdown writes the table of the documentation.
 func (r *Result) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d nodes x 8 GPUs: %d series on %d servers %v, scraped each %s; peak memory of the proxy %d MiB.\n\n", r.Nodes, r.Series, r.Shards, r.ShardSeries, r.Interval, r.ProxyPeakRSS>>20)
+	fmt.Fprintf(&b, "%d nodes x 8 GPUs: %d series on %d servers %v, scraped each %s; peak memory of the proxy %d MiB.", r.Nodes, r.Series, r.Shards, r.ShardSeries, r.Interval, r.ProxyPeakRSS>>20)
+	if r.Spread > 1 {
+		fmt.Fprintf(&b, " Groups with an interval of up to a minute were evaluated %d times as seldom.", r.Spread)
+	}
+	b.WriteString("\n\n")
 	b.WriteString("| file | group | rules | interval | first, cold | typical | longest | of its interval |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	groups := slices.SortedFunc(slices.Values(r.Groups), func(a, b Group) int {
 		return cmp.Or(cmp.Compare(b.Share(), a.Share()), strings.Compare(a.Name, b.Name))
@@ -197,7 +210,11 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 		}
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
-	r := &Result{Nodes: o.Nodes, Shards: o.Shards, Interval: o.Interval}
+	r := &Result{Nodes: o.Nodes, Shards: o.Shards, Interval: o.Interval, Spread: o.Spread}
+	var told intervals
+	if o.Files, o.ShardFiles, told, err = o.spread(); err != nil {
+		return nil, err
+	}
 	if err := o.data(ctx, dir, r); err != nil {
 		return nil, err
 	}
@@ -215,6 +232,9 @@ func Measure(ctx context.Context, o Options) (_ *Result, err error) {
 		return nil, err
 	}
 	err = o.watch(ctx, ruler, at.shards, r)
+	for i := range r.Groups {
+		told.restore(&r.Groups[i])
+	}
 	until := time.Now()
 	if err := errors.Join(err, stop()); err != nil {
 		return nil, err
@@ -248,6 +268,11 @@ func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)
 	}
+	// As deployed: what makes a label of an iptables rule's comment, and what is never stored.
+	deployed, err := exporters.Relabel(exporters.Options{Cluster: of.Cluster, Shards: o.Shards, Replica: "a"})
+	if err != nil {
+		return fmt.Errorf("make data: %w", err)
+	}
 	o.Say("making the series of %d nodes for %d servers", o.Nodes, o.Shards)
 	for n := range o.Shards {
 		st, err := m.Backfill(ctx, shardDir(dir, n), cluster.BackfillOptions{
@@ -256,7 +281,9 @@ func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 				return slices.Contains(ofAllNodes, t.Job) || cluster.Shard(t, o.Shards) == n
 			},
 			ExternalTargetLabels: labels.FromStrings(seenBy, strconv.Itoa(n)),
-			MetricRelabel:        func(job string) []*relabel.Config { return shardOf(n, o.Shards, slices.Contains(ofAllNodes, job)) },
+			MetricRelabel: func(job string) []*relabel.Config {
+				return slices.Concat(deployed[job], shardOf(n, o.Shards, slices.Contains(ofAllNodes, job)))
+			},
 		})
 		if err = errors.Join(err, ahead(shardDir(dir, n))); err != nil {
 			return fmt.Errorf("make data: %w", err)

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	prommodel "github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	"github.com/spillwayproject/spillway/loadtest/bench"
@@ -145,6 +149,51 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// TestSpread: groups of up to a minute are evaluated more seldom, and told with their own interval.
+func TestSpread(t *testing.T) {
+	o := Options{Spread: 3, Files: map[string][]byte{"a.yaml": []byte(`groups:
+  - {name: quick, interval: 30s, rules: [{record: "a:b:c", expr: up}]}
+  - {name: default, rules: [{record: "a:b:d", expr: up, labels: {x: "y: 'z'"}}]}
+  - {name: slow, interval: 5m, rules: [{alert: A, expr: up == 0, for: 10m}]}
+`)}, ShardFiles: map[string][]byte{"a.yaml": []byte(`groups: [{name: quick, interval: 10s, rules: [{record: "a:b:c", expr: up}]}]`)}}
+	files, shardFiles, told, err := o.spread()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(text []byte) (out []string) {
+		groups, errs := rulefmt.Parse(text, false, prommodel.UTF8Validation, parser.NewParser(parser.Options{}),
+			slog.New(slog.DiscardHandler))
+		if errs != nil {
+			t.Fatal(errs)
+		}
+		for _, g := range groups.Groups {
+			out = append(out, g.Name+" "+g.Interval.String())
+		}
+		return out
+	}
+	if got := fmt.Sprint(at(files["a.yaml"]), at(shardFiles["a.yaml"])); got != "[quick 1m30s default 3m slow 5m] [quick 30s]" {
+		t.Error(got)
+	}
+	for _, c := range []struct {
+		g    Group
+		want time.Duration
+	}{
+		{Group{File: "a.yaml", Name: "quick", Interval: 90 * time.Second}, 30 * time.Second},
+		{Group{File: "a.yaml", Name: "quick", Shard: true, Interval: 30 * time.Second}, 10 * time.Second},
+		{Group{File: "a.yaml", Name: "default", Interval: 3 * time.Minute}, time.Minute},
+		{Group{File: "a.yaml", Name: "slow", Interval: 5 * time.Minute}, 5 * time.Minute},
+		{Group{File: "b.yaml", Name: "slow", Interval: time.Second}, time.Second},
+	} {
+		if told.restore(&c.g); c.g.Interval != c.want {
+			t.Errorf("%+v, want %s", c.g, c.want)
+		}
+	}
+	o.Files["a.yaml"] = []byte("groups: [{name: x, interval: often}]")
+	if _, _, _, err := o.spread(); err == nil || !strings.Contains(err.Error(), "a.yaml") || !strings.Contains(err.Error(), "x") {
+		t.Errorf("an interval that is none: %v", err)
+	}
+}
+
 // TestMeasure: the real thing, small: recorded series are found by the rules over them, a failing
 // rule is counted.
 func TestMeasure(t *testing.T) {
@@ -162,21 +211,22 @@ func TestMeasure(t *testing.T) {
 `
 	shard := `groups: [{name: hottest, interval: 2s, rules: [{record: "node:gpu_temp_celsius:max", expr: 'max by (cluster, node) (DCGM_FI_DEV_GPU_TEMP)'}]}]`
 	finds := func(server, name string, until time.Time) error {
-		at := fmt.Sprintf("%s/api/v1/query?query=%s&time=%d", server, name, until.Unix())
+		at := fmt.Sprintf("%s/api/v1/query?query=%s&time=%d", server, url.QueryEscape(name), until.Unix())
 		body, err := bench.Get(t.Context(), http.DefaultClient, at)
-		if err == nil && !strings.Contains(string(body), name) {
+		if err == nil && !strings.Contains(string(body), "__name__") {
 			err = fmt.Errorf("%s finds nothing: %s", at, body)
 		}
 		return err
 	}
 	r, err := Measure(t.Context(), Options{
 		Servers: bench.Servers{Spillway: binary, Nodes: 12, Shards: 2, Interval: 30 * time.Second, Dir: t.TempDir(), Say: t.Logf},
-		Files:   map[string][]byte{"test.yaml": []byte(rules)}, Past: 10 * time.Minute, Run: 10 * time.Second,
+		Files:   map[string][]byte{"test.yaml": []byte(rules)}, Past: 10 * time.Minute, Run: 14 * time.Second, Spread: 2,
 		ShardFiles: map[string][]byte{"shard.yaml": []byte(shard)},
 		Then: func(_ context.Context, groups []config.Group, until time.Time) error {
 			var errs []error
 			for _, s := range groups[0].Shards {
-				errs = append(errs, finds(s.Replicas[0].URL, "node:gpu_temp_celsius:max", until))
+				errs = append(errs, finds(s.Replicas[0].URL, "node:gpu_temp_celsius:max", until),
+					finds(s.Replicas[0].URL, `iptables_rule_bytes_total{traffic="internet-out"}`, until))
 			}
 			return errors.Join(errs...)
 		},
