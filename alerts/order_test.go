@@ -9,9 +9,9 @@ import (
 )
 
 // promtool evaluates the groups of a case in an order of chance, but for those that
-// group_eval_order names; and it sorts one that is not named beside the first. So a file that loads a
-// group and another one that reads what it records must name both, the reader later: otherwise its
-// cases pass on one day and fail on the next.
+// group_eval_order names; and it sorts one that is not named beside the first. So a file that loads
+// a group and another one that reads what it records must name both, the reader later: otherwise
+// its cases pass on one day and fail on the next.
 func TestOrderOfGroups(t *testing.T) {
 	type at struct{ path, group string }
 	records := map[string][]at{}

@@ -108,7 +108,15 @@ func oneName(e parser.Node, units bool) bool {
 // local judges an expression for the shards that k speaks of.
 func local(e parser.Expr, k key) locality {
 	switch n := e.(type) {
-	case *parser.VectorSelector, *parser.MatrixSelector:
+	case *parser.VectorSelector:
+		if k.several && takesAlerts(n.LabelMatchers) {
+			return no("several shards may evaluate the same alert, and hold equal series of it")
+		}
+		return locality{distinct: true, keyed: true, full: k.known && !lacking(e, k)}
+	case *parser.MatrixSelector:
+		if l := local(n.VectorSelector, k); l.why != "" {
+			return l
+		}
 		return locality{distinct: true, keyed: true, full: k.known && !lacking(e, k)}
 	case *parser.ParenExpr:
 		return local(n.Expr, k)
@@ -126,6 +134,32 @@ func local(e parser.Expr, k key) locality {
 		return localBinary(n, k)
 	}
 	return no(parser.DocumentedType(e.Type()) + " is not in the grammar of what shards may run")
+}
+
+// alertNames are the series that a server writes of the alerts that it evaluates itself.
+var alertNames = []string{"ALERTS", "ALERTS_FOR_STATE"}
+
+// AlertSeries tells whether a server writes series of this name of the alerts that it evaluates.
+// Those come from no target: where the shards of a group evaluate the same rules, such as a
+// watchdog, each has the same series, which are one in a server that holds everything.
+func AlertSeries(name string) bool { return slices.Contains(alertNames, name) }
+
+// takesAlerts tells whether a selector that says something of the metric's name, or of the labels that
+// only they have, takes such series.
+func takesAlerts(ms []*labels.Matcher) bool {
+	said := false
+	for _, m := range ms {
+		switch m.Name {
+		case model.MetricNameLabel:
+			if !slices.ContainsFunc(alertNames, m.Matches) {
+				return false
+			}
+			said = said || !m.Matches("up") // any other
+		case "alertname", "alertstate":
+			said = said || !m.Matches("")
+		}
+	}
+	return said
 }
 
 // operand judges an expression that what stands above it, of the name given, changes or chooses

@@ -71,6 +71,15 @@ func TestGrammar(t *testing.T) {
 		{`sum(rate(up{__type__="counter",__unit__=""}[5m]))`, key{units: true}, "sum joins", "pushed"},
 		{`sum(rate(up{node!=""}[5m]))`, key{known: true, stored: []string{"node"}, units: true}, "sum does not", "pushed"},
 
+		{`ALERTS`, key{}, "local", ""},
+		{`ALERTS`, key{several: true}, "several shards may evaluate the same alert", ""},
+		{`count_over_time(ALERTS_FOR_STATE[1h])`, key{known: true, several: true}, "several shards may evaluate the same alert", ""},
+		{`sum({__name__=~"ALERTS.*"})`, key{several: true}, "several shards may evaluate", "several shards may evaluate"},
+		{`count({alertname="Watchdog"})`, key{several: true}, "several shards may evaluate", "several shards may evaluate"},
+		{`count by (node) (ALERTS{node!=""})`, key{known: true, several: true, stored: []string{"node"}}, "several shards may", "several shards may"},
+		{`sum(kube_alerts{alertname!=""})`, key{several: true}, "sum joins series", "pushed"},
+		{`sum({job="a",__name__!=""})`, key{several: true}, "sum joins series", "pushed"},
+
 		{`rate({__name__=~"a|b"}[5m]) > 1`, byNode, "local", ""},
 		{`-{__name__=~"a|b"} and on (node) c`, byNode, "local", ""},
 		{`label_replace(up, "node", "", "", "") > 1`, byNode, "series of two shards could become equal under >", ""},

@@ -19,6 +19,7 @@ type key struct {
 	group  []string // of the groups: on every series
 	// together: the series that lack a stored one are all on one shard, as if it were a value.
 	together bool
+	several  bool // of one group there are several shards
 	units    bool // shards take type and unit for parts of a metric's name, so that series of one name may become equal when they lose it
 }
 
@@ -60,8 +61,9 @@ func keyOf(legs []Leg) key {
 		own := g.ShardKey()
 		// most of what runs on shards drops a name, a type and a unit
 		if len(own) == 0 || slices.ContainsFunc(own, schema.IsMetadataLabel) {
-			return key{}
+			return key{several: true}
 		}
+		k.several = true
 		k.stored = append(k.stored, own...)
 	}
 	slices.Sort(k.stored)
@@ -85,7 +87,7 @@ func keyOf(legs []Leg) key {
 		found, k.group = true, []string{l.Name}
 	})
 	if !found {
-		return key{}
+		return key{several: k.several}
 	}
 	return k
 }

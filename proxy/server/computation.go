@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -221,6 +222,9 @@ func (x *exchange) fetcher() *raw.Queryable {
 		}
 	}
 	q.Twice = func(a, b string, lbls labels.Labels) {
+		if plan.AlertSeries(lbls.Get(model.MetricNameLabel)) {
+			return // several shards evaluate the same alert
+		}
 		x.s.metrics.duplicates.WithLabelValues(a, b).Inc()
 		x.twice.add(fmt.Sprintf("series are held by two shards, %s and %s, such as %s; they are merged as copies of one: drop them on one of the two, or list both as replicas", a, b,
 			clip.Text(lbls.String(), 256)), a+" "+b)

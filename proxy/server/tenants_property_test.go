@@ -412,7 +412,9 @@ func (g *calls) lists() *call {
 		more = map[string][]string{
 			"/api/v1/search/metric_names": {"include_metadata=true"}, "/api/v1/search/label_values": {"label=" + g.one(listed)},
 		}[path]
-		more = append(more, g.one([]string{"include_score=true", "search[]=canary", "search[]=YOU", "fuzz_alg=jarowinkler", "sort_by=alpha"}))
+		more = append(more, g.one([]string{
+			"include_score=true", "search[]=canary", "search[]=YOU", "fuzz_alg=jarowinkler", "sort_by=alpha",
+		}))
 	}
 	c := &call{kind: kind, path: path, in: [2][]string{append(g.matches(least, 3), more...)}}
 	if g.rng.IntN(2) == 0 {
