@@ -46,10 +46,19 @@ const settle = 10 * time.Minute
 type View struct {
 	top *shard.Topology
 	now time.Time
+	own []*labels.Matcher // whatever is read here meets them
 }
 
 // NewView fixes the clock for one request.
 func NewView(top *shard.Topology, now time.Time) *View { return &View{top: top, now: now} }
+
+// Narrow has every series that is read to be evaluated here meet the matchers, which may be none,
+// and keeps info() from running on shards, since it reads series that its text does not name. The
+// selectors of the text are to have them already. It returns v.
+func (v *View) Narrow(ms []*labels.Matcher) *View {
+	v.own = ms
+	return v
+}
 
 // Now is the request's time.
 func (v *View) Now() time.Time { return v.now }
@@ -183,6 +192,16 @@ type Guard struct {
 	From, Until int64
 }
 
+// narrowed are the matchers with those of Narrow.
+func (v *View) narrowed(ms []*labels.Matcher) []*labels.Matcher {
+	for _, own := range v.own {
+		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return m.Name == own.Name && m.Type == own.Type && m.Value == own.Value }) {
+			ms = append(slices.Clip(ms), own)
+		}
+	}
+	return ms
+}
+
 // Raw is the storage for evaluating here. Shards that are gone are not asked; lost decides about
 // those that do not answer (raw.Queryable.Lost); maxBytes bounds one replica's answer.
 func (v *View) Raw(budget *admit.Budget, maxBytes int64, gone func(*shard.Shard) bool, lost func(string, error) error) *raw.Queryable {
@@ -190,7 +209,7 @@ func (v *View) Raw(budget *admit.Budget, maxBytes int64, gone func(*shard.Shard)
 		Meter: budget,
 		Lost:  lost,
 		Legs: func(ctx context.Context, from, until int64, ms []*labels.Matcher) ([]raw.Leg, error) {
-			legs := v.Legs(ms, from, until)
+			legs := v.Legs(v.narrowed(ms), from, until)
 			out := make([]raw.Leg, 0, len(legs))
 			for _, l := range legs {
 				if gone(l.Shard) {

@@ -82,14 +82,19 @@ type frame struct {
 
 // Query plans an expression. The error is that of the request's context.
 func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
-	if p := v.only(ctx, q); p != nil {
-		return p, nil
+	if len(v.own) == 0 { // else it has to be looked at, whatever the topology
+		if p := v.only(ctx, q); p != nil {
+			return p, nil
+		}
 	}
 	expr, err := q.Expr, error(nil)
 	if expr == nil {
 		if expr, err = q.parse(); err != nil {
 			return nil, err
 		}
+	}
+	if len(v.own) > 0 && callsInfo(expr) {
+		q.Raw, q.NoPass = "info() reads series that the text does not show, and the tenant sees a part of what is stored", true
 	}
 	p := &planner{v: v, ctx: ctx, q: q, root: expr, delayed: v.top.DelayedNameRemoval()}
 	if constant(expr) {

@@ -69,6 +69,9 @@ type Decision struct {
 	// Selectors are the matchers of match[], of Expr's selectors or of the remote read queries, in
 	// the order of the text, as the client wrote them.
 	Selectors [][]*labels.Matcher
+	// OfInfo tells for each of Selectors whether it is the second argument of info(), which says what
+	// labels are wanted of series that are joined; nil where none is.
+	OfInfo []bool
 	// Classes are the classes of Selectors, one for each.
 	Classes []Class
 	// Class is the strictest of Classes: Other for metadata without match[], Named where there is
@@ -144,6 +147,11 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 			d.Windows = slices.Grow(d.Windows, len(q.reach.windows))
 			for _, w := range q.reach.windows {
 				d.Windows = append(d.Windows, Window{w.start, w.end})
+			}
+			if len(q.reach.info) > 0 {
+				for _, w := range q.reach.windows {
+					d.OfInfo = append(d.OfInfo, q.reach.info[w.selector])
+				}
 			}
 		}
 		if q.making != nil && !d.Constant {

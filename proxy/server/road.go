@@ -175,7 +175,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	// time.
 	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
 	x.client.until = deadline.Add(time.Second)
-	x.view = plan.NewView(x.st.top, now)
+	x.view = plan.NewView(x.st.top, now).Narrow(x.s.walls.reads(x.tenant, req.ID))
 	// Read and federate have no place for a warning, so the configuration alone makes none of their
 	// answers partial: a ruler or another Prometheus would not know.
 	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID.JSON()
@@ -213,7 +213,16 @@ func (x *exchange) narrow(now time.Time) error {
 		return err
 	}
 	x.req = req
-	return x.s.walls.check(x.tenant, req, x.dec.Selectors)
+	selects := x.dec.Selectors
+	if x.dec.OfInfo != nil { // what info() reads is narrowed by the view
+		selects = nil
+		for i, ms := range x.dec.Selectors {
+			if !x.dec.OfInfo[i] {
+				selects = append(selects, ms)
+			}
+		}
+	}
+	return x.s.walls.check(x.tenant, req, selects)
 }
 
 // answer makes attempts until one succeeds or none is left to make.

@@ -52,8 +52,9 @@ type walls struct {
 	enforce  func(*tenant.Tenant, *endpoint.Request, parser.Expr) (*endpoint.Request, error)
 	check    func(*tenant.Tenant, *endpoint.Request, [][]*labels.Matcher) error
 	sees     func(*tenant.Tenant, labels.Labels) bool
-	names    func(*exchange) (func(labels.Labels) bool, error) // whose metadata is shown
-	bare     func(*tenant.Tenant) bool                         // whether metadata is shown without its texts
+	names    func(*exchange) (func(labels.Labels) bool, error)   // whose metadata is shown
+	bare     func(*tenant.Tenant) bool                           // whether metadata is shown without its texts
+	reads    func(*tenant.Tenant, endpoint.ID) []*labels.Matcher // what all that is read to be evaluated here meets
 }
 
 // standing are the walls without holes.
@@ -61,6 +62,7 @@ func standing() walls {
 	return walls{
 		identify: (*tenant.Directory).Identify, enforce: (*tenant.Tenant).Enforce, check: (*tenant.Tenant).Check,
 		sees: (*tenant.Tenant).Sees, names: (*exchange).seenNames, bare: (*tenant.Tenant).Narrow,
+		reads: func(t *tenant.Tenant, _ endpoint.ID) []*labels.Matcher { return t.Narrowing() },
 	}
 }
 

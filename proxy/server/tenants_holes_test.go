@@ -83,9 +83,21 @@ func changed(spoil func(t *tenant.Tenant, asked, out *endpoint.Request)) func(*w
 	}
 }
 
+// readToo is a hole in an endpoint whose series are read here: there they are narrowed once more.
+func readToo(id endpoint.ID, hole func(*walls)) func(*walls) {
+	return func(w *walls) {
+		hole(w)
+		w.reads = func(t *tenant.Tenant, of endpoint.ID) []*labels.Matcher {
+			if of == id {
+				return nil
+			}
+			return t.Narrowing()
+		}
+	}
+}
+
 // holes are what could be wrong with the enforcement.
 func holes() map[string]func(*walls) {
-	var enforce enforcing = (*tenant.Tenant).Enforce
 	var last atomic.Pointer[tenant.Tenant]
 	return map[string]func(*walls){
 		"only the first selector": leaky(func(_ *parser.VectorSelector, _ []parser.Node, before int) bool { return before > 0 }),
@@ -110,28 +122,8 @@ func holes() map[string]func(*walls) {
 				out.Query = strings.ReplaceAll(strings.ReplaceAll(out.Query, `,owner="`+who+`"`, ""), `owner="`+who+`",`, "")
 			}
 		}),
-		"info() is let through": func(w *walls) {
-			w.check = unchecked
-			w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr) (*endpoint.Request, error) {
-				var calls []*parser.Call
-				if expr != nil {
-					parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-						if c, ok := n.(*parser.Call); ok && c.Func.Name == "info" {
-							calls = append(calls, c)
-							c.Func = parser.Functions["abs"] // which it is for the enforcement
-						}
-						return nil
-					})
-				}
-				out, err := enforce(t, req, expr)
-				for _, c := range calls {
-					c.Func = parser.Functions["info"]
-				}
-				if err == nil && len(calls) > 0 {
-					out.Query = expr.String()
-				}
-				return out, err
-			}
+		"what info() reads is not narrowed": func(w *walls) {
+			w.reads = func(*tenant.Tenant, endpoint.ID) []*labels.Matcher { return nil }
 		},
 		"only the first match[]": changed(func(_ *tenant.Tenant, asked, out *endpoint.Request) {
 			if len(asked.Match) > 1 {
@@ -141,16 +133,18 @@ func holes() map[string]func(*walls) {
 		"no match[] is all": unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool {
 			return len(req.Match) == 0 && (req.ID == endpoint.Labels || req.ID == endpoint.LabelValues)
 		}),
-		"not in remote read": unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool { return req.ID == endpoint.Read }),
-		"only the first query of a remote read": changed(func(_ *tenant.Tenant, asked, out *endpoint.Request) {
+		"not in remote read": readToo(endpoint.Read, unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool { return req.ID == endpoint.Read })),
+		"only the first query of a remote read": readToo(endpoint.Read, changed(func(_ *tenant.Tenant, asked, out *endpoint.Request) {
 			if asked.ReadQuery != nil {
 				out.ReadQuery.Queries = slices.Concat(out.ReadQuery.Queries[:1], asked.ReadQuery.Queries[1:])
 			}
-		}),
+		})),
 		"not in exemplars": unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool {
 			return req.ID == endpoint.QueryExemplars
 		}),
-		"not in federate":            unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool { return req.ID == endpoint.Federate }),
+		"not in federate": readToo(endpoint.Federate, unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool {
+			return req.ID == endpoint.Federate
+		})),
 		"what tells of all is shown": unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool { return req.ID.Whole() }),
 		"what has no label is everybody's": func(w *walls) {
 			w.sees = func(t *tenant.Tenant, ls labels.Labels) bool { return ls.Get("owner") == "" || t.Sees(ls) }

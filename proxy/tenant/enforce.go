@@ -40,9 +40,7 @@ func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr) (*endpoint.Req
 	out := req.Clone()
 	switch {
 	case expr != nil:
-		if err := t.narrow(expr); err != nil {
-			return nil, err
-		}
+		t.narrow(expr, req.ID.Evaluates())
 		out.Query = expr.String()
 	case req.ReadQuery != nil:
 		out.ReadQuery = t.read(req.ReadQuery)
@@ -60,20 +58,33 @@ func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr) (*endpoint.Req
 	return out, nil
 }
 
-// narrow adds the matchers to every selector of an expression.
-func (t *Tenant) narrow(expr parser.Expr) (err error) {
+// narrow adds the matchers to every selector of an expression, but for the second argument of info()
+// where the expression is evaluated: that one says which labels are wanted, and matchers more would
+// be labels more. What info() reads, which no text shows, is narrowed where it is read, by Narrowing.
+func (t *Tenant) narrow(expr parser.Expr, evaluated bool) {
+	wanted := map[parser.Node]bool{}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
 		case *parser.VectorSelector:
-			n.LabelMatchers = append(slices.Clip(n.LabelMatchers), t.matchers...)
+			if !wanted[n] {
+				n.LabelMatchers = append(slices.Clip(n.LabelMatchers), t.matchers...)
+			}
 		case *parser.Call:
-			if n.Func.Name == "info" {
-				err = qerr.New(qerr.Forbidden, "info() reads series that its text does not name, and tenant %s sees a part of what is stored; join by hand: … * on (job, instance) group_left (…) target_info", t.Name)
+			if n.Func.Name == "info" && len(n.Args) > 1 && evaluated {
+				wanted[n.Args[1]] = true
 			}
 		}
 		return nil
 	})
-	return err
+}
+
+// Narrowing are the matchers that every series has to meet which is read for the tenant; none where it sees
+// all. They are not to be changed.
+func (t *Tenant) Narrowing() []*labels.Matcher {
+	if !t.Narrow() {
+		return nil
+	}
+	return t.matchers
 }
 
 // selector is the text of a selector with the matchers.
