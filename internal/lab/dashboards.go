@@ -33,7 +33,7 @@ func dashboardsCommand(e *cli.Env, parent cli.Clause) func() error {
 			return cli.Usage(err)
 		}
 		if *hold > 0 {
-			o.Then = holding(e, *hold)
+			o.Then = holding(e, *hold, from.Run, from.Interval)
 		}
 		if err := o.Validate(); err != nil {
 			return cli.Usage(err)
@@ -57,11 +57,13 @@ func dashboardsCommand(e *cli.Env, parent cli.Clause) func() error {
 	}
 }
 
-// holding keeps servers up for so long, or until Ctrl-C, which is no error then.
-func holding(e *cli.Env, d time.Duration) func(context.Context, string, time.Time) error {
+// holding keeps servers up for so long, or until Ctrl-C, which is no error then. Series are scraped
+// at the interval, and recorded ones are there for as long as the ruler ran.
+func holding(e *cli.Env, d, run, interval time.Duration) func(context.Context, string, time.Time) error {
 	return func(ctx context.Context, api string, until time.Time) error {
-		fmt.Fprintf(e.Stderr, "the proxy answers for %s; what was recorded ends at %s: URL=%s TO=%d tools/page.sh screenshots\n",
-			d, until.UTC().Format(time.RFC3339), api, until.UnixMilli())
+		from := until.Add(-run - run/4)
+		fmt.Fprintf(e.Stderr, "the proxy answers for %s; what was recorded ends at %s: URL=%s FROM=%d TO=%d VARS=scrape=%s tools/page.sh screenshots\n",
+			d, until.UTC().Format(time.RFC3339), api, from.UnixMilli(), until.UnixMilli(), interval)
 		select {
 		case <-ctx.Done():
 		case <-time.After(d):

@@ -268,8 +268,9 @@ func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)
 	}
-	// As deployed: what makes a label of an iptables rule's comment, and what is never stored.
-	deployed, err := exporters.Relabel(exporters.Options{Cluster: of.Cluster, Shards: o.Shards, Replica: "a"})
+	// As deployed: what makes a label of an iptables rule's comment, and what is never stored. Which
+	// server has what is seen to below.
+	deployed, err := exporters.Relabel(exporters.Options{Cluster: of.Cluster, Shards: 1, Replica: "a"})
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)
 	}
@@ -337,13 +338,18 @@ type places struct {
 func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error) (*places, error) {
 	p := &places{shards: make([]string, o.Shards)}
 	const own = "global: {evaluation_interval: 1m}\n"
-	config := own
-	if len(o.ShardFiles) > 0 {
-		folder, err := rulesFolder(dir, "shard-rules", o.ShardFiles)
+	configs := make([]string, o.Shards)
+	for n := range configs {
+		if configs[n] = own; len(o.ShardFiles) == 0 {
+			continue
+		}
+		// Where in its interval a group is evaluated follows from the file's path: on one machine
+		// all servers would evaluate the same one at the same time.
+		folder, err := rulesFolder(dir, fmt.Sprintf("shard-%d-rules", n), o.ShardFiles)
 		if err != nil {
 			return nil, err
 		}
-		config += fmt.Sprintf("rule_files: [%q]\n", folder)
+		configs[n] += fmt.Sprintf("rule_files: [%q]\n", folder)
 	}
 	started := make([]*realprom.Server, o.Shards+1)
 	var g errgroup.Group
@@ -351,7 +357,7 @@ func (o *Options) servers(ctx context.Context, dir string, stops *[]func() error
 	for n := range o.Shards {
 		g.Go(func() (err error) {
 			started[n], err = realprom.Start(ctx,
-				realprom.Options{Dir: shardDir(dir, n), Config: config, Flags: []string{"--storage.tsdb.retention.time=15d"}})
+				realprom.Options{Dir: shardDir(dir, n), Config: configs[n], Flags: []string{"--storage.tsdb.retention.time=15d"}})
 			return err
 		})
 	}
@@ -571,7 +577,8 @@ func scrape(ctx context.Context, url string) (map[string]*dto.MetricFamily, erro
 	return p.TextToMetricFamilies(bytes.NewReader(page))
 }
 
-// read adds what a page says. Groups are told apart by the label rule_group, FILE;NAME.
+// read adds what a page says. Groups are told apart by the label rule_group, FILE;NAME, without the
+// file's folder.
 func read(page map[string]*dto.MetricFamily, seen map[string]*history) {
 	each := func(metric string, f func(h *history, v float64)) {
 		for _, m := range page[metric].GetMetric() {
@@ -579,10 +586,11 @@ func read(page map[string]*dto.MetricFamily, seen map[string]*history) {
 				if l.GetName() != "rule_group" {
 					continue
 				}
-				if seen[l.GetValue()] == nil {
-					seen[l.GetValue()] = &history{}
+				key := filepath.Base(l.GetValue()) // each server has a folder of its own
+				if seen[key] == nil {
+					seen[key] = &history{}
 				}
-				f(seen[l.GetValue()], m.GetGauge().GetValue()+m.GetCounter().GetValue()+m.GetUntyped().GetValue())
+				f(seen[key], m.GetGauge().GetValue()+m.GetCounter().GetValue()+m.GetUntyped().GetValue())
 			}
 		}
 	}

@@ -53,7 +53,7 @@ func TestRead(t *testing.T) {
 	} {
 		page(t, seen, "prometheus_rule_group_last_evaluation_timestamp_seconds"+group+e.at+"\nprometheus_rule_group_last_duration_seconds"+group+e.took+"\n"+rest)
 	}
-	g := seen["/tmp/x/gpu.yaml;gpu"].group("/tmp/x/gpu.yaml;gpu")
+	g := seen["gpu.yaml;gpu"].group("gpu.yaml;gpu")
 	want := Group{
 		File: "gpu.yaml", Name: "gpu", Rules: 7, Interval: time.Minute, First: 3 * time.Second, Typical: 500 * time.Millisecond,
 		Max:  750 * time.Millisecond,
