@@ -1,11 +1,12 @@
 // GPUs: how many there are, how many answer, who has them, how busy and how hot
 // they are.
 //
-// gpu.nodes runs in each Prometheus: it reads the pages of one node at a time,
-// which are on one shard, and leaves some 7,500 series of what were 60,000. The
-// rest joins over the whole cluster, and reads no series of single GPUs: also
-// when the proxy has to read raw, since a replica has a gap, it stays within
-// its limits.
+// gpu.nodes and gpu.work run in each Prometheus: they read the pages of one node
+// at a time, which are on one shard, and leave some 7,500 series of what were
+// 60,000, but for gpu:seen:bool and gpu:settled:bool, which no other server
+// reads. The rest joins over the whole cluster, and reads no series of single
+// GPUs: also when the proxy has to read raw, since a replica has a gap, it stays
+// within its limits.
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
@@ -94,17 +95,7 @@
   local ofNamespace(name) = { record: 'namespace:' + name, expr: 'sum by (%s, %s) (node_namespace:%s)' % [cl, c.namespaceLabel, name] },
 
   // there are the cards that DCGM sees, or saw then, by their identity.
-  local there(offset='') = g.onNode('group by (%s, %s, %s) (%s%s < %g or %s%s < %g)' % [
-    cl,
-    c.dcgm.node,
-    c.dcgm.uuid,
-    g.series('DCGM_FI_DEV_GPU_TEMP'),
-    offset,
-    c.dcgm.blank,
-    g.series('DCGM_FI_DEV_POWER_USAGE'),
-    offset,
-    c.dcgm.blank,
-  ]),
+  local there(offset='') = 'group by (%s, %s) (gpu:seen:bool%s)' % [node, c.dcgm.uuid, offset],
 
   prometheusRules+:: {
     groups+: [
@@ -127,26 +118,28 @@
       {
         name: 'gpu.nodes',
         scope:: 'shard',
+        interval: t.d('1m'),
         rules: [
           {
-            // GPUs with a temperature or a power: one that answers nothing but blanks is as lost as one that is gone, but a sensor that cannot be read is no reason
-            // to drain a node. A page without GPUs is 0, no page is no series.
+            // The cards and slices with a temperature or a power: one that answers nothing but blanks is as lost as one that is gone, but a sensor that cannot be read is no reason to drain a node.
+            // A series for each, since what is asked of them is dear over pages with the labels of pods.
+            record: 'gpu:seen:bool',
+            expr: g.onNode('group by (%s, %s, %s) (%s or %s)' % [
+              g.card,
+              c.dcgm.uuid,
+              c.dcgm.instance,
+              g.reading('DCGM_FI_DEV_GPU_TEMP'),
+              g.reading('DCGM_FI_DEV_POWER_USAGE'),
+            ]),
+          },
+          {
+            // A page without GPUs is 0, no page is no series.
             record: 'node:gpu_seen:count',
             expr: |||
-              %s
+              count by (%(n)s) (group by (%(n)s, %(u)s, %(i)s) (gpu:seen:bool))
               or
-              0 * max by (%s) (up{%s} == 1)
-            ||| % [
-              g.onNode('count by (%(l)s) (group by (%(l)s, %(u)s, %(i)s) (%(m)s or %(w)s))' % {
-                l: '%s, %s' % [cl, c.dcgm.node],
-                u: c.dcgm.uuid,
-                i: c.dcgm.instance,
-                m: g.reading('DCGM_FI_DEV_GPU_TEMP'),
-                w: g.reading('DCGM_FI_DEV_POWER_USAGE'),
-              }),
-              node,
-              c.selectors.dcgm,
-            ],
+              0 * max by (%(n)s) (up{%(up)s} == 1)
+            ||| % { n: node, u: c.dcgm.uuid, i: c.dcgm.instance, up: c.selectors.dcgm },
           },
           {
             // How many minutes of the last hour there were any.
@@ -157,19 +150,10 @@
             // The cards among them, by their index: slices of MIG are no more of them, and a card that was replaced is none.
             record: 'node:gpu_devices:count',
             expr: |||
-              %s
+              count by (%(n)s) (group by (%(n)s, %(i)s) (gpu:seen:bool))
               or
-              0 * max by (%s) (up{%s} == 1)
-            ||| % [
-              g.onNode('count by (%(l)s) (group by (%(l)s, %(i)s) (%(m)s or %(w)s))' % {
-                l: '%s, %s' % [cl, c.dcgm.node],
-                i: c.dcgm.gpu,
-                m: g.reading('DCGM_FI_DEV_GPU_TEMP'),
-                w: g.reading('DCGM_FI_DEV_POWER_USAGE'),
-              }),
-              node,
-              c.selectors.dcgm,
-            ],
+              0 * max by (%(n)s) (up{%(up)s} == 1)
+            ||| % { n: node, i: c.dcgm.gpu, up: c.selectors.dcgm },
           },
           {
             // The most that a node had, kept by itself while its exporter answers, and for six hours in which it does not. A node's name may come back as another machine, with fewer cards and no
@@ -198,18 +182,9 @@
             expr: g.onNode('max by (%s, %s) (%s)' % [cl, c.dcgm.node, g.reading('DCGM_FI_DEV_GPU_TEMP')]),
           },
           {
-            record: 'node:gpu_util_percent:avg',
-            expr: g.onNode('avg by (%s, %s) (%s <= 100)' % [cl, c.dcgm.node, g.series('DCGM_FI_DEV_GPU_UTIL')]),
-          },
-          {
             record: 'node:gpu_power_watts:sum',
             expr: g.onNode('sum by (%s, %s) (max by (%s) (%s))' % [cl, c.dcgm.node, g.card, g.reading('DCGM_FI_DEV_POWER_USAGE')]),
           },
-          { record: 'node_model:gpu_util_percent:sum', expr: onModels('sum') },
-          { record: 'node_model:gpu_util_percent:count', expr: onModels('count') },
-          { record: 'node_namespace:gpu_held:count', expr: onNamespaces('count', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
-          { record: 'node_namespace:gpu_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
-          { record: 'node_namespace:gpu_tensor_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE')) },
           {
             // Cards that a pod has through ResourceClaims, which kube-state-metrics does not count (its issue 2979): by the labels that dcgm-exporter has from the kubelet, without a uid. Pods that share
             // a card or a slice have equal parts of it; a slice of MIG is its part, by its profile, of all slices that the card is cut into. While a node's exporter is silent pods have what they had.
@@ -266,6 +241,28 @@
             },
           },
           {
+            // The last Xid of each GPU that had one, as a label. The gauge behind it goes back only with the driver or the exporter.
+            record: 'gpu:xid_last:info',
+            expr: 'count_values by (%s) ("xid", %s > 0 < %g)' % [g.by, g.series('DCGM_FI_DEV_XID_ERRORS'), c.dcgm.blank],
+          },
+        ],
+      },
+      {
+        // Beside gpu.nodes, since groups are evaluated side by side and their rules one after the other.
+        name: 'gpu.work',
+        scope:: 'shard',
+        interval: t.d('1m'),
+        rules: [
+          {
+            record: 'node:gpu_util_percent:avg',
+            expr: g.onNode('avg by (%s, %s) (%s <= 100)' % [cl, c.dcgm.node, g.series('DCGM_FI_DEV_GPU_UTIL')]),
+          },
+          { record: 'node_model:gpu_util_percent:sum', expr: onModels('sum') },
+          { record: 'node_model:gpu_util_percent:count', expr: onModels('count') },
+          { record: 'node_namespace:gpu_held:count', expr: onNamespaces('count', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
+          { record: 'node_namespace:gpu_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_GR_ENGINE_ACTIVE')) },
+          { record: 'node_namespace:gpu_tensor_active:sum', expr: onNamespaces('sum', '%s <= 1' % held('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE')) },
+          {
             // GPUs at work of which no pod is known.
             record: 'node:gpu_unattributed:count',
             expr: g.onNode(|||
@@ -289,11 +286,6 @@
             expr:
               local idle(metric) = 'avg_over_time(%s[%s]) < %g' % [held(metric), t.d('30m'), c.thresholds.gpu.idleActive];
               onNamespaces('count', '%s or %s and %s' % [idle('DCGM_FI_PROF_GR_ENGINE_ACTIVE'), idle('DCGM_FI_PROF_PIPE_TENSOR_ACTIVE'), idle('DCGM_FI_PROF_DRAM_ACTIVE')]),
-          },
-          {
-            // The last Xid of each GPU that had one, as a label. The gauge behind it goes back only with the driver or the exporter.
-            record: 'gpu:xid_last:info',
-            expr: 'count_values by (%s) ("xid", %s > 0 < %g)' % [g.by, g.series('DCGM_FI_DEV_XID_ERRORS'), c.dcgm.blank],
           },
         ],
       },
