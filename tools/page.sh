@@ -14,7 +14,7 @@
 #       TO=1790000000000       and ends there (default: now)
 #       OUT=FOLDER SCALE=0.6   where pictures go, and their size
 #       WIDTH=1280             pixels of the window (default: 1600; an editor's is always 1400)
-#       VARS=var-cluster=jaguar   added to each address
+#       VARS=var-cluster=jaguar   added to each address; scrape=1m says how often series are scraped (default: 15s)
 #       PLUGIN=grafana-plugin/dist   the built Grafana plugin, whose dashboards and editors are shown too
 #       EDITORS=query,variable,annotation,config   pictures of these editors of the plugin instead; QUERY='{"queryType":"pods"}' is what the first one begins with
 #   tools/page.sh check        bundle, lint, typecheck, and render three pages and a broken one

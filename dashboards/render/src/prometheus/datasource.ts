@@ -31,8 +31,8 @@ export interface PromQuery extends DataQuery {
   interval?: string;
 }
 
-/** What Grafana assumes where its data source says nothing else. */
-const defaultScrapeMs = 15_000;
+/** The data source's scrape interval: the page's parameter `scrape`, or what Grafana assumes where it says nothing. */
+const defaultScrapeMs = durationMs(new URLSearchParams(globalThis.location?.search).get('scrape')) || 15_000;
 
 export const pluginMeta = {
   id: 'prometheus',
