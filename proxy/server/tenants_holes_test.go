@@ -17,8 +17,6 @@ import (
 // can tell.
 func unchecked(*tenant.Tenant, *endpoint.Request, [][]*labels.Matcher) error { return nil }
 
-type enforcing = func(*tenant.Tenant, *endpoint.Request, parser.Expr) (*endpoint.Request, error)
-
 // leaky is enforcement that leaves out some selectors: those of an expression of which skip tells,
 // with the nodes above them and how many came before.
 func leaky(skip func(vs *parser.VectorSelector, above []parser.Node, before int) bool) func(*walls) {

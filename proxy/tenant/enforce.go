@@ -58,9 +58,10 @@ func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr) (*endpoint.Req
 	return out, nil
 }
 
-// narrow adds the matchers to every selector of an expression, but for the second argument of info()
-// where the expression is evaluated: that one says which labels are wanted, and matchers more would
-// be labels more. What info() reads, which no text shows, is narrowed where it is read, by Narrowing.
+// narrow adds the matchers to every selector of an expression, but for the second argument of
+// info() where the expression is evaluated: that one says which labels are wanted, and matchers
+// more would be labels more. What info() reads, which no text shows, is narrowed where it is read,
+// by Narrowing.
 func (t *Tenant) narrow(expr parser.Expr, evaluated bool) {
 	wanted := map[parser.Node]bool{}
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
@@ -78,8 +79,8 @@ func (t *Tenant) narrow(expr parser.Expr, evaluated bool) {
 	})
 }
 
-// Narrowing are the matchers that every series has to meet which is read for the tenant; none where it sees
-// all. They are not to be changed.
+// Narrowing are the matchers that every series has to meet which is read for the tenant; none where
+// it sees all. They are not to be changed.
 func (t *Tenant) Narrowing() []*labels.Matcher {
 	if !t.Narrow() {
 		return nil
