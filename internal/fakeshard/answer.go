@@ -223,6 +223,13 @@ func (s *Shard) about(p string) (data any, ok bool) {
 		}
 		return map[string]any{"activeTargets": []any{target}, "droppedTargets": []any{}, "droppedTargetCounts": map[string]int{"fake": 0}},
 			true
+	case "/api/v1/scrape_pools":
+		return map[string]any{"scrapePools": []string{"fake"}}, true
+	case "/api/v1/alertmanagers":
+		return map[string]any{
+			"activeAlertmanagers":  []any{map[string]string{"url": "http://alertmanager-0:9093/api/v2/alerts"}},
+			"droppedAlertmanagers": []any{map[string]string{"url": "http://alertmanager-9:9093/api/v2/alerts"}},
+		}, true
 	case "/api/v1/targets/metadata":
 		return []any{map[string]any{
 			"target": map[string]string{"instance": "node-0:9100", "job": "fake"}, "metric": "up", "type": "gauge",

@@ -72,6 +72,8 @@ func TestAnswers(t *testing.T) {
 		{"/api/v1/rules", 200, `"groups":[{`},
 		{"/api/v1/alerts", 200, `"alerts":[{`},
 		{"/api/v1/targets", 200, `"activeTargets":[{`},
+		{"/api/v1/scrape_pools", 200, `={"status":"success","data":{"scrapePools":["fake"]}}`},
+		{"/api/v1/alertmanagers", 200, `"activeAlertmanagers":[{"url":"http://alertmanager-0:9093/api/v2/alerts"}]`},
 		{"/api/v1/targets/metadata", 200, `"metric":"up"`},
 		{"/api/v1/format_query?query=up", 200, `={"status":"success","data":"up"}`},
 		{"/api/v1/parse_query?query=up", 200, `"type":"vectorSelector"`},

@@ -108,11 +108,14 @@ var shapes = map[string]shape{
 	"metadata":       list("{", "}", `"fake_metric_`, `":[{"type":"counter","help":"A metric.","unit":""}]`),
 	"targets":        list(`{"activeTargets":[`, `],"droppedTargets":[],"droppedTargetCounts":{}}`, `{"discoveredLabels":{},"labels":{"instance":"node-`, `","job":"fake"},"scrapePool":"fake","scrapeUrl":"http://127.0.0.1:9100/metrics","globalUrl":"http://127.0.0.1:9100/metrics","lastError":"","lastScrape":"2026-01-01T00:00:00Z","lastScrapeDuration":0.01,"health":"up","scrapeInterval":"15s","scrapeTimeout":"10s"}`),
 	"targetmetadata": list("[", "]", `{"target":{"instance":"node-`, `","job":"fake"},"metric":"up","type":"gauge","help":"Up.","unit":""}`),
-	"rules":          list(`{"groups":[`, `]}`, `{"name":"group-`, `","file":"rules.yml","rules":[{"name":"fake:rule","query":"vector(1)","health":"ok","evaluationTime":0.001,"lastEvaluation":"2026-01-01T00:00:00Z","type":"recording"}],"interval":60,"limit":0,"evaluationTime":0.001,"lastEvaluation":"2026-01-01T00:00:00Z"}`),
-	"alerts":         list(`{"alerts":[`, `]}`, `{"labels":{"alertname":"Fake","instance":"node-`, `"},"annotations":{},"state":"firing","activeAt":"2026-01-01T00:00:00Z","value":"1e+00"}`),
-	"tsdb":           list(`{"headStats":{"numSeries":1,"numLabelPairs":1,"chunkCount":1,"minTime":0,"maxTime":1},"labelValueCountByLabelName":[],"memoryInBytesByLabelName":[],"seriesCountByLabelValuePair":[],"seriesCountByMetricName":[`, `]}`, `{"name":"fake_metric_`, `","value":1}`),
-	"flags":          list("{", "}", `"flag.`, `":"1"`),
-	"features":       list(`{"promql":{`, `}}`, `"feature_`, `":true`),
+	"scrapepools":    list(`{"scrapePools":[`, `]}`, `"pool-`, `"`),
+	"alertmanagers": list(
+		`{"activeAlertmanagers":[`, `],"droppedAlertmanagers":[]}`, `{"url":"http://alertmanager-`, `:9093/api/v2/alerts"}`),
+	"rules":    list(`{"groups":[`, `]}`, `{"name":"group-`, `","file":"rules.yml","rules":[{"name":"fake:rule","query":"vector(1)","health":"ok","evaluationTime":0.001,"lastEvaluation":"2026-01-01T00:00:00Z","type":"recording"}],"interval":60,"limit":0,"evaluationTime":0.001,"lastEvaluation":"2026-01-01T00:00:00Z"}`),
+	"alerts":   list(`{"alerts":[`, `]}`, `{"labels":{"alertname":"Fake","instance":"node-`, `"},"annotations":{},"state":"firing","activeAt":"2026-01-01T00:00:00Z","value":"1e+00"}`),
+	"tsdb":     list(`{"headStats":{"numSeries":1,"numLabelPairs":1,"chunkCount":1,"minTime":0,"maxTime":1},"labelValueCountByLabelName":[],"memoryInBytesByLabelName":[],"seriesCountByLabelValuePair":[],"seriesCountByMetricName":[`, `]}`, `{"name":"fake_metric_`, `","value":1}`),
+	"flags":    list("{", "}", `"flag.`, `":"1"`),
+	"features": list(`{"promql":{`, `}}`, `"feature_`, `":true`),
 	// a data that is one text without end: status/config and the other small ones
 	"config": {
 		contentType: jsonType, head: `{"status":"success","data":{"yaml":"global: {}\n`, tail: `"}}`, pad: '#',
@@ -156,6 +159,8 @@ var shapesByPath = []struct{ path, shape string }{
 	{"/api/v1/alerts", "alerts"},
 	{"/api/v1/targets", "targets"},
 	{"/api/v1/targets/metadata", "targetmetadata"},
+	{"/api/v1/scrape_pools", "scrapepools"},
+	{"/api/v1/alertmanagers", "alertmanagers"},
 	{"/api/v1/read", "chunks"},
 	{"/federate", "text"},
 	{"/api/v1/features", "features"},
@@ -282,7 +287,7 @@ var garbage = map[string]struct {
 	// wrong for every endpoint: where the answer has a list this has an object, and where it has
 	// texts this has objects and numbers
 	"shape": {jsonType, func() []byte {
-		return []byte(`{"status":"success","data":{"resultType":"vector","result":{"not":"a list"},"groups":7,"alerts":7,"activeTargets":7,"yaml":7,"version":7}}`)
+		return []byte(`{"status":"success","data":{"resultType":"vector","result":{"not":"a list"},"groups":7,"alerts":7,"activeTargets":7,"scrapePools":7,"activeAlertmanagers":7,"yaml":7,"version":7}}`)
 	}},
 	"null": {jsonType, func() []byte { return []byte("null") }},
 	"deep": {jsonType, func() []byte {

@@ -134,6 +134,16 @@ func TestGenerate_shape(t *testing.T) {
 			err := json.Unmarshal(d, &v)
 			return len(v.ActiveTargets), err
 		},
+		"scrape_pools": func(d json.RawMessage) (int, error) {
+			var v struct{ ScrapePools []string }
+			err := json.Unmarshal(d, &v)
+			return len(v.ScrapePools), err
+		},
+		"alertmanagers": func(d json.RawMessage) (int, error) {
+			var v struct{ ActiveAlertmanagers []struct{ URL string } }
+			err := json.Unmarshal(d, &v)
+			return len(v.ActiveAlertmanagers), err
+		},
 		"targets/metadata": func(d json.RawMessage) (int, error) { var v []struct{ Metric string }; return lenOf(d, &v) },
 		"status/tsdb": func(d json.RawMessage) (int, error) {
 			var v struct{ SeriesCountByMetricName []any }

@@ -62,7 +62,7 @@ func TestParseRefuses(t *testing.T) {
 		"limit many stall":          "is not a size",
 		"generate 1XB":              "is not a size",
 		"generate 99999999999TiB":   "is not a size",
-		"generate 1MiB cake":        `there is no kind "cake"; known are alerts, chunks`,
+		"generate 1MiB cake":        `there is no kind "cake"; known are alertmanagers, alerts, chunks`,
 		"garbage cake":              `there is no kind "cake"`,
 		"gzip cake":                 `there is no kind "cake"`,
 		"gzip on 1MiB":              "only bomb has",

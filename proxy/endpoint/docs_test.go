@@ -60,6 +60,14 @@ func docs() string {
 	for _, e := range Table {
 		line("| [%s](#%s) | `%s` | %s | %s | %s |", e.ID, e.ID, e.Path, strings.Join(e.Methods, ", "), e.Class, e.Merge)
 	}
+	line("")
+	line("Refused with a word of its own (404), by what the path begins with:")
+	line("")
+	line("| path | what the refusal says |")
+	line("|---|---|")
+	for _, p := range refusedPaths {
+		line("| `%s` | %s |", p.prefix, p.advice)
+	}
 	for _, e := range Table {
 		line("")
 		line("## %s", e.ID)

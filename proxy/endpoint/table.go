@@ -29,6 +29,8 @@ const (
 	Alerts            ID = "alerts"
 	Targets           ID = "targets"
 	TargetsMetadata   ID = "targets_metadata"
+	ScrapePools       ID = "scrape_pools"
+	Alertmanagers     ID = "alertmanagers"
 	FormatQuery       ID = "format_query"
 	ParseQuery        ID = "parse_query"
 	Features          ID = "features"
@@ -40,6 +42,7 @@ const (
 	StatusConfig      ID = "status_config"
 	StatusRuntimeinfo ID = "status_runtimeinfo"
 	StatusWALReplay   ID = "status_walreplay"
+	Notifications     ID = "notifications"
 	OpenAPIDocument   ID = "openapi"
 )
 
@@ -100,6 +103,10 @@ const (
 	DecodeTargets Decode = "targets"
 	// DecodeTargetsMetadata is a list of {target, metric, type, help, unit}.
 	DecodeTargetsMetadata Decode = "targets_metadata"
+	// DecodeScrapePools is {scrapePools}.
+	DecodeScrapePools Decode = "scrape_pools"
+	// DecodeAlertmanagers is {activeAlertmanagers, droppedAlertmanagers}.
+	DecodeAlertmanagers Decode = "alertmanagers"
 	// DecodeFeatures is a map from category to a map from feature to bool.
 	DecodeFeatures Decode = "features"
 	// DecodeBuildinfo is the object of status/buildinfo.
@@ -355,6 +362,19 @@ var Table = []Endpoint{
 		},
 	},
 	{
+		ID: ScrapePools, Path: "/api/v1/scrape_pools", Methods: get, Class: ClassStatus, Decode: DecodeScrapePools, Merge: MergeSorted,
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second},
+		Doc:    "The names of the scrape pools of all shards, sorted, each once. Prometheus has it since 2.43.",
+		Params: []Param{timeoutParam(), partialParam()},
+	},
+	{
+		ID: Alertmanagers, Path: "/api/v1/alertmanagers", Methods: get, Class: ClassStatus, Decode: DecodeAlertmanagers, Merge: MergeConcat,
+		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 10 * time.Second},
+		Doc: "The Alertmanagers that the servers send to, and those that their relabelling drops: of all shards and all replicas that can be asked, " +
+			"each URL once in a list, sorted. One that some servers send to and others drop is in both.",
+		Params: []Param{timeoutParam(), partialParam()},
+	},
+	{
 		ID: FormatQuery, Path: "/api/v1/format_query", Methods: getPost, post: true, Class: ClassLocal, Decode: DecodeNone,
 		Merge:   MergeNone,
 		Selects: SelectsNothing, Span: SpanNone, Blames: "query", Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
@@ -416,6 +436,12 @@ var Table = []Endpoint{
 		ID: StatusWALReplay, Path: "/api/v1/status/walreplay", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
 		Selects: SelectsNothing, Whole: true, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
 		Doc: "Always done: Spillway has no write-ahead log.",
+	},
+	{
+		ID: Notifications, Path: "/api/v1/notifications", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,
+		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
+		Doc: "Always an empty list: Spillway has no notifications of its own, and a server's are about its own configuration and start. " +
+			"How the servers fare is on the admin listener, at `/api/spillway/v1/shards`.",
 	},
 	{
 		ID: OpenAPIDocument, Path: "/api/v1/openapi.yaml", Methods: get, Class: ClassLocal, Decode: DecodeNone, Merge: MergeNone,

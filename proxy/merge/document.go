@@ -10,10 +10,12 @@ import (
 // Decoding a document makes values of it: strings and copies of them, and for each object or array
 // a Go value with its headers. What that costs is held before it is done: containerBytes for each
 // object and array (the largest is a rule or a target with its strings' headers), keyBytes for each
-// key (an entry of a map), and copyFactor times the bytes.
+// key (an entry of a map), itemBytes for each element of a list (a string's header there, with the
+// list's room to grow, and in the list of all shards), and copyFactor times the bytes.
 const (
 	containerBytes = 512
 	keyBytes       = 64
+	itemBytes      = 64
 	copyFactor     = 3
 )
 
@@ -61,7 +63,7 @@ func readDocument(ctx context.Context, src Source, held *admit.Ledger, a *answer
 	if !a.hasData {
 		return nil
 	}
-	if err := held.Hold(s.containers*containerBytes + s.keys*keyBytes + copyFactor*int64(len(c.b))); err != nil {
+	if err := held.Hold(s.containers*containerBytes + s.keys*keyBytes + s.items*itemBytes + copyFactor*int64(len(c.b))); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(c.b, dst); err != nil {

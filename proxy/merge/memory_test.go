@@ -56,6 +56,8 @@ func TestEndlessBodies(t *testing.T) {
 		{"alerts", "alerts", head + `{"alerts":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
 		{"targets", "targets", head + `{"activeTargets":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
 		{"counts", "targets", head + `{"droppedTargetCounts":{"a":1`, `,"a":1`, []string{"memory.budget", "max_response_bytes"}},
+		{"pools", "scrape_pools", head + `{"scrapePools":[""`, `,""`, []string{"memory.budget", "max_response_bytes"}},
+		{"alertmanagers", "alertmanagers", head + `{"activeAlertmanagers":[{}`, `,{}`, []string{"memory.budget", "max_response_bytes"}},
 		{"metadata", "metadata", head + `{"a":[]`, `,"a":[{}]`, []string{"memory.budget", "max_response_bytes"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -141,6 +143,8 @@ func TestDocumentsCostWhatIsHeld(t *testing.T) {
 		"metadata of one":  {list(n, `{"a":[`, `{}`, `]}`), reads[map[string][]metadata.Metadata]},
 		"targets metadata": {list(n, `[`, `{"metric":"a"}`, `]`), reads[[]targetMetadata]},
 		"features":         {envelope(`{` + keys(n, `{"a":true}`) + `}`), reads[map[string]map[string]bool]},
+		"scrape pools":     {list(n, `{"scrapePools":[`, `""`, `]}`), reads[scrapePools]},
+		"alertmanagers":    {list(n, `{"activeAlertmanagers":[`, `{}`, `]}`), reads[alertmanagers]},
 		"tsdb":             {list(n, `{"seriesCountByMetricName":[`, `{}`, `]}`), reads[tsdbStatus]},
 	}
 	for name, tc := range decode {

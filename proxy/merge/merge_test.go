@@ -48,6 +48,12 @@ var mergers = map[string]func(ctx context.Context, w *Writer, args map[string]st
 	"targets": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeTargets(ctx, w, shards, b)
 	},
+	"scrape_pools": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
+		return MergeScrapePools(ctx, w, shards, b)
+	},
+	"alertmanagers": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
+		return MergeAlertmanagers(ctx, w, shards, b)
+	},
 	"exemplars": func(ctx context.Context, w *Writer, _ map[string]string, shards []Source, b *admit.Budget) (Result, error) {
 		return MergeExemplars(ctx, w, shards, b)
 	},

@@ -47,6 +47,7 @@ type Scanner struct {
 	scratch    []byte // decoded string
 	containers int64  // objects and arrays seen by Skip
 	keys       int64  // keys seen by Skip
+	items      int64  // elements of arrays seen by Skip
 	maxToken   int
 }
 
@@ -470,6 +471,7 @@ func (s *Scanner) skip(depth int) bool {
 			return false
 		}
 		for first := true; s.More(first); first = false {
+			s.items++
 			if !s.skip(depth + 1) {
 				return false
 			}

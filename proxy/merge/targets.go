@@ -114,3 +114,54 @@ func sumOverShards[N cmp.Ordered](shards []Source, each func(i int, add func(nam
 	}
 	return sums
 }
+
+type scrapePools struct {
+	Names []string `json:"scrapePools"`
+}
+
+// MergeScrapePools writes the names of the scrape pools of all shards, sorted, each once.
+func MergeScrapePools(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
+	d, err := readDocuments[scrapePools](ctx, shards, budget)
+	defer d.release()
+	if err != nil {
+		return d.res, err
+	}
+	out := scrapePools{Names: []string{}}
+	for _, doc := range d.docs {
+		out.Names = append(out.Names, doc.Names...)
+	}
+	slices.Sort(out.Names)
+	out.Names = slices.Compact(out.Names)
+	d.res.Series = len(out.Names)
+	return d.res, writeData(w, out)
+}
+
+type alertmanager struct {
+	URL string `json:"url"`
+}
+
+type alertmanagers struct {
+	Active  []alertmanager `json:"activeAlertmanagers"`
+	Dropped []alertmanager `json:"droppedAlertmanagers"`
+}
+
+// MergeAlertmanagers writes the Alertmanagers that any server sends to, and those that any drops,
+// each URL once in a list, sorted. One is in both lists where servers treat it differently.
+func MergeAlertmanagers(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
+	d, err := readDocuments[alertmanagers](ctx, shards, budget)
+	defer d.release()
+	if err != nil {
+		return d.res, err
+	}
+	out := alertmanagers{Active: []alertmanager{}, Dropped: []alertmanager{}}
+	for _, doc := range d.docs {
+		out.Active = append(out.Active, doc.Active...)
+		out.Dropped = append(out.Dropped, doc.Dropped...)
+	}
+	for _, list := range []*[]alertmanager{&out.Active, &out.Dropped} {
+		slices.SortFunc(*list, func(a, b alertmanager) int { return strings.Compare(a.URL, b.URL) })
+		*list = slices.Compact(*list)
+	}
+	d.res.Series = len(out.Active) + len(out.Dropped)
+	return d.res, writeData(w, out)
+}

@@ -92,6 +92,17 @@ func has(texts ...string) need {
 	}
 }
 
+// bodyHas is has for an answer that is no JSON.
+func bodyHas(texts ...string) need {
+	return func(c *clientCase) {
+		for _, s := range texts {
+			if !bytes.Contains(c.a.body, []byte(s)) {
+				c.Errorf("no %s", s)
+			}
+		}
+	}
+}
+
 func lacks(texts ...string) need {
 	return func(c *clientCase) {
 		for _, s := range texts {

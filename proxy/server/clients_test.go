@@ -116,6 +116,7 @@ var clientNeeds = map[string][]need{
 	"client-golang-query":            {result("vector"), same, filled, has(`"stats":{`, `"samples"`, `"timings"`)},
 	"client-golang-range":            {result("matrix"), same, filled, quiet},
 	"client-golang-runtimeinfo":      {object, has(`"startTime":"`, `"reloadConfigSuccess":true`, `"goroutineCount":`)},
+	"client-golang-alertmanagers":    {object, has(`"activeAlertmanagers":[`, `"droppedAlertmanagers":[`)},
 	"client-golang-targets-metadata": {list},
 	"client-golang-targets": {
 		object,
@@ -127,6 +128,10 @@ var clientNeeds = map[string][]need{
 	"curl-data":                        {result("vector"), same, filled},
 	"curl-get":                         {result("vector"), same, filled},
 	"curl-head":                        {status(405), allow("GET", "POST"), empty},
+	"curl-openapi":                     {bodyHas("openapi: 3.1.0", `"/api/v1/query":`)},
+	"curl-search-metrics":              {bodyHas(`{"name":"node_cpu_seconds_total"`, `{"status":"success","has_more":`)},
+	"curl-search-names":                {bodyHas(`{"name":"instance"}`, `{"status":"success","has_more":false}`)},
+	"curl-search-values":               {bodyHas(`{"status":"success","has_more":`)},
 	"curl-json":                        {fails(400, "bad_data")},
 	"curl-multipart":                   {fails(400, "bad_data")},
 	"curl-plus":                        {result("vector"), same, filled},
@@ -183,11 +188,13 @@ var clientNeeds = map[string][]need{
 	"prometheus-ui-metadata":           {object, same, has(`"exporter_ready":[{`)},
 	"prometheus-ui-names":              {list, same, filled},
 	"prometheus-ui-notifications":      {fails(404, "not_found")},
+	"prometheus-ui-notifications-list": {bodyHas(`"data":[]`)},
 	"prometheus-ui-parse":              {status(200), same, has(`"type":"aggregation"`)},
 	"prometheus-ui-query":              {result("vector"), same, filled, has(`"stats":{`)},
 	"prometheus-ui-range":              {result("matrix"), same, filled, has(`"stats":{`)},
 	"prometheus-ui-rules":              {object, has(`"groups":[{`, `"type":"recording"`), lacks(`"type":"alerting"`)},
 	"prometheus-ui-series":             {list, same, filled, quiet},
+	"prometheus-ui-scrape-pools":       {object, has(`"scrapePools":["`)},
 	"prometheus-ui-targets":            {object, has(`"activeTargets":[{`)},
 	"prometheus-ui-time":               {result("scalar"), quiet},
 	"prometheus-ui-values":             {list, same, filled, quiet},
@@ -212,7 +219,8 @@ var clientNeeds = map[string][]need{
 // withoutShards are the requests that are answered while no shard is: the health check above all,
 // or Grafana calls the data source broken.
 var withoutShards = []string{
-	"client-golang-runtimeinfo", "client-golang-walreplay", "grafana-11-discovery-flags", "grafana-13-health", "grafana-13-open-exemplars",
+	"client-golang-runtimeinfo", "client-golang-walreplay", "prometheus-ui-notifications-list", "curl-openapi",
+	"grafana-11-discovery-flags", "grafana-13-health", "grafana-13-open-exemplars",
 	"perses-parse-query", "prometheus-ui-format",
 	"prometheus-ui-parse", "prometheus-ui-time", "thanos-sidecar-config", "thanos-sidecar-flags",
 }
@@ -379,6 +387,10 @@ func everyClient(c *clientCase) {
 	case a.status != 200:
 	case c.req.Endpoint == "read":
 		want = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
+	case c.req.Endpoint == "openapi":
+		want = "application/yaml; charset=utf-8"
+	case strings.HasPrefix(c.req.Endpoint, "search_"):
+		want = "application/x-ndjson; charset=utf-8"
 	case c.req.Endpoint == "federate":
 		want = "text/plain; version=0.0.4; charset=utf-8; escaping=allow-utf-8" // what Prometheus itself answers; see federateFormats
 	}

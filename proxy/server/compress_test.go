@@ -186,6 +186,7 @@ func TestCodedAnswers(t *testing.T) {
 		{name: "status_config", id: endpoint.StatusConfig, path: "/api/v1/status/config"},
 		{name: "status_runtimeinfo", id: endpoint.StatusRuntimeinfo, path: "/api/v1/status/runtimeinfo"},
 		{name: "openapi", id: endpoint.OpenAPIDocument, path: "/api/v1/openapi.yaml"},
+		{name: "notifications", id: endpoint.Notifications, path: "/api/v1/notifications"},
 		{name: "status_walreplay", id: endpoint.StatusWALReplay, path: "/api/v1/status/walreplay"},
 	}) {
 		seen[a.id] = true

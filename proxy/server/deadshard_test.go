@@ -257,6 +257,8 @@ func (q *quartet) inquiries() (out []inquiry) {
 		inquiry{"metadata", endpoint.Metadata, "/api/v1/metadata", nil, false},
 		inquiry{"rules", endpoint.Rules, "/api/v1/rules", nil, false},
 		inquiry{"alerts", endpoint.Alerts, "/api/v1/alerts", nil, false},
+		inquiry{"scrape_pools", endpoint.ScrapePools, "/api/v1/scrape_pools", nil, false},
+		inquiry{"alertmanagers", endpoint.Alertmanagers, "/api/v1/alertmanagers", nil, false},
 		inquiry{"federate", endpoint.Federate, "/federate", url.Values{"match[]": {"up"}}, true},
 	)
 }

@@ -132,6 +132,17 @@ func (x *exchange) alerts() error {
 // targetList answers the scrape targets.
 func (x *exchange) targetList() error { return x.joined(x.everyShard(false, nil), merge.MergeTargets) }
 
+// scrapePools answers the names of the scrape pools.
+func (x *exchange) scrapePools() error {
+	return x.joined(x.everyShard(false, nil), merge.MergeScrapePools)
+}
+
+// alertmanagers answers where servers send alerts. Replicas find theirs by themselves, so all are
+// asked.
+func (x *exchange) alertmanagers() error {
+	return x.joined(x.everyShard(true, nil), merge.MergeAlertmanagers)
+}
+
 // targetsMetadata answers metadata by target. Matchers on the group's labels choose groups, as
 // everywhere.
 func (x *exchange) targetsMetadata() error {

@@ -79,6 +79,10 @@ func (x *exchange) statusWALReplay() error {
 	}{State: "done"})
 }
 
+// notifications answers that there are none: those of Prometheus are about one server's own
+// configuration and start.
+func (x *exchange) notifications() error { return x.writeData([]struct{}{}) }
+
 // parseQuery answers parse_query with the syntax tree.
 func (x *exchange) parseQuery() error {
 	tree, err := plan.Tree(x.dec.Expr)

@@ -281,6 +281,11 @@ func askings() []asking {
 			name: "targets_metadata", id: endpoint.TargetsMetadata, path: "/api/v1/targets/metadata", form: with(none, "metric", "up"),
 			at: "/api/v1/targets/metadata", groups: all, most: true,
 		},
+		{name: "scrape_pools", id: endpoint.ScrapePools, path: "/api/v1/scrape_pools", form: none, at: "/api/v1/scrape_pools", groups: all},
+		{
+			name: "alertmanagers", id: endpoint.Alertmanagers, path: "/api/v1/alertmanagers", form: none,
+			at: "/api/v1/alertmanagers", groups: all,
+		},
 		{name: "features", id: endpoint.Features, path: "/api/v1/features", form: none, at: "/api/v1/features", groups: all},
 		{name: "read", id: endpoint.Read, path: "/api/v1/read", post: true, body: read, at: "/api/v1/read", groups: jaguar, frames: true},
 		{

@@ -32,6 +32,8 @@ func init() {
 		endpoint.Alerts:            (*exchange).alerts,
 		endpoint.Targets:           (*exchange).targetList,
 		endpoint.TargetsMetadata:   (*exchange).targetsMetadata,
+		endpoint.ScrapePools:       (*exchange).scrapePools,
+		endpoint.Alertmanagers:     (*exchange).alertmanagers,
 		endpoint.FormatQuery:       (*exchange).formatQuery,
 		endpoint.ParseQuery:        (*exchange).parseQuery,
 		endpoint.Features:          (*exchange).features,
@@ -43,6 +45,7 @@ func init() {
 		endpoint.StatusConfig:      (*exchange).statusConfig,
 		endpoint.StatusRuntimeinfo: (*exchange).statusRuntimeinfo,
 		endpoint.StatusWALReplay:   (*exchange).statusWALReplay,
+		endpoint.Notifications:     (*exchange).notifications,
 		endpoint.OpenAPIDocument:   (*exchange).openAPI,
 	}
 }

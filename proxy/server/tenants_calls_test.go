@@ -210,6 +210,7 @@ func (g *calls) documents() *call {
 		"/api/v1/rules", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/metadata", "/api/v1/targets",
 		"/api/v1/targets/metadata", "/api/v1/status/tsdb", "/api/v1/status/config", "/api/v1/status/flags",
 		"/api/v1/status/runtimeinfo", "/api/v1/status/buildinfo", "/api/v1/status/walreplay", "/api/v1/features",
+		"/api/v1/scrape_pools", "/api/v1/alertmanagers", "/api/v1/notifications",
 	})
 	c := &call{kind: strings.TrimPrefix(path, "/api/v1/"), path: path}
 	switch path {

@@ -246,6 +246,7 @@ func (w *tenantWorld) leaks(sum bool) string {
 	}
 	for _, path := range []string{
 		"/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/targets", "/api/v1/targets/metadata",
+		"/api/v1/scrape_pools", "/api/v1/alertmanagers", "/api/v1/notifications",
 		"/api/v1/status/buildinfo", "/api/v1/status/tsdb", "/api/v1/status/flags",
 		"/api/v1/status/config", "/api/v1/status/runtimeinfo", "/api/v1/status/walreplay", "/api/v1/features", "/",
 	} {
@@ -345,8 +346,10 @@ func TestTenantsSeeOnlyTheirs(t *testing.T) {
 	if got := w.ask("research", http.MethodGet, "/api/v1/query_range", long, nil); got.status != 422 {
 		t.Errorf("beyond the tenant's max_range: %s", got)
 	}
-	if got := w.ask("research", http.MethodGet, "/api/v1/targets", nil, nil); got.status != 403 {
-		t.Errorf("targets: %s", got)
+	for _, path := range []string{"/api/v1/targets", "/api/v1/scrape_pools", "/api/v1/alertmanagers"} {
+		if got := w.ask("research", http.MethodGet, path, nil, nil); got.status != 403 {
+			t.Errorf("%s: %s", path, got)
+		}
 	}
 }
 

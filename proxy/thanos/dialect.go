@@ -12,6 +12,7 @@ import (
 var lacks = map[endpoint.ID]bool{
 	endpoint.Read: true, endpoint.Federate: true, endpoint.TargetsMetadata: true, endpoint.FormatQuery: true, endpoint.ParseQuery: true,
 	endpoint.Features: true, endpoint.StatusConfig: true, endpoint.StatusWALReplay: true,
+	endpoint.ScrapePools: true, endpoint.Alertmanagers: true,
 	endpoint.SearchMetricNames: true, endpoint.SearchLabelNames: true, endpoint.SearchLabelValues: true,
 }
 
