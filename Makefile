@@ -17,7 +17,7 @@ LIVE := ./alerts/live
 RACE = $$(go list ./proxy/server ./proxy/... ./grafana-plugin/pkg/... ./relabel/inventory ./deploy/alertmanager/remediator | grep -vE '/(host|hosttest|live|hostile)$$')
 # Tests of these packages that ask one thing after another and look for wrong answers or for memory that is held; others go the same roads, many at once.
 ALONE := TestQueriesAreExact|TestMetadataIsComplete|TestEverything|TestEveryDocument|TestPromQLTestSeesDifferences|TestEpochsAreExact|TestExactFound|TestExactByName|TestWholeReplicasPass
-ALONE := $(ALONE)|TestUndeclaredExternalLabels|TestGroupLabelsChooseGroups|TestEngineSettingsOfShards|TestClientsGetWhatTheyNeed|TestRealClients|TestEndlessAnswers|TestTenantsProperty
+ALONE := $(ALONE)|TestUndeclaredExternalLabels|TestGroupLabelsChooseGroups|TestEngineSettingsOfShards|TestClientsGetWhatTheyNeed|TestRealClients|TestEndlessAnswers|TestTenantsProperty|TestSpellingsNeverReachShards|TestParametersOfEveryRow
 ALONE := $(ALONE)|TestEndlessBodies|TestEndlessTables|TestDecodeTableRandom|TestParseFloat|TestFoldLikePrometheus|TestFoldOrder|TestPresenceAgainstTheEngine|TestRewriteKeepsTheExpression|TestScale
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth

@@ -72,7 +72,7 @@ func (c *conn) serveOne() bool {
 	_ = req.Body.Close() // it was read to its end
 
 	rec := &Record{
-		Conn: c.n, Method: req.Method, Host: req.Host, Path: req.URL.Path, RawQuery: req.URL.RawQuery,
+		Conn: c.n, Method: req.Method, Host: req.Host, Path: req.URL.Path, RawQuery: req.URL.RawQuery, Target: req.RequestURI,
 		Header: req.Header.Clone(), Body: body[:min(len(body), maxBodyKept)], BodyBytes: int64(len(body)), Began: time.Now(),
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))

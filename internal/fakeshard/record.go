@@ -53,6 +53,8 @@ type Record struct {
 	N, Conn int
 
 	Method, Host, Path, RawQuery string
+	// Target is the request's target as it came, byte for byte.
+	Target string
 	// Form holds the parameters of body and URL, those of the body first, as net/http has it.
 	Form   url.Values
 	Header http.Header
