@@ -146,6 +146,19 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 			t.Errorf("%v %q, not %s", err, set.Warnings, want)
 		}
 	}
+	// Of a clock that is ahead nothing is said that cannot be: what is covered is not below zero.
+	for ahead, want := range map[time.Duration]string{
+		27240 * time.Hour: "which has not come yet: is the clock right",
+		time.Minute:       "which has not come yet: is the clock right",
+		time.Second:       "covers 0s of the 30d asked for", // as a log begins
+	} {
+		set, err := read(asked(-ahead, "query", "x"), day)
+		if err != nil || len(set.Warnings) != 1 || !strings.Contains(set.Warnings[0], want) ||
+			strings.Contains(set.Warnings[0], "covers -") ||
+			set.Covers <= 0 || len(set.Uses) != 1 {
+			t.Errorf("%s ahead: %v %q, covers %s", ahead, err, set.Warnings, set.Covers)
+		}
+	}
 	if set, err := read(asked(31*24*time.Hour, "query", "old")+asked(time.Hour, "query", "new"), day); err != nil ||
 		len(set.Warnings) != 0 || len(set.Uses) != 1 {
 		t.Errorf("%v %q", err, set.Warnings)
