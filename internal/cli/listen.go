@@ -9,11 +9,17 @@ import (
 	"syscall"
 )
 
-// CheckAddresses finds what is wrong with the addresses of the two listeners as far as their text
-// tells.
-func CheckAddresses(main, admin string) error {
+// CheckAddresses finds what is wrong with the addresses of the listeners as far as their text
+// tells. An empty one of metrics is none.
+func CheckAddresses(main, admin, metrics string) error {
 	var errs []error
-	for _, a := range []struct{ flag, value string }{{"web.listen-address", main}, {"web.admin-listen-address", admin}} {
+	taken := map[string]string{} // flags by address
+	for _, a := range []struct{ flag, value string }{
+		{"web.listen-address", main}, {"web.admin-listen-address", admin}, {"web.metrics-listen-address", metrics},
+	} {
+		if a.flag == "web.metrics-listen-address" && a.value == "" {
+			continue
+		}
 		_, port, err := net.SplitHostPort(a.value)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--%s=%s: write host:port, such as 127.0.0.1:9090", a.flag, a.value))
@@ -21,9 +27,10 @@ func CheckAddresses(main, admin string) error {
 		}
 		if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
 			errs = append(errs, fmt.Errorf("--%s=%s: the port %q is no number from 0 (any free one) to 65535", a.flag, a.value, port))
-		} else if n != 0 && main == admin {
-			return fmt.Errorf("--web.listen-address and --web.admin-listen-address are both %s; give each its own port", main)
+		} else if other := taken[a.value]; other != "" && n != 0 {
+			errs = append(errs, fmt.Errorf("--%s and --%s are both %s; give each its own port", other, a.flag, a.value))
 		}
+		taken[a.value] = a.flag
 	}
 	return errors.Join(errs...)
 }

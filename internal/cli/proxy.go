@@ -33,8 +33,9 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	file := c.Flag("config.file", "The configuration file.").Default("spillway.yaml").String()
 	address := c.Flag("web.listen-address", "Where the Prometheus API is served.").Default("127.0.0.1:9090").String()
 	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
+	metrics := c.Flag("web.metrics-listen-address", "Where /metrics and health are served alone, without the rest of the admin listener, which can then stay on loopback. Empty is nowhere else.").PlaceHolder("0.0.0.0:9092").String()
 	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without passwords or client certificates. Anybody who reaches it can reload and profile.").Bool()
-	webConfig := c.Flag("web.config.file", "TLS (tls_server_config) and passwords (basic_auth_users) of both listeners, in the form of Prometheus' web configuration file.").PlaceHolder("web.yml").String()
+	webConfig := c.Flag("web.config.file", "TLS (tls_server_config) and passwords (basic_auth_users) of all listeners, in the form of Prometheus' web configuration file.").PlaceHolder("web.yml").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	cors := c.Flag("web.cors.origin", "Regular expression, anchored, of the origins whose pages may read answers in a browser, as in Prometheus: 'https?://(domain1|domain2)\\.com'. Empty is none.").Default(".*").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
@@ -43,7 +44,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		Default("30s").Duration()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
-		if err := CheckAddresses(*address, *admin); err != nil {
+		if err := CheckAddresses(*address, *admin, *metrics); err != nil {
 			return errUsage{err}
 		}
 		IgnoreBrokenPipe()
@@ -62,7 +63,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		defer memory.relax()()
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
-			AdminInsecure: *insecure,
+			MetricsListenAddress: *metrics, AdminInsecure: *insecure,
 			WebConfigFile: *webConfig,
 			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(),
 			Registerer: reg, Gatherer: reg, Logger: log,

@@ -28,7 +28,7 @@ func demoCommand(e *cli.Env, parent cli.Clause) func() error {
 		if err != nil {
 			return cli.Usage(fmt.Errorf("--history=%s: write a duration such as 1h, 90m or 2d", *history))
 		}
-		if err := cli.CheckAddresses(*address, *admin); err != nil {
+		if err := cli.CheckAddresses(*address, *admin, ""); err != nil {
 			return cli.Usage(err)
 		}
 		if !e.LogLevelSet {

@@ -40,7 +40,7 @@ var labelValues = map[string]struct {
 	"bound":                                 {"the names of [bounds](bounds/README.md)", policy.Bounds()},
 	"mode":                                  closed("pass", "splice", "push", "mixed", "stretches", "parcels", "raw", "local"),
 	"cause":                                 closed(planCauses()...),
-	"listener":                              closed("main", "admin"),
+	"listener":                              closed("main", "admin", "metrics"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
 	"class":                                 closed("heavy", "unselective"),
 	"spillway_group_sick/kind":              closed(shard.SickKinds()...),
@@ -276,7 +276,7 @@ var plannedMetrics = map[string]string{
 
 const metricsHead = `# Metrics
 
-Served at ` + "`/metrics`" + ` of the admin listener, beside those of the Go runtime and the process (` + "`go_…`, `process_…`" + `). Labels are bounded: by the configuration (groups,
+Served at ` + "`/metrics`" + ` of the admin listener, and alone where ` + "`--web.metrics-listen-address`" + ` says, beside those of the Go runtime and the process (` + "`go_…`, `process_…`" + `). Labels are bounded: by the configuration (groups,
 shards, replicas, drop rules), by the endpoint table, or by the sets below. No label holds anything that a client sent.
 
 This page is compared with the running code by a test, in both directions; ` + "`go test ./proxy/server -run TestMetricsPage -update`" + ` writes it anew.

@@ -50,6 +50,9 @@ type Options struct {
 	ListenAddress string
 	// AdminListenAddress is the admin listener's host:port.
 	AdminListenAddress string
+	// MetricsListenAddress is the host:port of a listener that serves the metrics and health alone,
+	// to anybody that the web configuration lets in; empty is none.
+	MetricsListenAddress string
 	// AdminInsecure allows an admin listener beyond loopback whose callers nothing authenticates.
 	AdminInsecure bool
 	// WebConfigFile is exporter-toolkit's web configuration: TLS for both listeners; empty is plain
@@ -85,7 +88,7 @@ type Options struct {
 	IdleTimeout time.Duration
 	// DrainTimeout is how long requests may go on after the end was asked for; 15 s.
 	DrainTimeout time.Duration
-	// MaxConnections caps the main listener's connections; 4,096. The admin listener has 128.
+	// MaxConnections caps the main listener's connections; 4,096. The others have 128 each.
 	MaxConnections int
 	// MaxPerAddress caps those of them that come from one address, or from one /64 of IPv6; three
 	// quarters of MaxConnections.
@@ -114,8 +117,6 @@ type Options struct {
 
 // DefaultMaxConnections is the cap on the main listener's connections.
 const DefaultMaxConnections = 4096
-
-const adminConnections = 128
 
 // Server is the proxy.
 type Server struct {
@@ -152,6 +153,7 @@ type Server struct {
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
 	guarded      atomic.Bool    // the admin listener needs authentication
+	metricsAddr  net.Addr       // of the metrics listener, set before Ready is told; nil for none
 	cors         *regexp.Regexp // origins; nil for none
 	ready        atomic.Bool
 	draining     atomic.Bool
@@ -301,25 +303,6 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
-// listen opens both listeners.
-func (s *Server) listen() (mainL, adminL net.Listener, err error) {
-	n := caps{s.opts.MaxConnections, s.opts.MaxPerAddress, spareConnections}
-	if mainL, err = listen(s.opts.ListenAddress, n, "main", s.metrics, &s.timers, s.log); err != nil {
-		return nil, nil, err
-	}
-	n = caps{adminConnections, adminConnections, 0}
-	if adminL, err = listen(s.opts.AdminListenAddress, n, "admin", s.metrics, &s.timers, s.log); err != nil {
-		mainL.Close()
-		return nil, nil, err
-	}
-	if err := s.checkAdmin(adminL.Addr()); err != nil {
-		mainL.Close()
-		adminL.Close()
-		return nil, nil, err
-	}
-	return mainL, adminL, nil
-}
-
 // Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way
 // go on for at most DrainTimeout. It returns nil after a drain in which every request ended by
 // itself. When force ends as well, requests are cut off at once.
@@ -330,7 +313,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 			return fmt.Errorf("--web.config.file: %w", err)
 		}
 	}
-	mainL, adminL, err := s.listen()
+	l, err := s.listen()
 	if err != nil {
 		return err
 	}
@@ -365,11 +348,14 @@ func (s *Server) Run(ctx, force context.Context) error {
 		case <-stopped:
 			return nil
 		}
-		drainErr = s.drain(main, mainL, force)
+		drainErr = s.drain(main, l.main, force)
 		return nil
 	}, func(error) { close(stopped) })
-	g.Add(serve(main, openHealth(main, mainL)), func(error) { _ = main.Close() })
-	g.Add(serve(admin, adminL), func(error) { _ = admin.Close() })
+	g.Add(serve(main, openHealth(main, l.main)), func(error) { _ = main.Close() })
+	g.Add(serve(admin, l.admin), func(error) { _ = admin.Close() })
+	if metrics := s.httpServer(s.metricsHandler()); l.metrics != nil {
+		g.Add(serve(metrics, openHealth(metrics, l.metrics)), func(error) { _ = metrics.Close() })
+	}
 	if s.opts.ConfigFile != "" && s.opts.ReloadInterval > 0 {
 		watched, cancelWatched := context.WithCancel(s.background)
 		g.Add(func() error {
@@ -388,10 +374,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 				s.log.Warn("ready although not every replica has answered its first probe", "err", err)
 			}
 			s.ready.Store(true)
-			s.log.Info("Spillway is ready", "address", mainL.Addr().String(), "admin", adminL.Addr().String())
-			if s.opts.Ready != nil {
-				s.opts.Ready(mainL.Addr(), adminL.Addr())
-			}
+			s.sayReady(&l)
 		}
 		<-probed.Done()
 		return nil
@@ -402,6 +385,18 @@ func (s *Server) Run(ctx, force context.Context) error {
 	s.ready.Store(false)
 	s.state.Load().retire()
 	return errors.Join(err, drainErr)
+}
+
+// sayReady tells the log, and whoever started the server, where it listens.
+func (s *Server) sayReady(l *listeners) {
+	at := []any{"address", l.main.Addr().String(), "admin", l.admin.Addr().String()}
+	if l.metrics != nil {
+		at = append(at, "metrics", l.metrics.Addr().String())
+	}
+	s.log.Info("Spillway is ready", at...)
+	if s.opts.Ready != nil {
+		s.opts.Ready(l.main.Addr(), l.admin.Addr())
+	}
 }
 
 // errDrained ends requests that outlast the drain.
@@ -425,8 +420,7 @@ func (s *Server) drain(main *http.Server, l net.Listener, force context.Context)
 	_ = l.Close() // what has come is served
 	s.conns.quiet(wait, began, s.opts.lame, min(2*s.opts.lame, s.opts.DrainTimeout/4))
 	s.conns.close()
-	err := main.Shutdown(wait)
-	if err == nil {
+	if main.Shutdown(wait) == nil {
 		return nil
 	}
 	s.cut(errDrained)
@@ -482,5 +476,5 @@ func (s *Server) checkAdmin(addr net.Addr) error {
 		s.guarded.Store(true)
 		return nil
 	}
-	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, require passwords (basic_auth_users) or client certificates (tls_server_config.client_auth_type: RequireAndVerifyClientCert) in --web.config.file, or override with --web.admin-insecure", addr)
+	return fmt.Errorf("the admin listener %s is not on loopback and nothing authenticates its callers: listen on 127.0.0.1, where --web.metrics-listen-address can open /metrics alone, require passwords (basic_auth_users) or client certificates (tls_server_config.client_auth_type: RequireAndVerifyClientCert) in --web.config.file, or override with --web.admin-insecure", addr)
 }
