@@ -193,6 +193,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("the request under way: %+v", a)
 	}
 	p.exits(0)
+	p.logs("level=INFO.*msg=audit action=drain by=SIGTERM result=begun\n(?s:.*)msg=audit action=drain by=SIGTERM result=ended\n")
 }
 
 // TestSecondSignal: who asks twice does not want to wait.
@@ -231,10 +232,12 @@ func TestHangup(t *testing.T) {
 	write(t, file, string(text)+"limits: {max_series: 4321}\n")
 	p.signal(syscall.SIGHUP)
 	p.logs("the configuration was reloaded")
+	p.logs("level=INFO.*msg=audit action=reload by=SIGHUP result=reloaded hash_before=[0-9a-f]{12} hash_after=[0-9a-f]{12}\n")
 	limit(`"max_series":4321`)
 	write(t, file, string(text)+"limits: {max_series: many}\n")
 	p.signal(syscall.SIGHUP)
 	p.logs("the configuration was not reloaded; the old one stays in force.*limits.max_series")
+	p.logs("msg=audit action=reload by=SIGHUP result=refused")
 	limit(`"max_series":4321`)
 	p.signal(syscall.SIGTERM)
 	p.exits(0)

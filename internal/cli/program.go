@@ -97,20 +97,34 @@ var errQuiet = errors.New("")
 // Main is Run for a whole process: the first SIGINT or SIGTERM ends the command in good order, the
 // second at once. It returns the exit code.
 func (p Program) Main(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
+	ctx, stop := context.WithCancelCause(context.Background())
+	defer stop(nil)
 	force, now := context.WithCancel(context.Background())
 	defer now()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	go func() { // ends with the process
-		<-signals
-		stop()
+		stop(named(<-signals))
 		<-signals
 		now()
 	}()
 	return p.Run(ctx, force, args, stdout, stderr)
+}
+
+// signalled is the cause of an end that a signal asked for: its name.
+type signalled string
+
+func (s signalled) Error() string { return string(s) }
+
+// Is has it be a cancellation like any other.
+func (signalled) Is(target error) bool { return target == context.Canceled }
+
+func named(s os.Signal) signalled {
+	if s == os.Interrupt {
+		return "SIGINT"
+	}
+	return "SIGTERM"
 }
 
 // Run runs one command line and returns the exit code: 0, 1 for a failure, 2 for a wrong command

@@ -113,8 +113,8 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.
-func (s *Server) reloadRequest(w http.ResponseWriter, _ *http.Request) {
-	if err := s.Reload(); err != nil {
+func (s *Server) reloadRequest(w http.ResponseWriter, r *http.Request) {
+	if err := s.reload(s.requestedBy(r, "/-/reload")); err != nil {
 		text(w, http.StatusBadRequest, "the configuration was not reloaded; the old one stays in force:\n"+err.Error()+"\n")
 		return
 	}

@@ -348,7 +348,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 		case <-stopped:
 			return nil
 		}
-		drainErr = s.drain(main, l.main, force)
+		drainErr = s.drain(endedBy(ctx), main, l.main, force)
 		return nil
 	}, func(error) { close(stopped) })
 	g.Add(serve(main, openHealth(main, l.main)), func(error) { _ = main.Close() })
@@ -408,10 +408,13 @@ var errForced = errors.New("stopped before all requests had ended")
 // drain lets requests end. Clients that ask one thing after another over a connection learn from
 // the answer that it was the last one there: only then does the listener go, and only connections
 // over which nothing came for a while are closed.
-func (s *Server) drain(main *http.Server, l net.Listener, force context.Context) error {
+func (s *Server) drain(b by, main *http.Server, l net.Listener, force context.Context) error {
 	s.ready.Store(false)
 	s.draining.Store(true)
+	s.audit("drain", b, resultBegun)
 	s.log.Info("stopping: no new requests, those under way go on", "limit", s.opts.DrainTimeout)
+	result := resultEnded
+	defer func() { s.audit("drain", b, result) }()
 	// A little before the limit, what is left is ended with an answer that says so.
 	wait, cancel := context.WithTimeout(force, s.opts.DrainTimeout-500*time.Millisecond)
 	defer cancel()
@@ -424,6 +427,7 @@ func (s *Server) drain(main *http.Server, l net.Listener, force context.Context)
 		return nil
 	}
 	s.cut(errDrained)
+	result = resultCut
 	if force.Err() != nil {
 		return errForced
 	}

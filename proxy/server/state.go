@@ -155,32 +155,37 @@ func loadDrops(cfg *config.Config) (*dropped.Set, error) {
 	return drops, nil
 }
 
-// Reload reads the configuration file again, and the plans that it names. On any problem the old
-// configuration stays, and the error says all of them. Files whose content did not change are left
-// alone.
-func (s *Server) Reload() error {
+// Reload is what SIGHUP asks for: it reads the configuration file again, and the plans that it
+// names. On any problem the old configuration stays, and the error says all of them. Files whose
+// content did not change are left alone.
+func (s *Server) Reload() error { return s.reload(by{how: bySignal}) }
+
+func (s *Server) reload(b by) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
+	before := s.state.Load()
 	if s.opts.ConfigFile == "" {
-		return s.reloaded(errors.New("there is nothing to reload: Spillway was started without a configuration file"))
+		return s.reloaded(b, before, errors.New("there is nothing to reload: Spillway was started without a configuration file"))
 	}
 	cfg, err := config.Load(s.opts.ConfigFile)
 	if err == nil {
 		err = s.put(cfg)
 	}
-	return s.reloaded(err)
+	return s.reloaded(b, before, err)
 }
 
 // rediscovered puts the shards that were found into force, under the configuration that is.
 func (s *Server) rediscovered() {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
-	_ = s.reloaded(s.put(s.base)) // said there
+	before := s.state.Load()
+	_ = s.reloaded(by{how: byDiscovery}, before, s.put(s.base)) // said there
 }
 
 // reloaded says how it went.
-func (s *Server) reloaded(err error) error {
+func (s *Server) reloaded(b by, before *state, err error) error {
 	s.reloadedWell.Store(err == nil)
+	s.auditReload(b, before, err)
 	if err != nil {
 		s.metrics.reloadOK.Set(0)
 		s.log.Error("the configuration was not reloaded; the old one stays in force", "file", s.opts.ConfigFile, "err", err)

@@ -36,7 +36,7 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 			continue
 		}
 		plans := s.plans()
-		_ = s.Reload() // said there
+		_ = s.reload(by{how: byWatch}) // said there
 		if last = sum; !slices.Equal(plans, s.plans()) {
 			last = [sha256.Size]byte{}
 		}
