@@ -55,6 +55,7 @@ type server struct {
 func (s *source) discoverer() (prom.Discoverer, error) {
 	every := model.Duration(cmp.Or(s.from.RefreshInterval, config.DefaultRefreshInterval))
 	var c prom.Config
+	o := prom.DiscovererOptions{Logger: s.log, SetName: s.group}
 	switch {
 	case len(s.from.Files) > 0:
 		for _, pattern := range s.from.Files {
@@ -67,6 +68,10 @@ func (s *source) discoverer() (prom.Discoverer, error) {
 		c = &dns.SDConfig{Names: s.from.DNSSRV, RefreshInterval: every, Type: "SRV"}
 	default:
 		client := s.from.Replica("").HTTPClient
+		var err error
+		if o.HTTPClientOptions, err = listOptions(s.from.HTTP, client); err != nil {
+			return nil, err
+		}
 		c = &http.SDConfig{URL: s.from.HTTP, RefreshInterval: every, HTTPClientConfig: client}
 	}
 	reg := prometheus.NewRegistry() // theirs are of single mechanisms; ours are of groups
@@ -78,7 +83,8 @@ func (s *source) discoverer() (prom.Discoverer, error) {
 	if err := m.Register(); err != nil {
 		return nil, err
 	}
-	return c.NewDiscoverer(prom.DiscovererOptions{Logger: s.log, Metrics: m, SetName: s.group})
+	o.Metrics = m
+	return c.NewDiscoverer(o)
 }
 
 // follow takes what is found until the context ends.

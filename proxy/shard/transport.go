@@ -12,6 +12,7 @@ import (
 
 	commonconfig "github.com/prometheus/common/config"
 
+	"github.com/spillwayproject/spillway/internal/oauth"
 	"github.com/spillwayproject/spillway/proxy/shard/h1"
 )
 
@@ -53,7 +54,7 @@ func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFun
 		}, nil
 	}
 	name, c := base.Host, &counted{}
-	rt, err := commonconfig.NewRoundTripperFromConfig(cfg, name, commonconfig.WithHTTP2Disabled(),
+	rt, err := oauth.RoundTripper(cfg, name, commonconfig.WithHTTP2Disabled(),
 		commonconfig.WithIdleConnTimeout(idleConnTimeout),
 		commonconfig.WithDialContextFunc(c.dialer(dial)))
 	if err != nil {

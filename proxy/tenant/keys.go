@@ -21,6 +21,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	commonconfig "github.com/prometheus/common/config"
 
+	"github.com/spillwayproject/spillway/internal/oauth"
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -82,13 +83,13 @@ func newKeyring(cfg config.JWT, last *keyring, log *slog.Logger) (*keyring, erro
 	k := &keyring{cfg: cfg, log: log, pause: keysAgain, age: keysAge}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if cfg.JWKSURL != "" {
-		client, err := commonconfig.NewClientFromConfig(cfg.Client(), "jwt",
-			commonconfig.WithHTTP2Disabled(), commonconfig.WithKeepAlivesDisabled())
+		rt, err := oauth.RoundTripper(cfg.Client(), "jwt", commonconfig.WithHTTP2Disabled(), commonconfig.WithKeepAlivesDisabled())
 		if err != nil {
 			return nil, fmt.Errorf("jwt.http_client: %w", err)
 		}
-		client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		k.client = client
+		k.client = &http.Client{
+			Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
 	}
 	if last != nil && last.cfg.JWKSFile == cfg.JWKSFile && last.cfg.JWKSURL == cfg.JWKSURL &&
 		reflect.DeepEqual(last.cfg.HTTPClient, cfg.HTTPClient) {
