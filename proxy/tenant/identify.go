@@ -1,15 +1,12 @@
 package tenant
 
 import (
-	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -20,7 +17,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -29,11 +25,9 @@ import (
 const (
 	// maxKnown is how many passwords are remembered, right and wrong ones apart.
 	maxKnown = 1024
-	// maxToken is the longest token that stands in a file. Of passwords 72 bytes are looked at, as
-	// bcrypt does.
-	maxToken = 4096
-	// tokenAge is how long a token file is not looked at again.
-	tokenAge = time.Second
+	// maxName is the longest user name that is looked at. Of passwords 72 bytes are, as bcrypt
+	// does.
+	maxName = 4096
 	// patience is how long one waits for the passwords of others to be checked.
 	patience = 2 * time.Second
 )
@@ -49,19 +43,11 @@ type Directory struct {
 	all    []*Tenant
 	byName map[string]*Tenant // by username
 	byCN   map[string]*Tenant
-	tokens []*token
-	cost   int // of the dearest hash
+	tokens []token
+	files  *files // of tokens
+	cost   int    // of the dearest hash
 	words  *passwords
 	issuer *issuer // nil where there is none
-}
-
-// token is that of a tenant, as its file has it.
-type token struct {
-	tenant *Tenant
-	mu     sync.Mutex
-	looked time.Time
-	sum    [sha256.Size]byte
-	ok     bool
 }
 
 // passwords are those that were checked. They outlive a reload.
@@ -78,7 +64,7 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 	if len(c.Tenants) == 0 {
 		return nil, nil
 	}
-	d := &Directory{byName: map[string]*Tenant{}, byCN: map[string]*Tenant{}, cost: bcrypt.DefaultCost}
+	d := &Directory{byName: map[string]*Tenant{}, byCN: map[string]*Tenant{}, cost: bcrypt.DefaultCost, files: newFiles(prev)}
 	if prev != nil {
 		d.words = prev.words
 	} else {
@@ -118,7 +104,7 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 				d.issuer.tenants[value] = t
 			}
 		default:
-			d.tokens = append(d.tokens, &token{tenant: t})
+			d.tokens = append(d.tokens, token{t, d.files.of(t.BearerTokenFile)})
 		}
 	}
 	return d, nil
@@ -201,17 +187,17 @@ func (d *Directory) authorized(r *http.Request, header string) (*Tenant, error) 
 	case len(word) > maxToken:
 		return d.signed(r.Context(), word)
 	}
-	sum := sha256.Sum256([]byte(word))
-	var found *Tenant
-	for _, t := range d.tokens { // all of them, however soon one fits
-		if t.is(sum) {
-			found = t.tenant
+	sum, now := sha256.Sum256([]byte(word)), time.Now()
+	if found := d.holder(sum, now, false); found != nil {
+		return found, nil
+	}
+	found, err := d.signed(r.Context(), word)
+	if err != nil {
+		if renewed := d.renewed(sum, now); renewed != nil {
+			return renewed, nil
 		}
 	}
-	if found == nil {
-		return d.signed(r.Context(), word)
-	}
-	return found, nil
+	return found, err
 }
 
 // signed is whose token it is that stands in no file.
@@ -227,39 +213,10 @@ var (
 	errTwoWays  = qerr.New(qerr.Unauthorized, "the request has a tenant's client certificate and an Authorization header; send one of them, so that it is clear who asks")
 )
 
-// is compares with what the file has now, or had when it could be read last.
-func (t *token) is(sum [sha256.Size]byte) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now := time.Now(); now.Sub(t.looked) >= tokenAge {
-		t.looked = now
-		if word, err := readToken(t.tenant.BearerTokenFile); err == nil {
-			t.sum, t.ok = sha256.Sum256(word), len(word) > 0
-		}
-	}
-	return subtle.ConstantTimeCompare(sum[:], t.sum[:]) == 1 && t.ok
-}
-
-func readToken(file string) ([]byte, error) {
-	f, err := plainfile.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	word, err := io.ReadAll(io.LimitReader(f, maxToken+1))
-	if err != nil {
-		return nil, err
-	}
-	if word = bytes.TrimSpace(word); len(word) > maxToken {
-		return nil, fmt.Errorf("the token is longer than %d bytes", maxToken)
-	}
-	return word, nil
-}
-
 // password looks at what is remembered, and else asks bcrypt, one at a time. A name that is
 // nobody's takes as long as one that is somebody's.
 func (d *Directory) password(ctx context.Context, user, password string) (*Tenant, error) {
-	if len(user) > maxToken || len(password) > 72 {
+	if len(user) > maxName || len(password) > 72 {
 		return nil, errPassword
 	}
 	t := d.byName[user]
