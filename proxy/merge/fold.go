@@ -328,6 +328,7 @@ const (
 	whyCount     = "a partial count is no integer below 2^53"
 	whyZeros     = "zeros of both signs tie"
 	whyAlone     = "a sum or a count stands alone, as where floats meet histograms"
+	whyStranger  = "a series of an average is neither its sum nor its count: the shard was not asked for it"
 	whyOverflow  = "the sum under an average is not finite"
 )
 
@@ -522,7 +523,7 @@ func (f *folder) pairUp(t *Table) ([][]float64, error) {
 		case "count":
 			p.count = true
 		default:
-			return nil, qerr.New(qerr.Internal, "a series of an average is neither its sum nor its count")
+			return nil, fmt.Errorf("%w: of %s %s", ErrInexact, cutNote([]byte(p.Labels.String())), whyStranger)
 		}
 		if err := f.out.held.Hold(int64(p.Labels.ByteSize()) + labelSetBytes); err != nil {
 			return nil, err
