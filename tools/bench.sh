@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, storm, fanout, fleet, merge, policy, mix, rules, dashboards, plugin, relabel, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, storm, fanout, fleet, merge, policy, mix, mixed, rules, dashboards, plugin, relabel, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves ejected outages storm fanout fleet merge policy mix rules dashboards plugin relabel oom
+[ $# -gt 0 ] || set -- passthrough leaves ejected outages storm fanout fleet merge policy mix mixed rules dashboards plugin relabel oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -29,6 +29,10 @@ for name in "$@"; do
     mix)
       echo "-- mix: a dashboard mix over a million series, on one real server and on four"
       go run ./cmd/spillway-lab loadtest mix --pprof --out bench.out/mix
+      ;;
+    mixed)
+      echo "-- mixed: a million requests of all kinds over shards of which a fifth of the answers goes wrong"
+      go test ./proofs/operation -run TestMixedRequests -operation.requests 1000000 -timeout 120m -v | tee bench.out/mixed.txt | grep -E '^ +(mixed|main)_test|^(ok|FAIL|panic)'
       ;;
     rules)
       echo "-- rules: the mixin's global rules at 7,500 nodes, over four real servers"
