@@ -268,8 +268,8 @@ func (o *Options) data(ctx context.Context, dir string, r *Result) error {
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)
 	}
-	// As deployed: what makes a label of an iptables rule's comment, and what is never stored. Which
-	// server has what is seen to below.
+	// As deployed: what makes a label of an iptables rule's comment, and what is never stored.
+	// Which server has what is seen to below.
 	deployed, err := exporters.Relabel(exporters.Options{Cluster: of.Cluster, Shards: 1, Replica: "a"})
 	if err != nil {
 		return fmt.Errorf("make data: %w", err)

@@ -144,8 +144,8 @@ var alertNames = []string{"ALERTS", "ALERTS_FOR_STATE"}
 // watchdog, each has the same series, which are one in a server that holds everything.
 func AlertSeries(name string) bool { return slices.Contains(alertNames, name) }
 
-// takesAlerts tells whether a selector that says something of the metric's name, or of the labels that
-// only they have, takes such series.
+// takesAlerts tells whether a selector that says something of the metric's name, or of the labels
+// that only they have, takes such series.
 func takesAlerts(ms []*labels.Matcher) bool {
 	said := false
 	for _, m := range ms {

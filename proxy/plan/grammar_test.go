@@ -76,7 +76,11 @@ func TestGrammar(t *testing.T) {
 		{`count_over_time(ALERTS_FOR_STATE[1h])`, key{known: true, several: true}, "several shards may evaluate the same alert", ""},
 		{`sum({__name__=~"ALERTS.*"})`, key{several: true}, "several shards may evaluate", "several shards may evaluate"},
 		{`count({alertname="Watchdog"})`, key{several: true}, "several shards may evaluate", "several shards may evaluate"},
-		{`count by (node) (ALERTS{node!=""})`, key{known: true, several: true, stored: []string{"node"}}, "several shards may", "several shards may"},
+		{
+			`count by (node) (ALERTS{node!=""})`,
+			key{known: true, several: true, stored: []string{"node"}},
+			"several shards may", "several shards may",
+		},
 		{`sum(kube_alerts{alertname!=""})`, key{several: true}, "sum joins series", "pushed"},
 		{`sum({job="a",__name__!=""})`, key{several: true}, "sum joins series", "pushed"},
 

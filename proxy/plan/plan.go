@@ -195,7 +195,8 @@ type Guard struct {
 // narrowed are the matchers with those of Narrow.
 func (v *View) narrowed(ms []*labels.Matcher) []*labels.Matcher {
 	for _, own := range v.own {
-		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return m.Name == own.Name && m.Type == own.Type && m.Value == own.Value }) {
+		same := func(m *labels.Matcher) bool { return m.Name == own.Name && m.Type == own.Type && m.Value == own.Value }
+		if !slices.ContainsFunc(ms, same) {
 			ms = append(slices.Clip(ms), own)
 		}
 	}

@@ -69,8 +69,8 @@ type Decision struct {
 	// Selectors are the matchers of match[], of Expr's selectors or of the remote read queries, in
 	// the order of the text, as the client wrote them.
 	Selectors [][]*labels.Matcher
-	// OfInfo tells for each of Selectors whether it is the second argument of info(), which says what
-	// labels are wanted of series that are joined; nil where none is.
+	// OfInfo tells for each of Selectors whether it is the second argument of info(), which says
+	// what labels are wanted of series that are joined; nil where none is.
 	OfInfo []bool
 	// Classes are the classes of Selectors, one for each.
 	Classes []Class

@@ -24,7 +24,8 @@ func sortedRows(body []byte) string {
 }
 
 // TestAlertsThatEveryShardEvaluates: a watchdog fires on each shard with the same labels, which is
-// one series in a server that holds everything. It must be counted once, and is no fault to warn of.
+// one series in a server that holds everything. It must be counted once, and is no fault to warn
+// of.
 func TestAlertsThatEveryShardEvaluates(t *testing.T) {
 	start := time.Now().Add(-20 * time.Minute).Truncate(time.Minute)
 	serve := func(series string) string {

@@ -131,7 +131,9 @@ func holes() map[string]func(*walls) {
 		"no match[] is all": unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool {
 			return len(req.Match) == 0 && (req.ID == endpoint.Labels || req.ID == endpoint.LabelValues)
 		}),
-		"not in remote read": readToo(endpoint.Read, unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool { return req.ID == endpoint.Read })),
+		"not in remote read": readToo(endpoint.Read, unnarrowed(func(req *endpoint.Request, _ parser.Expr) bool {
+			return req.ID == endpoint.Read
+		})),
 		"only the first query of a remote read": readToo(endpoint.Read, changed(func(_ *tenant.Tenant, asked, out *endpoint.Request) {
 			if asked.ReadQuery != nil {
 				out.ReadQuery.Queries = slices.Concat(out.ReadQuery.Queries[:1], asked.ReadQuery.Queries[1:])
