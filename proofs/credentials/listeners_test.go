@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/testpki"
 	"github.com/spillwayproject/spillway/proxy/server"
 	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
@@ -23,7 +24,7 @@ type listeners struct {
 
 // listen begins with a certificate that by has signed; clients are verified against those that
 // trusted has signed, in the way that auth says.
-func listen(t *testing.T, by, trusted *authority, auth string) *listeners {
+func listen(t *testing.T, by, trusted *testpki.Authority, auth string) *listeners {
 	t.Helper()
 	l := &listeners{t: t, dir: t.TempDir()}
 	l.shows(by)
@@ -45,21 +46,21 @@ func listen(t *testing.T, by, trusted *authority, auth string) *listeners {
 	return l
 }
 
-func (l *listeners) shows(by *authority) {
-	cert, key := by.issue("spillway")
+func (l *listeners) shows(by *testpki.Authority) {
+	cert, key := by.Issue("spillway")
 	write(l.t, l.dir, "cert", cert)
 	write(l.t, l.dir, "key", key)
 }
 
-func (l *listeners) trusts(ca *authority) { write(l.t, l.dir, "ca", ca.text) }
+func (l *listeners) trusts(ca *testpki.Authority) { write(l.t, l.dir, "ca", ca.PEM) }
 
 // caller is a client that trusts an authority and shows a certificate of that name; none where by
 // is nil.
-func caller(t *testing.T, trusts, by *authority, name string) *http.Client {
+func caller(t *testing.T, trusts, by *testpki.Authority, name string) *http.Client {
 	t.Helper()
-	cfg := &tls.Config{RootCAs: trusts.pool(), MinVersion: tls.VersionTLS12}
+	cfg := &tls.Config{RootCAs: trusts.Pool(), MinVersion: tls.VersionTLS12}
 	if by != nil {
-		cert, key := by.issue(name)
+		cert, key := by.Issue(name)
 		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 		if err != nil {
 			t.Fatal(err)
@@ -72,11 +73,11 @@ func caller(t *testing.T, trusts, by *authority, name string) *http.Client {
 // TestTenantsByCertificate: over a real listener a tenant is who its certificate says, of those
 // that the web configuration trusts, and nobody else.
 func TestTenantsByCertificate(t *testing.T) {
-	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
+	ours, others := testpki.New(t, "ours"), testpki.New(t, "others")
 	const none = -1 // no connection
 	for _, c := range []struct {
 		name, auth, cn, bearer string
-		by                     *authority
+		by                     *testpki.Authority
 		want                   int
 		jobs                   string
 	}{
@@ -118,7 +119,7 @@ func TestTenantsByCertificate(t *testing.T) {
 // connects then, and those whom the web configuration trusts are those of now. Who is connected
 // stays so.
 func TestListenersReadAgain(t *testing.T) {
-	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	first, second := testpki.New(t, "first"), testpki.New(t, "second")
 	l := listen(t, first, first, "RequireAndVerifyClientCert")
 	works := func(c *http.Client) error {
 		for _, target := range []string{l.main + "/api/v1/query?query=up", l.admin + "/metrics"} {
@@ -166,7 +167,7 @@ func TestListenersReadAgain(t *testing.T) {
 	}
 	// What cannot be used is not: nobody is let in by what was there before.
 	write(t, l.dir, "ca", "")
-	for _, by := range []*authority{first, second} {
+	for _, by := range []*testpki.Authority{first, second} {
 		if err := works(caller(t, second, by, "one")); err == nil {
 			t.Error("somebody is let in by an empty file of authorities")
 		}

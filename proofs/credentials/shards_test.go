@@ -17,6 +17,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/spillwayproject/spillway/internal/testpki"
 	"github.com/spillwayproject/spillway/proxy/server/servertest"
 )
 
@@ -222,21 +223,21 @@ func TestNoCredentialFollowsARedirect(t *testing.T) {
 // TestCertificatesToShards: the shard's certificate is checked, and ours is shown; both, and who
 // signs them, may be replaced.
 func TestCertificatesToShards(t *testing.T) {
-	ours, theirs, later := newAuthority(t, "ours"), newAuthority(t, "theirs"), newAuthority(t, "later")
-	serves := func(by, clients *authority) *tls.Config {
-		cert, key := by.issue("shard")
+	ours, theirs, later := testpki.New(t, "ours"), testpki.New(t, "theirs"), testpki.New(t, "later")
+	serves := func(by, clients *testpki.Authority) *tls.Config {
+		cert, key := by.Issue("shard")
 		pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return &tls.Config{
-			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients.pool(),
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: clients.Pool(),
 			ClientAuth: tls.RequireAndVerifyClientCert,
 		}
 	}
-	shows := func(by, trusted *authority) map[string]string {
-		cert, key := by.issue("spillway")
-		return map[string]string{"ca": trusted.text, "cert": cert, "key": key}
+	shows := func(by, trusted *testpki.Authority) map[string]string {
+		cert, key := by.Issue("spillway")
+		return map[string]string{"ca": trusted.PEM, "cert": cert, "key": key}
 	}
 	dir, c := t.TempDir(), newClient(t, nil)
 	d := newDoor(t, func(r *http.Request) bool {
@@ -271,7 +272,7 @@ func TestCertificatesToShards(t *testing.T) {
 	if err := answered(c, w.over(t, d.srv.URL, dir, ""), ""); err != nil {
 		t.Errorf("inline, beside basic_auth: %v", err)
 	}
-	w = way{replica: "http_client: {basic_auth: {username: u, password: p}, tls_config: {ca_file: %DIR%/ca}}", files: one("ca", later.text)}
+	w = way{replica: "http_client: {basic_auth: {username: u, password: p}, tls_config: {ca_file: %DIR%/ca}}", files: one("ca", later.PEM)}
 	d.set(func() { d.lets = nil })
 	if err := answered(c, w.over(t, d.srv.URL, dir, ""), ""); err == nil {
 		t.Error("a shard whose certificate nobody has signed whom we trust is asked")

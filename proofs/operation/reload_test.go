@@ -23,6 +23,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/internal/testpki"
 )
 
 // wall is a shard behind TLS that answers only who shows a client certificate and the token of now,
@@ -36,7 +37,7 @@ type wall struct {
 	refused atomic.Int64
 }
 
-func newWall(t *testing.T, ca *authority, behind string) *wall {
+func newWall(t *testing.T, ca *testpki.Authority, behind string) *wall {
 	to, err := url.Parse(behind)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,7 @@ func newWall(t *testing.T, ca *authority, behind string) *wall {
 		defer w.mu.Unlock()
 		return &tls.Config{
 			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{w.cert},
-			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.pool(),
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
 		}, nil
 	}}
 	w.srv.Config.ErrorLog = pass.ErrorLog
@@ -72,9 +73,9 @@ func newWall(t *testing.T, ca *authority, behind string) *wall {
 }
 
 // turn gives it another certificate, and a token that is good beside the last one.
-func (w *wall) turn(t *testing.T, ca *authority, token string) {
+func (w *wall) turn(t *testing.T, ca *testpki.Authority, token string) {
 	t.Helper()
-	cert, key := ca.issue("shard")
+	cert, key := ca.Renew("shard")
 	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +89,7 @@ func (w *wall) turn(t *testing.T, ca *authority, token string) {
 type reloaded struct {
 	t      *testing.T
 	p      *program
-	ca     *authority
+	ca     *testpki.Authority
 	rng    *rand.Rand
 	config *folder
 	shown  *folder // the certificate of the listeners
@@ -106,7 +107,7 @@ type reloaded struct {
 func newReloaded(t *testing.T) *reloaded {
 	t.Helper()
 	r := &reloaded{
-		t: t, ca: newAuthority(t, "ours"), rng: rand.New(rand.NewPCG(randseed.Of(t, 0), 1)), dir: t.TempDir(),
+		t: t, ca: testpki.New(t, "ours"), rng: rand.New(rand.NewPCG(randseed.Of(t, 0), 1)), dir: t.TempDir(),
 		config: &folder{t: t, dir: t.TempDir()}, shown: &folder{t: t, dir: t.TempDir()}, client: &folder{t: t, dir: t.TempDir()},
 	}
 	for set := range r.sets {
@@ -131,7 +132,7 @@ func newReloaded(t *testing.T) *reloaded {
 	r.put(0, r.text(0))
 	web := filepath.Join(r.dir, "web.yml")
 	replace(t, web, fmt.Sprintf("tls_server_config: {cert_file: %q, key_file: %q}\n", r.shown.path("tls.crt"), r.shown.path("tls.key")))
-	r.p = start(t, r.config.path("spillway.yaml"), web, r.ca.pool())
+	r.p = start(t, r.config.path("spillway.yaml"), web, r.ca.Pool())
 	return r
 }
 
@@ -186,8 +187,8 @@ func (r *reloaded) turnShard() {
 		w.turn(r.t, r.ca, fmt.Sprint("shard-", r.turns))
 	}
 	replace(r.t, filepath.Join(r.dir, "shard.token"), fmt.Sprintf("shard-%d\n", r.turns))
-	cert, key := r.ca.issue("spillway")
-	r.client.swap(map[string]string{"ca.crt": fmt.Sprintf("# %d\n%s", r.turns, r.ca.text), "tls.crt": cert, "tls.key": key})
+	cert, key := r.ca.Renew("spillway")
+	r.client.swap(map[string]string{"ca.crt": fmt.Sprintf("# %d\n%s", r.turns, r.ca.PEM), "tls.crt": cert, "tls.key": key})
 }
 
 func (r *reloaded) turnTenant() {
@@ -198,7 +199,7 @@ func (r *reloaded) turnTenant() {
 }
 
 func (r *reloaded) turnListener() {
-	cert, key := r.ca.issue("spillway")
+	cert, key := r.ca.Renew("spillway")
 	r.shown.swap(map[string]string{"tls.crt": cert, "tls.key": key})
 }
 
@@ -264,7 +265,7 @@ func (r *reloaded) judge(a asked, tenant string, told int64, status int, body []
 // load asks until stop is closed.
 func (r *reloaded) load(stop <-chan struct{}, wg *sync.WaitGroup, clients int) {
 	for i := range clients {
-		c := newClient(r.t, r.ca.pool())
+		c := newClient(r.t, r.ca.Pool())
 		wg.Go(func() {
 			for n := i; ; n++ {
 				select {
