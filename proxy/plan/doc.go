@@ -26,6 +26,11 @@
 // is on no series of an answer, so a matcher on one is decided against the empty value. In a group
 // that does not have the label, a matcher is sent like any other.
 //
+// Of what servers write of the alerts that they evaluate several shards may hold the same series,
+// so a selector that names it is evaluated here (grammar.go). Where a tenant sees a part of what is
+// stored, View.Narrow has all that is read to be evaluated here meet its matchers, and keeps info()
+// here, whose text does not show what it reads.
+//
 // Memory: planning holds the expression, one list of matchers per selector and group, and one text
 // for each group; it reads nothing from shards except what is needed to judge wholeness. What raw
 // holds is said in package raw.
