@@ -26,6 +26,7 @@ var own = map[string][]string{
 	"proxy/policy":     {"internal/clip", "internal/tree", "proxy/endpoint", "proxy/qerr"},
 	"proxy/admit":      {"proxy/qerr"},
 	"proxy/merge":      {"internal/clip", "internal/version", "proxy/admit", "proxy/qerr"},
+	"proxy/coalesce":   {"proxy/admit"},
 	"proxy/evaluation": {"internal/tree", "proxy/policy", "proxy/qerr"},
 	"proxy/cost":       {"internal/tree", "proxy/policy"},
 	"proxy/heap":       {"proxy/admit", "proxy/policy", "proxy/qerr"},

@@ -65,6 +65,16 @@ func (r *Request) Path() string {
 	}
 }
 
+// Canonical is the request's path and its parameters in canonical form: equal Requests of an
+// endpoint without a body of its own give equal texts, and different ones different texts.
+func (r *Request) Canonical() string {
+	e := Get(r.ID)
+	if e == nil {
+		return ""
+	}
+	return r.Path() + "?" + r.encode(e)
+}
+
 // Write makes the request for the server at base, whose path is kept as a prefix; query and
 // fragment of base are not used. The result is canonical: equal Requests give equal bytes. It has
 // no header but Accept, User-Agent and those that describe its body; the caller sets

@@ -19,6 +19,7 @@ type clientWriter struct {
 	wrote   bool
 	refusal *account // the explanation of what was refused, where the plan alone was asked for
 	pause   func()   // gives the place of an evaluation away while the client is written to; nil where there is none
+	flight  *flight  // keeps the answer where others wait for it; nil where none can
 }
 
 func (c *clientWriter) extend(at time.Time) {
@@ -31,6 +32,14 @@ func (c *clientWriter) extend(at time.Time) {
 // Write implements io.Writer.
 func (c *clientWriter) Write(p []byte) (int, error) {
 	c.wrote = true
+	if c.flight != nil {
+		return c.flight.Write(p, c.send)
+	}
+	return c.send(p)
+}
+
+// send writes to the client itself.
+func (c *clientWriter) send(p []byte) (int, error) {
 	if c.pause != nil {
 		c.pause()
 	}

@@ -53,8 +53,9 @@ var roomSayings = []saying{
 		name: "unselective_slots", path: "/api/v1/series", form: []string{"match[]", `{le!=""}`, "timeout", queueing},
 		before: func(r *rig) {
 			r.stalls("/api/v1/series")
-			for range maxUnselective {
-				r.call(r.request(context.Background(), asking{path: "/api/v1/series", form: url.Values{"match[]": {`{le!=""}`}}}))
+			for i := range maxUnselective { // not the same one, which would be asked once
+				of := url.Values{"match[]": {`{le!=""}`}, "limit": {itoa(int64(100 + i))}}
+				r.call(r.request(context.Background(), asking{path: "/api/v1/series", form: of}))
 			}
 			bad := r.shards["jaguar"][1][0]
 			r.eventually("both are asked", func() bool { return len(bad.RequestsTo("/api/v1/series")) == maxUnselective })

@@ -37,7 +37,13 @@ type exchange struct {
 	ctx     context.Context // with the deadline; nil before there is one
 	id      endpoint.ID     // known even where the request was not understood; empty outside the table
 	req     *endpoint.Request
-	account *account // what explain tells; nil where nobody asked
+	account *account    // what explain tells; nil where nobody asked
+	inner   bool        // this process asks itself
+	wrong   *qerr.Error // what the client is told went wrong, once it is known
+	// flying is the request that others wait for, and deserted that its own client has left it to
+	// them. Another goroutine sees the client leave.
+	flying   atomic.Pointer[flight]
+	deserted atomic.Bool
 
 	attempt answer.Attempt // the one that is made now
 	gone    nameSet        // shards that were found to fail; several goroutines tell
@@ -86,7 +92,11 @@ type holding struct {
 	ranHere   atomic.Int64 // nanoseconds that these took to evaluate
 }
 
-const verdictHeader = "X-Spillway-Verdict"
+const (
+	verdictHeader = "X-Spillway-Verdict"
+	kindHeader    = "Content-Type"
+	lengthHeader  = "Content-Length"
+)
 
 // close gives back what the request held.
 func (x *exchange) close() {
@@ -205,13 +215,13 @@ func (x *exchange) wasLate(err error) {
 // commit sets the headers; it runs before the first byte of an answer.
 func (x *exchange) commit(size int64) {
 	h := x.client.Header()
-	if h.Get("Content-Type") == "" {
-		h.Set("Content-Type", "application/json")
+	if h.Get(kindHeader) == "" {
+		h.Set(kindHeader, "application/json")
 	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set(verdictHeader, string(x.verdict()))
 	if size >= 0 {
-		h.Set("Content-Length", strconv.FormatInt(size, 10))
+		h.Set(lengthHeader, strconv.FormatInt(size, 10))
 	}
 }
 

@@ -186,13 +186,15 @@ func TestClientLeavesTheQueue(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			killer := asking{path: "/api/v1/series", form: url.Values{"match[]": {`{le!=""}`}}}
+			killer := func(i int) asking { // identical ones would be asked once
+				return asking{path: "/api/v1/series", form: url.Values{"match[]": {`{le!=""}`}, "limit": {itoa(int64(100 + i))}}}
+			}
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			var wg sync.WaitGroup
-			for range 2 {
+			for i := range 2 {
 				wg.Go(func() {
-					if got := r.ask(r.request(ctx, killer)); got.status != 200 || got.err != nil {
+					if got := r.ask(r.request(ctx, killer(i))); got.status != 200 || got.err != nil {
 						t.Errorf("one that holds a slot: %s", got)
 					}
 				})
@@ -202,7 +204,7 @@ func TestClientLeavesTheQueue(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := r.call(r.request(ctx, killer))
+			c := r.call(r.request(ctx, killer(2)))
 			r.eventually("three requests are in flight", func() bool { return r.metric("spillway_requests_in_flight") == 3 })
 			c.leave(reset)
 			r.eventually("the one that waited is gone", func() bool { return r.metric("spillway_requests_in_flight") == 2 })

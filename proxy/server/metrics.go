@@ -18,6 +18,7 @@ type metrics struct {
 	inflight   prometheus.Gauge
 	refusals   *prometheus.CounterVec
 	canceled   *prometheus.CounterVec
+	shared     *prometheus.CounterVec
 	partial    *prometheus.CounterVec
 	dropped    *prometheus.CounterVec
 	drops      *prometheus.CounterVec
@@ -67,6 +68,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		inflight:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_requests_in_flight", Help: "Requests being answered now."}),
 		refusals:   counter("spillway_refusals_total", "Requests refused by a bound.", "endpoint", "bound"),
 		canceled:   counter("spillway_cancellations_total", "Requests whose client left before the answer was complete.", "endpoint"),
+		shared:     counter("spillway_shared_answers_total", "Requests that were given the answer to an identical one that was under way.", "endpoint"),
 		partial:    counter("spillway_partial_answers_total", "Shards that an answer went without because the request accepts partial answers.", "endpoint"),
 		dropped:    counter("spillway_dropped_parameters_total", "Unknown request parameters that were dropped.", "endpoint"),
 		drops:      counter("spillway_dropped_metric_queries_total", "Requests for what a drop rule takes away, by the rule's ID; read and federate, whose answers have no place for a warning, are among them.", "rule"),
@@ -74,14 +76,11 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		rawShards:  counter("spillway_shard_raw_plans_total", "Queries whose series were fetched because of what is wrong with this shard, by cause; of several shards the first that was met.", "group", "shard", "cause"),
 		duplicates: counter("spillway_duplicate_series_total", "Series met in raw work that two shards hold for the same time, by the names of the shards.", "shard", "other"),
 		inexact:    single("spillway_query_inexact_total", "Queries whose parts, as shards answered them, could not be put together exactly, so that they were evaluated raw."),
-		counts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "spillway_series_counts_total",
-			Help: "Times that a shard was asked how many series, or native histograms, a selector has there, before a query that makes much of each (max_shard_bytes).",
-		}),
-		series:  counter("spillway_series_total", "Series held or returned.", "endpoint"),
-		samples: counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
-		read:    counter("spillway_shard_read_bytes_total", "Inflated bytes of answers that were read from shards.", "endpoint"),
-		written: counter("spillway_response_bytes_total", "Bytes of answers written to clients, before compression.", "endpoint"),
+		counts:     single("spillway_series_counts_total", "Times that a shard was asked how many series, or native histograms, a selector has there, before a query that makes much of each (max_shard_bytes)."),
+		series:     counter("spillway_series_total", "Series held or returned.", "endpoint"),
+		samples:    counter("spillway_samples_total", "Samples read or returned.", "endpoint"),
+		read:       counter("spillway_shard_read_bytes_total", "Inflated bytes of answers that were read from shards.", "endpoint"),
+		written:    counter("spillway_response_bytes_total", "Bytes of answers written to clients, before compression.", "endpoint"),
 		peak: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_request_peak_bytes", Help: "Most memory of memory.budget that one request held at once.", Buckets: prometheus.ExponentialBuckets(16<<10, 8, 7),
 		}),
@@ -119,7 +118,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	processors := reads("spillway_processors", "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less.", quota.Processors)
 	reg.MustRegister(
 		keysRead(s), processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
-		m.refusals, m.canceled, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
+		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
 		m.reloadTime, m.hash, budget, most, used,
 	)

@@ -84,11 +84,12 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), header: r.Header}}
 	w.Header().Set("X-Spillway-Request-Id", x.uid)
 	x.client = &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
-	ctx, x.span = s.tracer.Start(s.propagator.Extract(r.Context(), headerCarrier(r.Header)), "request",
+	// A client that leaves ends its request by left alone: others may wait for the answer.
+	ctx, x.span = s.tracer.Start(s.propagator.Extract(context.WithoutCancel(r.Context()), headerCarrier(r.Header)), "request",
 		trace.WithSpanKind(trace.SpanKindServer))
 	s.metrics.inflight.Inc()
 	ctx, x.end = context.WithCancelCause(identity.With(ctx, identity.Request{ID: x.uid, Peer: identity.Peer(r)}))
-	left := context.AfterFunc(r.Context(), func() { x.end(qerr.ErrClientLeft) })
+	left := context.AfterFunc(r.Context(), x.left)
 	drained := context.AfterFunc(s.drained, func() { x.end(context.Cause(s.drained)) })
 	return x, ctx, func() {
 		x.close()
@@ -125,7 +126,7 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) (err error) {
 	defer x.recovered(&err)
 	if own != nil {
-		x.id, x.req, x.account = own.req.ID, own.req, own.account
+		x.id, x.req, x.account, x.inner = own.req.ID, own.req, own.account, true
 		return nil
 	}
 	s := x.s
@@ -225,8 +226,22 @@ func (x *exchange) narrow(now time.Time) error {
 	return x.s.walls.check(x.tenant, req, selects)
 }
 
-// answer makes attempts until one succeeds or none is left to make.
+// answer answers the request, or gives it the answer to an identical one that is under way.
 func (x *exchange) answer() (err error) {
+	flight, lead := x.board()
+	if flight != nil && !lead {
+		if given, err := x.given(flight); given || err != nil {
+			return err
+		}
+	}
+	if err = x.attempts(); lead {
+		return x.land(flight, err)
+	}
+	return err
+}
+
+// attempts makes attempts until one succeeds or none is left to make.
+func (x *exchange) attempts() (err error) {
 	defer x.recovered(&err)
 	for {
 		x.beginAttempt()
@@ -280,17 +295,24 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 
 // sentence is the error as the client is told it.
 func (s *Server) sentence(x *exchange, r *http.Request, err error) *qerr.Error {
-	var fault *qerr.Panic
-	if errors.As(err, &fault) {
-		return qerr.From(s.panicked(fault.Value, fault.Stack))
+	if x.wrong == nil {
+		x.wrong = x.cause(err)
 	}
-	var qe *qerr.Error
-	if errors.As(err, &qe) && qe.Kind == qerr.SlowRequest {
-		return qe // net/http has cancelled the context for the read that failed, but the client is there
-	}
-	if r.Context().Err() != nil {
+	// Where the request was slow net/http has cancelled the context for the read that failed, but
+	// the client is there.
+	if r.Context().Err() != nil && x.wrong.Kind != qerr.SlowRequest {
 		return qerr.From(qerr.ErrClientLeft)
 	}
+	return x.wrong
+}
+
+// cause is the error as everybody is told it who waits for the answer.
+func (x *exchange) cause(err error) *qerr.Error {
+	var fault *qerr.Panic
+	if errors.As(err, &fault) {
+		return qerr.From(x.s.panicked(fault.Value, fault.Stack))
+	}
+	var qe *qerr.Error
 	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
 		return x.counsel(shard.Busy(qe))
 	}

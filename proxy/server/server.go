@@ -25,6 +25,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
@@ -164,7 +165,8 @@ type Server struct {
 	parcelled    inexacts // what had to be read in parcels
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
-	gate         *evaluation.Gate // of evaluations; outlives reloads
+	flights      coalesce.Group[facts] // requests under way that others may wait for
+	gate         *evaluation.Gate      // of evaluations; outlives reloads
 	heap         *heap.Watch
 	digest       digest
 	timers       timers.Set // of requests and connections

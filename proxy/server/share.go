@@ -1,0 +1,135 @@
+package server
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/coalesce"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Identical requests that are under way at the same time are asked once: a wall of dashboards that
+// was opened by forty people, two rulers of a pair that evaluate the same rule at the same instant.
+// Package coalesce keeps the answer for those that wait.
+
+// An answer that was begun up to sharedAge before, and up to a tenth of the request's time, is
+// given to a later request: the shards scrape hardly more often, and nobody loses more of its time
+// than that.
+const (
+	sharedAge   = 10 * time.Second
+	sharedShare = 10
+)
+
+type flight = coalesce.Flight[facts]
+
+// facts are what an answer is besides its bytes.
+type facts struct {
+	kind string // Content-Type
+	cut  bool   // truncated by a bound
+}
+
+// key is the text by which identical requests know one another: all that an answer depends on. It
+// is empty where the request's answer is for nobody else: of what this process asks itself, of what
+// is explained on the way, of what asks no shard, and of an instant query without an instant, which
+// is another one each time.
+func (x *exchange) key() string {
+	req := x.dec.Request
+	if x.inner || x.account != nil || !req.ID.JSON() || req.ID.Class() == endpoint.ClassLocal ||
+		req.ID.Span() == endpoint.SpanInstant && !req.Time.Set {
+		return ""
+	}
+	name := ""
+	if x.tenant != nil {
+		name = x.tenant.Name
+	}
+	return fmt.Sprintf("%p\x00%s\x00%d\x00%t\x00%s", x.st, name, x.dec.Deadline, x.partial, req.Canonical())
+}
+
+// board finds an identical request that is under way. lead tells that there is none: others may
+// join this one.
+func (x *exchange) board() (f *flight, lead bool) {
+	key := x.key()
+	if key == "" {
+		return nil, false
+	}
+	young := min(sharedAge, x.dec.Deadline/sharedShare)
+	f, lead = x.s.flights.Join(key, x.s.now(), young, x.st.pool, func() { x.end(qerr.ErrClientLeft) })
+	if lead {
+		x.client.flight = f
+		x.flying.Store(f)
+	}
+	return f, lead
+}
+
+// left ends the request whose client has left, unless others wait for its answer.
+func (x *exchange) left() {
+	if f := x.flying.Load(); f != nil && f.Left() {
+		x.deserted.Store(true)
+		return
+	}
+	x.end(qerr.ErrClientLeft)
+}
+
+// given gives the client the answer to an identical request. It is false where this one has to be
+// answered for itself.
+func (x *exchange) given(f *flight) (bool, error) {
+	_, room := x.s.room(x.ctx, "shared")
+	defer room.End()
+	a, err := f.Wait(x.ctx)
+	if err != nil {
+		if x.ctx.Err() == nil {
+			x.wrong = qerr.From(err)
+		}
+		return false, err
+	}
+	if a == nil {
+		return false, nil
+	}
+	x.s.metrics.shared.WithLabelValues(string(x.req.ID)).Inc()
+	return true, x.repeat(a)
+}
+
+// land gives what became of the answer to those that wait, and the answer to the client itself
+// where it was kept for them.
+func (x *exchange) land(f *flight, err error) error {
+	h := x.client.Header()
+	if err == nil {
+		a := f.Land(facts{kind: h.Get(kindHeader), cut: x.cut}, nil)
+		switch {
+		case a == nil:
+			return nil
+		case x.deserted.Load():
+			a.Release()
+			return qerr.ErrClientLeft
+		}
+		return x.repeat(a)
+	}
+	if x.client.n == 0 { // it can still become an error with a status of its own
+		x.client.wrote = false
+		h.Del(kindHeader)
+		h.Del(lengthHeader)
+	}
+	x.wrong = x.cause(err)
+	if x.wrong.Kind == qerr.Canceled {
+		f.Abandon() // its client left before anybody joined
+		return err
+	}
+	f.Land(facts{}, x.wrong)
+	return err
+}
+
+// repeat writes an answer that was kept.
+func (x *exchange) repeat(a *coalesce.Answer[facts]) error {
+	defer a.Release()
+	x.cut = a.Meta.cut
+	x.client.flight = nil
+	x.client.Header().Set(kindHeader, a.Meta.kind)
+	x.commit(a.Size)
+	for _, c := range a.Chunks {
+		if _, err := x.client.Write(c); err != nil {
+			return fmt.Errorf("%w: %w", qerr.ErrClientLeft, err)
+		}
+	}
+	return nil
+}
