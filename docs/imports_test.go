@@ -31,6 +31,7 @@ var own = map[string][]string{
 	"proxy/cost":       {"internal/tree", "proxy/policy"},
 	"proxy/heap":       {"proxy/admit", "proxy/policy", "proxy/qerr"},
 	"proxy/dropped":    {"internal/clip", "internal/plainfile"},
+	"proxy/live":       {"internal/clip", "proxy/qerr"},
 	"proxy/usage":      {"internal/clip", "internal/tree"},
 	"proxy/shard/h1":   {},
 	"proxy/trust":      {"internal/clip", "proxy/config", "proxy/endpoint"},

@@ -98,6 +98,16 @@ func (f *Flight[M]) turn(next state) {
 	}
 }
 
+// Waiting is how many wait for the answer; none of a nil flight.
+func (f *Flight[M]) Waiting() int {
+	if f == nil {
+		return 0
+	}
+	f.group.mu.Lock()
+	defer f.group.mu.Unlock()
+	return f.waiting
+}
+
 // Left tells that the leader's own caller has left. It is true where others wait: the work is to go
 // on, and stop is called when the last of them has left too.
 func (f *Flight[M]) Left() (others bool) {

@@ -17,7 +17,7 @@ import (
 const adminAPI = "/api/spillway/v1/"
 
 // notServed are the admin resources of later versions: known by name, refused in plain words.
-var notServed = []string{"queries", "usage", "cardinality"}
+var notServed = []string{"usage", "cardinality"}
 
 // adminHandler serves metrics, health, reload, profiles and the admin API.
 func (s *Server) adminHandler() http.Handler {
@@ -34,6 +34,10 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET "+adminAPI+"limits", s.adminLimits)
 	mux.HandleFunc("GET "+adminAPI+"shards", s.adminShards)
+	mux.HandleFunc("GET "+adminAPI+"queries", s.adminQueries)
+	mux.HandleFunc("GET "+adminAPI+"queries/{id}", s.adminQuery)
+	mux.HandleFunc("DELETE "+adminAPI+"queries", s.killQuery)
+	mux.HandleFunc("DELETE "+adminAPI+"queries/{id}", s.killQuery)
 	mux.HandleFunc("GET "+adminAPI+"explain", s.adminExplain)
 	mux.HandleFunc("GET /{$}", s.console)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
@@ -100,16 +104,18 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 		qerr.New(qerr.NotFound, "this version of Spillway does not serve the admin resource %s yet", name).WriteTo(w)
 		return
 	}
-	for path, method := range map[string]string{
-		"/-/reload": http.MethodPost, "/metrics": http.MethodGet, "/-/healthy": http.MethodGet, "/-/ready": http.MethodGet,
-		adminAPI + "limits": http.MethodGet, adminAPI + "shards": http.MethodGet, adminAPI + "explain": http.MethodGet,
+	get, post, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodGet, http.MethodDelete}
+	for path, methods := range map[string][]string{
+		"/-/reload": post, "/metrics": get, "/-/healthy": get, "/-/ready": get,
+		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "queries": remove,
 	} {
-		if r.URL.Path == path {
-			(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: path + " takes " + method, Allow: []string{method}}).WriteTo(w)
+		if r.URL.Path == path || len(methods) > 1 && strings.HasPrefix(r.URL.Path, path+"/") {
+			takes := path + " takes " + strings.Join(methods, " and ")
+			(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: takes, Allow: methods}).WriteTo(w)
 			return
 		}
 	}
-	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards and explain; PromQL is on the main listener", adminAPI).WriteTo(w)
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain and queries; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.

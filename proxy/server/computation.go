@@ -102,8 +102,8 @@ func (x *exchange) evaluating(c computation, turn *evaluation.Turn) (end func())
 	case c.parcel == nil:
 		x.client.pause = turn.Pause
 		x.watched.Evaluated(true)
-		if x.doing = "evaluated here, over what the shards had answered"; reads && c.plan.Raw {
-			x.doing = "read from the shards and evaluated here, series by series"
+		if x.doing.set(workFold); reads && c.plan.Raw {
+			x.doing.set(workRead)
 		}
 		return func() {
 			x.watched.Evaluated(false)

@@ -29,8 +29,8 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 		if x.rawCause == plan.CauseNotWhole {
 			out.Advice = "now: add a label matcher, such as namespace=\"…\", or ask for a time over which one replica lacks nothing; for good: mend the replica that does not scrape what another one does (docs/runbooks/ProxyReplicaNotWhole.md)"
 		}
-	case e.Kind == qerr.Timeout && e.Bound == policy.BoundTimeout && x.doing != "":
-		out.Message = e.Message + ": at its end it was still being " + x.doing
+	case e.Kind == qerr.Timeout && e.Bound == policy.BoundTimeout && x.doing.now() != workPlan:
+		out.Message = e.Message + ": at its end it was still being " + x.doing.now().String()
 	case len(e.Shards) > 0 && (e.Kind == qerr.ShardFailed || e.Kind == qerr.Timeout ||
 		(e.Kind == qerr.Overloaded || e.Kind == qerr.Unavailable) && e.Bound == ""):
 		x.tellTrouble(&out)

@@ -17,6 +17,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/live"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
@@ -51,6 +52,8 @@ type exchange struct {
 	calls   shardSeconds
 	watched *heap.Request
 	weighed atomic.Pointer[admit.Budget] // what the heap's watch asks how much it holds
+	doing   doing
+	shown   *live.Entry // among the live queries; nil where it is not
 }
 
 // asker is who asks, and where the answer goes.
@@ -84,7 +87,6 @@ type holding struct {
 	twice    *notes     // of series that two shards hold
 	cut      bool       // the answer was truncated by a bound
 	asked    int        // calls to shards that another attempt would repeat
-	doing    string     // what the request's time is spent on, for the sentence of its deadline
 	rawHere  string     // why its series are read and evaluated here; empty where they are not
 	rawCause plan.Cause // likewise, as the metric of plans has it
 
@@ -100,6 +102,7 @@ const (
 
 // close gives back what the request held.
 func (x *exchange) close() {
+	x.s.live.Leave(x.shown)
 	x.watched.Leave()
 	if x.out != nil {
 		x.out.Close()
@@ -214,6 +217,7 @@ func (x *exchange) wasLate(err error) {
 
 // commit sets the headers; it runs before the first byte of an answer.
 func (x *exchange) commit(size int64) {
+	x.doing.set(workWrite)
 	h := x.client.Header()
 	if h.Get(kindHeader) == "" {
 		h.Set(kindHeader, "application/json")

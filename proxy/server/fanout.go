@@ -123,7 +123,7 @@ func (x *exchange) askAndRead(questions []question, read reading) (*replies, err
 		return x.attempt.LeavesOut(q.shard.Name()) || q.replica != nil && x.attempt.Avoids(q.replica.Name())
 	})
 	x.asked += len(questions)
-	x.doing = "asked of the shards"
+	x.doing.set(workAsk)
 	f := x.newFanout(questions, read)
 	r := &replies{calls: &x.calls, fanout: f}
 	if err := f.enter(); err != nil {

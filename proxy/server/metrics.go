@@ -34,6 +34,7 @@ type metrics struct {
 	peak       prometheus.Histogram
 	waited     prometheus.Histogram
 	evictions  prometheus.Counter
+	kills      prometheus.Counter
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
 	connsFull  *prometheus.CounterVec
@@ -88,6 +89,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			Name: "spillway_evaluations_waited_seconds", Help: "How long evaluations waited for a processor, each time that one had to.", Buckets: []float64{.001, .01, .05, .25, 1, 5, 25},
 		}),
 		evictions:  single("spillway_evictions_total", "Requests that were ended because they held most of a memory that was nearly full."),
+		kills:      single("spillway_kills_total", "Requests that were ended by hand over the admin listener."),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
 		conns:      gauge("spillway_connections", "Open client connections, by listener (main, admin, metrics).", "listener"),
 		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
@@ -117,7 +119,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	ceiling := reads("spillway_memory_ceiling_bytes", "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended.", func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := reads("spillway_processors", "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less.", quota.Processors)
 	reg.MustRegister(
-		keysRead(s), processors, m.evictions, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
+		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
 		m.reloadTime, m.hash, budget, most, used,

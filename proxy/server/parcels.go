@@ -60,7 +60,7 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 		return nil, err
 	}
 	x.rawHere, x.rawCause, x.inParcels = l.Why, plan.CauseNotWhole, true
-	x.doing = "read from the shards and evaluated here, some targets at a time"
+	x.doing.set(workParcels)
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
 	f := footing{x: x, leaf: l}

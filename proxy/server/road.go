@@ -186,6 +186,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	if x.partial {
 		x.loseEjected()
 	}
+	x.show()
 	x.watched = s.heap.Join(func() int64 { return x.weighed.Load().Held() }, x.end)
 	return nil
 }
@@ -263,6 +264,7 @@ func (x *exchange) beginAttempt() {
 		admit.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
 	x.holding = holding{budget: budget, out: merge.NewWriter(x.client, budget), twice: &notes{}}
 	x.weighed.Store(budget)
+	x.doing.set(workPlan)
 	x.out.OnCommit = x.commit
 	x.warnings.Add(x.dec.Warnings...)
 	x.warnings.Add(x.drops.Warnings...)

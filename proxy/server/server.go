@@ -30,6 +30,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/heap"
+	"github.com/spillwayproject/spillway/proxy/live"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
@@ -165,6 +166,7 @@ type Server struct {
 	parcelled    inexacts // what had to be read in parcels
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
+	live         live.Table            // requests under way
 	flights      coalesce.Group[facts] // requests under way that others may wait for
 	gate         *evaluation.Gate      // of evaluations; outlives reloads
 	heap         *heap.Watch

@@ -76,6 +76,7 @@ func (x *exchange) left() {
 func (x *exchange) given(f *flight) (bool, error) {
 	_, room := x.s.room(x.ctx, "shared")
 	defer room.End()
+	x.doing.set(workWait)
 	a, err := f.Wait(x.ctx)
 	if err != nil {
 		if x.ctx.Err() == nil {
