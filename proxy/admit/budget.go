@@ -117,9 +117,11 @@ type Budget struct {
 	bytes   atomic.Int64
 
 	mu     sync.Mutex
-	held   int64 // by Hold and not yet dropped
-	taken  int64 // from the pool, >= held, a multiple of poolChunk
-	peak   int64 // highest held
+	held   int64     // by Hold and not yet dropped
+	taken  int64     // from the pool, >= held, a multiple of poolChunk
+	peak   int64     // highest held
+	area   float64   // of held over time, in byte seconds, until since
+	since  time.Time // of the last change of held
 	closed bool
 }
 
@@ -205,6 +207,7 @@ func (b *Budget) Hold(n int64) error {
 		}
 		b.taken += need
 	}
+	b.tick()
 	b.held += n
 	b.peak = max(b.peak, b.held)
 	return nil
@@ -240,6 +243,7 @@ func (b *Budget) Drop(n int64) {
 	if b.closed {
 		return
 	}
+	b.tick()
 	b.held = max(0, b.held-n)
 	// One spare chunk stays, so that a request at a chunk's edge does not go to the pool each time.
 	if spare := (b.taken - b.held) / poolChunk; spare > 1 {
@@ -259,6 +263,7 @@ func (b *Budget) Close() {
 		return
 	}
 	b.closed = true
+	b.tick()
 	b.pool.give(b.taken)
 	b.held, b.taken = 0, 0
 }
@@ -295,6 +300,26 @@ func (b *Budget) Peak() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.peak
+}
+
+// tick adds what was held since the last change. b.mu is held.
+func (b *Budget) tick() {
+	now := time.Now()
+	if b.held > 0 {
+		b.area += float64(b.held) * now.Sub(b.since).Seconds()
+	}
+	b.since = now
+}
+
+// ByteSeconds is how many bytes were held, times for how long.
+func (b *Budget) ByteSeconds() float64 {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tick()
+	return b.area
 }
 
 // Held is the number of bytes held now.

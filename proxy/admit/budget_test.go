@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
@@ -223,4 +224,30 @@ func TestSmallBudgetsFindRoom(t *testing.T) {
 	if err := one.Hold(2 * poolChunk); err != nil {
 		t.Error(err)
 	}
+}
+
+// Memory that is held for a while is charged for that while, whatever else is held meanwhile.
+func TestByteSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBudget(NewPool(1<<30), Limits{})
+		time.Sleep(time.Second)
+		if err := b.Hold(100); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := b.Hold(50); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		b.Drop(100)
+		time.Sleep(2 * time.Second)
+		if got := b.ByteSeconds(); got != 100*2+150+50*2 {
+			t.Errorf("%v byte seconds", got)
+		}
+		b.Close()
+		time.Sleep(time.Second)
+		if got := b.ByteSeconds(); got != 450 {
+			t.Errorf("%v byte seconds after the end", got)
+		}
+	})
 }

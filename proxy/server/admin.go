@@ -17,7 +17,7 @@ import (
 const adminAPI = "/api/spillway/v1/"
 
 // notServed are the admin resources of later versions: known by name, refused in plain words.
-var notServed = []string{"usage", "cardinality"}
+var notServed = []string{"cardinality"}
 
 // adminHandler serves metrics, health, reload, profiles and the admin API.
 func (s *Server) adminHandler() http.Handler {
@@ -34,6 +34,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	mux.HandleFunc("GET "+adminAPI+"limits", s.adminLimits)
 	mux.HandleFunc("GET "+adminAPI+"shards", s.adminShards)
+	mux.HandleFunc("GET "+adminAPI+"usage", s.adminUsage)
 	mux.HandleFunc("GET "+adminAPI+"queries", s.adminQueries)
 	mux.HandleFunc("GET "+adminAPI+"queries/{id}", s.adminQuery)
 	mux.HandleFunc("DELETE "+adminAPI+"queries", s.killQuery)
@@ -107,7 +108,8 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 	get, post, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodGet, http.MethodDelete}
 	for path, methods := range map[string][]string{
 		"/-/reload": post, "/metrics": get, "/-/healthy": get, "/-/ready": get,
-		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "queries": remove,
+		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "usage": get,
+		adminAPI + "queries": remove,
 	} {
 		if r.URL.Path == path || len(methods) > 1 && strings.HasPrefix(r.URL.Path, path+"/") {
 			takes := path + " takes " + strings.Join(methods, " and ")
@@ -115,7 +117,7 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain and queries; PromQL is on the main listener", adminAPI).WriteTo(w)
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage and queries; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.

@@ -53,6 +53,7 @@ type exchange struct {
 	watched *heap.Request
 	weighed atomic.Pointer[admit.Budget] // what the heap's watch asks how much it holds
 	doing   doing
+	before  float64     // byte seconds of the attempts before
 	shown   *live.Entry // among the live queries; nil where it is not
 }
 

@@ -131,7 +131,7 @@ func TestKill(t *testing.T) {
 			}
 			r.idle()
 			r.adminAsk(http.MethodDelete, "/"+q[0].ID, http.StatusNotFound, nil)
-			if n := r.metric("spillway_kills_total"); n != 1 {
+			if n := r.metric("spillway_queries_killed_total"); n != 1 {
 				t.Errorf("%v are counted", n)
 			}
 			r.audited("action=kill by=DELETE /api/spillway/v1/queries result=ended peer=127.0.0.1 queries=1 ids=" + q[0].ID)

@@ -89,7 +89,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 			Name: "spillway_evaluations_waited_seconds", Help: "How long evaluations waited for a processor, each time that one had to.", Buckets: []float64{.001, .01, .05, .25, 1, 5, 25},
 		}),
 		evictions:  single("spillway_evictions_total", "Requests that were ended because they held most of a memory that was nearly full."),
-		kills:      single("spillway_kills_total", "Requests that were ended by hand over the admin listener."),
+		kills:      single("spillway_queries_killed_total", "Requests that were ended by hand over the admin listener."),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
 		conns:      gauge("spillway_connections", "Open client connections, by listener (main, admin, metrics).", "listener"),
 		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),

@@ -268,10 +268,9 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 
 // plannedMetrics are those that an alert or a dashboard waits for.
 var plannedMetrics = map[string]string{
-	"spillway_queue_length":         "requests that wait, by lane; the alert ProxyQueueFull and the queues of the dashboard *Query proxy* wait for it.",
-	"spillway_queue_limit":          "how many may wait, by lane; the same panel waits for it.",
-	"spillway_estimated_samples":    "what requests were estimated to touch, beside what they touched; the dashboard *Query proxy* waits for it.",
-	"spillway_queries_killed_total": "queries ended by an operator, by lane; the dashboard *Query proxy* leaves them out until then.",
+	"spillway_queue_length":      "requests that wait, by lane; the alert ProxyQueueFull and the queues of the dashboard *Query proxy* wait for it.",
+	"spillway_queue_limit":       "how many may wait, by lane; the same panel waits for it.",
+	"spillway_estimated_samples": "what requests were estimated to touch, beside what they touched; the dashboard *Query proxy* waits for it.",
 }
 
 const metricsHead = `# Metrics

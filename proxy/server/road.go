@@ -255,6 +255,7 @@ func (x *exchange) attempts() (err error) {
 		}
 		x.out.Close()
 		x.budget.Close()
+		x.before += x.budget.ByteSeconds()
 	}
 }
 
@@ -395,6 +396,7 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 	if span.IsRecording() {
 		_, room = s.tracer.Start(trace.ContextWithSpan(context.Background(), span), "usage")
 	}
+	s.attribute(x, qe)
 	s.recordUsage(x, string(verdict), bound)
 	room.End()
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/attribution"
 	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/discovery"
@@ -166,6 +167,7 @@ type Server struct {
 	parcelled    inexacts // what had to be read in parcels
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
+	spent        attribution.Table     // what callers took
 	live         live.Table            // requests under way
 	flights      coalesce.Group[facts] // requests under way that others may wait for
 	gate         *evaluation.Gate      // of evaluations; outlives reloads
