@@ -24,6 +24,10 @@
 // two hundred thousand series besides, which makes it a small one, and max_shard_bytes is a tenth
 // of what it holds; its query.max-samples is the default.
 //
+// Other texts are dear to read, whatever they compute: TextOf writes all that the grammar has,
+// to be parsed, judged, printed and planned, and what is no query at all (BenchmarkVerdicts of
+// package server). Parts are the worst of them that are known.
+//
 // Memory is a small multiple of one text.
 //
 //	w := hostile.NewWriter(seed)

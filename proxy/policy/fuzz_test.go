@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/hostile"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -220,13 +221,13 @@ func TestWorstTextsAreStopped(t *testing.T) {
 		"literal alternatives": true,
 		"escaped alternatives": true, "random alternatives": true, "quoted": true,
 	}
-	for _, w := range worst {
-		if w.part == "" {
+	for _, w := range hostile.Parts {
+		if w.Part == "" {
 			continue
 		}
-		text := w.head + strings.Repeat(w.part, (64<<10-len(w.head)-len(w.tail))/len(w.part)) + w.tail
-		if passes(text) && !linear[w.name] {
-			t.Errorf("%s: passes at %d bytes", w.name, len(text))
+		text := w.Text(64 << 10)
+		if passes(text) && !linear[w.Name] {
+			t.Errorf("%s: passes at %d bytes", w.Name, len(text))
 		}
 	}
 }
