@@ -22,7 +22,7 @@ var own = map[string][]string{
 	"proxy/endpoint":    {"internal/clip", "proxy/qerr"},
 	"proxy/config":      {"internal/clip", "internal/plainfile", "proxy/endpoint"},
 	"proxy/discovery":   {"proxy/config"},
-	"proxy/tenant":      {"internal/oauth", "internal/plainfile", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr"},
+	"proxy/tenant":      {"internal/oauth", "internal/plainfile", "internal/tree", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr"},
 	"proxy/policy":      {"internal/clip", "internal/tree", "proxy/endpoint", "proxy/qerr"},
 	"proxy/admit":       {"proxy/qerr"},
 	"proxy/merge":       {"internal/clip", "internal/version", "proxy/admit", "proxy/qerr"},

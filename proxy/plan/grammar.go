@@ -79,6 +79,58 @@ func constant(n parser.Node) bool {
 	return true
 }
 
+// nodes remembers what is asked about each node for each of those around it. nil remembers nothing.
+type nodes struct {
+	constants map[parser.Node]bool
+	types     map[parser.Node]parser.ValueType
+}
+
+func newNodes() *nodes {
+	return &nodes{constants: map[parser.Node]bool{}, types: map[parser.Node]parser.ValueType{}}
+}
+
+// constant is constant(n).
+func (m *nodes) constant(n parser.Node) bool {
+	if m == nil {
+		return constant(n)
+	}
+	known, ok := m.constants[n]
+	if ok {
+		return known
+	}
+	known = true
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		known = false
+	case *parser.Call:
+		known = n.Func.Name != "info"
+	}
+	for child := range parser.ChildrenIter(n) {
+		if !known {
+			break
+		}
+		known = m.constant(child)
+	}
+	m.constants[n] = known
+	return known
+}
+
+// typeOf is e.Type().
+func (m *nodes) typeOf(e parser.Expr) parser.ValueType {
+	b, ok := tree.Bare(e).(*parser.BinaryExpr)
+	if m == nil || !ok {
+		return e.Type()
+	}
+	t, ok := m.types[b]
+	if !ok {
+		if t = parser.ValueTypeVector; m.typeOf(b.LHS) == parser.ValueTypeScalar && m.typeOf(b.RHS) == parser.ValueTypeScalar {
+			t = parser.ValueTypeScalar
+		}
+		m.types[b] = t
+	}
+	return t
+}
+
 // selectors calls f for each selector in an expression, in the order of the text but for the
 // parameters of aggregates, which come last.
 func selectors(n parser.Node, f func(*parser.VectorSelector)) {
@@ -197,7 +249,7 @@ func localCall(c *parser.Call, k key) locality {
 	var arg parser.Expr
 	for i, a := range c.Args {
 		switch {
-		case constant(a):
+		case k.nodes.constant(a):
 		case arg != nil:
 			return no(name + " takes several arguments that select series")
 		default:
@@ -207,7 +259,7 @@ func localCall(c *parser.Call, k key) locality {
 	if arg == nil {
 		return no(name + " selects nothing and would come once from each shard")
 	}
-	if t := arg.Type(); t != parser.ValueTypeVector && t != parser.ValueTypeMatrix {
+	if t := k.nodes.typeOf(arg); t != parser.ValueTypeVector && t != parser.ValueTypeMatrix {
 		return no("an argument of " + name + " is a scalar that depends on series")
 	}
 	switch {
@@ -242,7 +294,7 @@ func set(l locality, label parser.Expr, k key) locality {
 }
 
 func localAggregate(a *parser.AggregateExpr, k key) locality {
-	if a.Param != nil && !constant(a.Param) {
+	if a.Param != nil && !k.nodes.constant(a.Param) {
 		return no("the parameter of " + a.Op.String() + " selects series")
 	}
 	l := local(a.Expr, k)
@@ -264,14 +316,14 @@ func localAggregate(a *parser.AggregateExpr, k key) locality {
 }
 
 func localBinary(b *parser.BinaryExpr, k key) locality {
-	switch lc, rc := constant(b.LHS), constant(b.RHS); {
-	case rc && b.RHS.Type() == parser.ValueTypeScalar && b.LHS.Type() == parser.ValueTypeVector:
+	switch lc, rc := k.nodes.constant(b.LHS), k.nodes.constant(b.RHS); {
+	case rc && k.nodes.typeOf(b.RHS) == parser.ValueTypeScalar && k.nodes.typeOf(b.LHS) == parser.ValueTypeVector:
 		return withScalar(b, b.LHS, k)
-	case lc && b.LHS.Type() == parser.ValueTypeScalar && b.RHS.Type() == parser.ValueTypeVector:
+	case lc && k.nodes.typeOf(b.LHS) == parser.ValueTypeScalar && k.nodes.typeOf(b.RHS) == parser.ValueTypeVector:
 		return withScalar(b, b.RHS, k)
 	case lc || rc:
 		return no("one side of " + b.Op.String() + " is a constant vector and would come once from each shard")
-	case b.LHS.Type() != parser.ValueTypeVector || b.RHS.Type() != parser.ValueTypeVector:
+	case k.nodes.typeOf(b.LHS) != parser.ValueTypeVector || k.nodes.typeOf(b.RHS) != parser.ValueTypeVector:
 		return no("one side of " + b.Op.String() + " is a scalar that depends on series")
 	}
 	l, r := operand(b.LHS, k, b.Op.String()), operand(b.RHS, k, b.Op.String())

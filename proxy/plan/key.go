@@ -21,6 +21,8 @@ type key struct {
 	together bool
 	several  bool // of one group there are several shards
 	units    bool // shards take type and unit for parts of a metric's name, so that series of one name may become equal when they lose it
+
+	nodes *nodes // of the query
 }
 
 // names are all of them; not to be changed.

@@ -20,7 +20,7 @@ func (p *planner) leaf(e parser.Expr, f frame, root bool) (*Leaf, string) {
 
 // asked makes a leaf of e that shards answer, or says why it cannot be one.
 func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
-	if t := e.Type(); t != parser.ValueTypeVector && !root {
+	if t := p.nodes.typeOf(e); t != parser.ValueTypeVector && !root {
 		return nil, ""
 	}
 	legs, window, info := p.reach(e)
@@ -95,7 +95,7 @@ func (p *planner) again(agg *parser.AggregateExpr, f frame) *Leaf {
 // key is what tells the shards of the legs apart.
 func (p *planner) key(legs []Leg) key {
 	k := keyOf(legs)
-	k.units = p.v.top.TypeAndUnitLabels()
+	k.units, k.nodes = p.v.top.TypeAndUnitLabels(), p.nodes
 	return k
 }
 

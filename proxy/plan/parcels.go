@@ -39,19 +39,22 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	if !p.q.Parcels || p.q.Raw != "" || p.cause != CauseNotWhole {
 		return nil
 	}
-	if ok && !says(agg.String(), agg) {
+	if ok && !says(tree.String(agg), agg) {
 		return nil
 	}
 	if !ok || joins(agg) || !f.top && usesFrame(e) || p.delayed && keepsName(agg) {
 		return nil
 	}
-	fin, l := pushes(agg, key{known: true, stored: []string{ParcelLabel}, together: true, units: p.v.top.TypeAndUnitLabels()})
+	fin, l := pushes(agg, key{
+		known: true, stored: []string{ParcelLabel}, together: true, units: p.v.top.TypeAndUnitLabels(),
+		nodes: p.nodes,
+	})
 	if l.why != "" || fin.again {
 		return nil
 	}
 	leaf := &Leaf{
 		Mode: ModeParcels, Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near, Loose: f.loose,
-		Fold: fin.fold, Folds: true, Expr: agg, At: agg.PositionRange(), Text: agg.String(), Why: why,
+		Fold: fin.fold, Folds: true, Expr: agg, At: agg.PositionRange(), Text: tree.String(agg), Why: why,
 	}
 	var use []int
 	impossible := false
@@ -72,7 +75,7 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	p.fetches = true
 	if !p.q.NoExplain {
 		why += "; series are read from all its replicas and evaluated here, those of some targets at a time"
-		leaf.Node = &Node{Mode: ModeParcels, Expr: agg.String(), Why: why}
+		leaf.Node = &Node{Mode: ModeParcels, Expr: tree.String(agg), Why: why}
 	}
 	return leaf
 }
@@ -125,7 +128,7 @@ func (l *Leaf) Parcel() (inner, outer parser.Expr, err error) {
 		return nil, nil, fmt.Errorf("no average: %s", l.Text)
 	}
 	inner, agg.Expr = agg.Expr, &parser.VectorSelector{LabelMatchers: []*labels.Matcher{leafMatcher(0)}}
-	text, ok := sumAndCount(agg.String())
+	text, ok := sumAndCount(tree.String(agg))
 	if !ok {
 		return nil, nil, fmt.Errorf("no average: %s", agg)
 	}
@@ -145,11 +148,11 @@ func sumAndCount(text string) (string, bool) {
 		return "", false
 	}
 	agg.Op = parser.SUM
-	sum := agg.String()
+	sum := tree.String(agg)
 	if !says(sum, agg) {
 		return "", false
 	}
 	agg.Op = parser.COUNT
 	const parts = `label_replace(%s, %q, "sum", "", "") or label_replace(%s, %q, "count", "", "")`
-	return fmt.Sprintf(parts, sum, merge.PartLabel, agg.String(), merge.PartLabel), true
+	return fmt.Sprintf(parts, sum, merge.PartLabel, tree.String(agg), merge.PartLabel), true
 }

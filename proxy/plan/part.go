@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -40,7 +41,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	if p.q.NoExplain {
 		return leaf, ""
 	}
-	leaf.Node = &Node{Mode: leaf.Mode, Expr: e.String(), Why: reason(leaf)}
+	leaf.Node = &Node{Mode: leaf.Mode, Expr: tree.String(e), Why: reason(leaf)}
 	notes := 0
 	for _, part := range leaf.Parts {
 		leaf.Node.Why += alone(part.Shard)
@@ -201,7 +202,7 @@ func notWhole(s *shard.Shard, w Window, now time.Time) string {
 func (p *planner) text(leaf *Leaf, e parser.Expr, s *shard.Shard) (string, bool) {
 	text := p.q.Text // as the client wrote it: positions in the shard's notes are right then
 	if e != p.root {
-		if text = e.String(); !says(text, e) {
+		if text = tree.String(e); !says(text, e) {
 			return "", false
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -60,6 +61,7 @@ type planner struct {
 	q       Query
 	root    parser.Expr
 	delayed bool
+	nodes   *nodes
 	reads   []read // of its selectors, by where they stand
 	shards  int    // in the topology
 	leaves  []*Leaf
@@ -96,8 +98,8 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	if len(v.own) > 0 && callsInfo(expr) {
 		q.Raw, q.NoPass = "info() reads series that the text does not show, and the tenant sees a part of what is stored", true
 	}
-	p := &planner{v: v, ctx: ctx, q: q, root: expr, delayed: v.top.DelayedNameRemoval()}
-	if constant(expr) {
+	p := &planner{v: v, ctx: ctx, q: q, root: expr, delayed: v.top.DelayedNameRemoval(), nodes: newNodes()}
+	if p.nodes.constant(expr) {
 		if expr, err = q.own(expr); err != nil {
 			return nil, err
 		}
@@ -139,7 +141,9 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 }
 
 func (q *Query) parse() (parser.Expr, error) {
-	expr, err := Parser.ParseExpr(q.Text)
+	var known tree.Regexps
+	known.KnowAll(q.Expr)
+	expr, err := known.Parse(Parser, q.Text)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -103,7 +104,9 @@ func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration)
 		return text, true
 	}
 	touched := false
-	c, err := Parser.ParseExpr(text) // the request's own tree is shared and must not change
+	var known tree.Regexps
+	known.KnowAll(e)
+	c, err := known.Parse(Parser, text) // the request's own tree is shared and must not change
 	if err != nil {
 		return "", false
 	}
@@ -129,17 +132,19 @@ func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration)
 	if !touched {
 		return text, true
 	}
-	out := c.String()
+	out := tree.String(c)
 	return out, says(out, c)
 }
 
-// says tells whether a text is the expression that it was printed from. The printer is Prometheus'
-// own, and it has had faults: a form that it prints wrongly is found by reading it back. Where a
-// duration is computed the same text may be another expression: x offset (1m + 1s) @ 5 * 2 is
-// printed with the offset last, which takes the * 2 for its own.
+// says tells whether a text is the expression that it was printed from. It is printed as
+// Prometheus' own printer would, which has had faults: a form that it prints wrongly is found by
+// reading it back. Where a duration is computed the same text may be another expression:
+// x offset (1m + 1s) @ 5 * 2 is printed with the offset last, which takes the * 2 for its own.
 func says(text string, e parser.Expr) bool {
-	back, err := Parser.ParseExpr(text)
-	if err != nil || back.String() != text {
+	var known tree.Regexps
+	known.KnowAll(e)
+	back, err := known.Parse(Parser, text)
+	if err != nil || tree.String(back) != text {
 		return false
 	}
 	if !computesDurations(e) {

@@ -21,7 +21,7 @@ const maxPoints = 11000
 // walk makes leaves of e, or of parts of it, and returns them and what is read raw as explain shows
 // them. why is what kept the expression around it here.
 func (p *planner) walk(e *parser.Expr, f frame, why string) []*Node {
-	if constant(*e) {
+	if p.nodes.constant(*e) || p.ctx.Err() != nil {
 		return nil
 	}
 	leaf, not := p.leaf(*e, f, false)
@@ -73,7 +73,9 @@ func invariant(e parser.Expr) bool {
 	if !anchored {
 		return false
 	}
-	own, err := Parser.ParseExpr(e.String()) // which is changed
+	var known tree.Regexps
+	known.KnowAll(e)
+	own, err := known.Parse(Parser, tree.String(e)) // which is changed
 	if err != nil {
 		return false
 	}

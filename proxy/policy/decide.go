@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -117,10 +118,16 @@ type Decision struct {
 // Refuse. Decide is a pure function: it does no I/O, keeps nothing, and leaves the request as it
 // is.
 func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time) (*Decision, error) {
+	return DecideKnown(req, l, group, now, &tree.Regexps{})
+}
+
+// DecideKnown is Decide for a text whose regular expressions are known from another one. known has
+// those of this one afterwards, too.
+func DecideKnown(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time, known *tree.Regexps) (*Decision, error) {
 	if group == nil {
 		group = func(string) bool { return false }
 	}
-	q := &Query{Request: req, Limits: l, NowMs: now.UnixMilli(), group: group}
+	q := &Query{Request: req, Limits: l, NowMs: now.UnixMilli(), group: group, known: known}
 	for _, c := range checks {
 		if err := c.Check(q); err != nil {
 			return &Decision{Verdict: Refuse, Request: req.Clone(), Expr: q.Expr, Deadline: max(l.Timeout, time.Millisecond)}, err

@@ -33,7 +33,7 @@ func (parses) Name() string { return "syntax" }
 func (parses) Check(q *Query) error {
 	r := q.Request
 	if r.ID.HasQuery() {
-		expr, err := promql.ParseExpr(r.Query)
+		expr, err := q.known.Parse(promql, r.Query)
 		if err != nil {
 			return badText(r.ID, err)
 		}
@@ -43,14 +43,15 @@ func (parses) Check(q *Query) error {
 		}
 	}
 	for _, text := range r.Match {
-		matchers, err := promql.ParseMetricSelector(text)
+		matchers, err := q.known.ParseSelector(promql, text)
 		if err != nil {
 			return badText(r.ID, err)
 		}
+		q.known.Know(matchers)
 		q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
 	}
 	for _, text := range r.Filters["match[]"] {
-		if _, err := promql.ParseMetricSelector(text); err != nil {
+		if _, err := q.known.ParseSelector(promql, text); err != nil {
 			return badText(r.ID, err)
 		}
 	}

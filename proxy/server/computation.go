@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -63,7 +64,7 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 	}
 	var rest string
 	if len(c.rough) > 0 {
-		rest = c.plan.Expr.String() // an evaluation changes the tree
+		rest = tree.String(c.plan.Expr) // an evaluation changes the tree
 	}
 	qry, err := query(c.plan.Expr, c.tables)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -30,7 +31,7 @@ func (x *exchange) writeData(v any) error {
 }
 
 // formatQuery answers format_query.
-func (x *exchange) formatQuery() error { return x.writeData(x.dec.Expr.Pretty(0)) }
+func (x *exchange) formatQuery() error { return x.writeData(tree.Pretty(x.dec.Expr)) }
 
 // statusFlags answers with Spillway's own flags, under the names of its command line.
 func (x *exchange) statusFlags() error { return x.writeData(x.s.opts.Flags) }
@@ -85,11 +86,11 @@ func (x *exchange) notifications() error { return x.writeData([]struct{}{}) }
 
 // parseQuery answers parse_query with the syntax tree.
 func (x *exchange) parseQuery() error {
-	tree, err := plan.Tree(x.dec.Expr)
+	shown, err := plan.Tree(x.dec.Expr)
 	if err != nil {
 		return err
 	}
-	return x.writeData(tree)
+	return x.writeData(shown)
 }
 
 // openAPI answers openapi.yaml with what Spillway itself serves. Paths are those that the client

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -205,13 +206,17 @@ func (x *exchange) lookingBack(req *endpoint.Request) *endpoint.Request {
 // narrow puts the tenant's matchers into what was decided about, and decides again: the caller's
 // own text was within its bounds, so it may be longer by the matchers now.
 func (x *exchange) narrow(now time.Time) error {
-	req, err := x.s.walls.enforce(x.tenant, x.req, x.dec.Expr)
+	req, err := x.s.walls.enforce(x.tenant, x.req, x.dec.Expr, x.dec.Selectors)
 	if err != nil {
 		return err
 	}
 	l := policy.Limits(x.limits)
 	l.MaxQueryBytes += int64(max(len(req.Query)-len(x.req.Query), 0)) + x.tenant.Bytes()
-	if x.dec, err = policy.Decide(x.lookingBack(req), l, x.st.owned, now); err != nil {
+	var known tree.Regexps
+	for _, ms := range x.dec.Selectors {
+		known.Know(ms)
+	}
+	if x.dec, err = policy.DecideKnown(x.lookingBack(req), l, x.st.owned, now, &known); err != nil {
 		return err
 	}
 	x.req = req

@@ -49,7 +49,7 @@ func (s *Server) foreign(w http.ResponseWriter, r *http.Request) bool {
 // them, to see that what they look for is found.
 type walls struct {
 	identify func(*tenant.Directory, *http.Request) (*tenant.Tenant, error)
-	enforce  func(*tenant.Tenant, *endpoint.Request, parser.Expr) (*endpoint.Request, error)
+	enforce  func(*tenant.Tenant, *endpoint.Request, parser.Expr, [][]*labels.Matcher) (*endpoint.Request, error)
 	check    func(*tenant.Tenant, *endpoint.Request, [][]*labels.Matcher) error
 	sees     func(*tenant.Tenant, labels.Labels) bool
 	names    func(*exchange) (func(labels.Labels) bool, error)   // whose metadata is shown

@@ -22,9 +22,11 @@ func unchecked(*tenant.Tenant, *endpoint.Request, [][]*labels.Matcher) error { r
 func leaky(skip func(vs *parser.VectorSelector, above []parser.Node, before int) bool) func(*walls) {
 	return func(w *walls) {
 		w.check = unchecked
-		w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr) (*endpoint.Request, error) {
+		w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr, selectors [][]*labels.Matcher) (*endpoint.Request,
+			error,
+		) {
 			if expr == nil {
-				return t.Enforce(req, expr)
+				return t.Enforce(req, expr, selectors)
 			}
 			before := 0
 			kept := map[*parser.VectorSelector][]*labels.Matcher{}
@@ -37,7 +39,7 @@ func leaky(skip func(vs *parser.VectorSelector, above []parser.Node, before int)
 				}
 				return nil
 			})
-			out, err := t.Enforce(req, expr)
+			out, err := t.Enforce(req, expr, selectors)
 			if err != nil || out == req {
 				return out, err
 			}
@@ -58,11 +60,13 @@ func under[N parser.Node](above []parser.Node) bool {
 func unnarrowed(holds func(*endpoint.Request, parser.Expr) bool) func(*walls) {
 	return func(w *walls) {
 		w.check = unchecked
-		w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr) (*endpoint.Request, error) {
+		w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr, selectors [][]*labels.Matcher) (*endpoint.Request,
+			error,
+		) {
 			if holds(req, expr) {
 				return req, nil
 			}
-			return t.Enforce(req, expr)
+			return t.Enforce(req, expr, selectors)
 		}
 	}
 }
@@ -71,8 +75,10 @@ func unnarrowed(holds func(*endpoint.Request, parser.Expr) bool) func(*walls) {
 func changed(spoil func(t *tenant.Tenant, asked, out *endpoint.Request)) func(*walls) {
 	return func(w *walls) {
 		w.check = unchecked
-		w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr) (*endpoint.Request, error) {
-			out, err := t.Enforce(req, expr)
+		w.enforce = func(t *tenant.Tenant, req *endpoint.Request, expr parser.Expr, selectors [][]*labels.Matcher) (*endpoint.Request,
+			error,
+		) {
+			out, err := t.Enforce(req, expr, selectors)
 			if err == nil && out != req {
 				spoil(t, req, out)
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -25,9 +26,10 @@ func (t *Tenant) Sees(ls labels.Labels) bool {
 }
 
 // Enforce is the request as the tenant may ask it: its matchers are in every selector. expr is the
-// request's query as it was parsed, nil where there is none; it is changed. The error is a
-// *qerr.Error, Forbidden where the tenant may not ask it at all.
-func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr) (*endpoint.Request, error) {
+// request's query as it was parsed, nil where there is none; it is changed. selectors are those of
+// match[], in their order. The error is a *qerr.Error, Forbidden where the tenant may not ask it at
+// all.
+func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr, selectors [][]*labels.Matcher) (*endpoint.Request, error) {
 	if !t.Narrow() {
 		return req, nil
 	}
@@ -41,17 +43,16 @@ func (t *Tenant) Enforce(req *endpoint.Request, expr parser.Expr) (*endpoint.Req
 	switch {
 	case expr != nil:
 		t.narrow(expr, req.ID.Evaluates())
-		out.Query = expr.String()
+		out.Query = tree.String(expr)
 	case req.ReadQuery != nil:
 		out.ReadQuery = t.read(req.ReadQuery)
 	case len(out.Match) == 0:
 		out.Match = []string{t.selector(nil)}
 	default:
-		for i, text := range out.Match {
-			ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text)
-			if err != nil {
-				return nil, qerr.New(qerr.BadData, "invalid parameter \"match[]\": %s", err)
-			}
+		if len(selectors) != len(out.Match) {
+			return nil, errNotEnforced
+		}
+		for i, ms := range selectors {
 			out.Match[i] = t.selector(ms)
 		}
 	}

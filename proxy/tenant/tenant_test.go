@@ -222,7 +222,7 @@ func TestEnforce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := tenant.Enforce(&endpoint.Request{ID: endpoint.Query, Query: in}, expr)
+		got, err := tenant.Enforce(&endpoint.Request{ID: endpoint.Query, Query: in}, expr, nil)
 		if err != nil {
 			t.Errorf("%s: %v", in, err)
 			continue
@@ -248,7 +248,7 @@ func TestEnforce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := tenant.Enforce(&endpoint.Request{ID: id, Query: in}, expr)
+		got, err := tenant.Enforce(&endpoint.Request{ID: id, Query: in}, expr, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,10 +266,12 @@ func TestEnforce(t *testing.T) {
 			`up`: `{__name__="up",namespace=~"research-.+",cluster!="secret"}`,
 		} {
 			req := &endpoint.Request{ID: id}
+			var selectors [][]*labels.Matcher
 			if in != "" {
 				req.Match = []string{in}
+				selectors = append(selectors, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "__name__", in)})
 			}
-			got, err := tenant.Enforce(req, nil)
+			got, err := tenant.Enforce(req, nil, selectors)
 			if err != nil || len(got.Match) != 1 || got.Match[0] != want {
 				t.Errorf("%s %q: %v %v, want %s", id, in, got, err, want)
 			}
@@ -280,13 +282,13 @@ func TestEnforce(t *testing.T) {
 		t.Errorf("a selector that selects nothing: %s", got)
 	}
 	read := &prompb.ReadRequest{Queries: []*prompb.Query{{Matchers: []*prompb.LabelMatcher{{Name: "a", Value: "b"}}}, {}}}
-	got, err := tenant.Enforce(&endpoint.Request{ID: endpoint.Read, ReadQuery: read}, nil)
+	got, err := tenant.Enforce(&endpoint.Request{ID: endpoint.Read, ReadQuery: read}, nil, nil)
 	if err != nil || len(got.ReadQuery.Queries[0].Matchers) != 3 || len(got.ReadQuery.Queries[1].Matchers) != 2 ||
 		len(read.Queries[0].Matchers) != 1 {
 		t.Errorf("remote read: %v %v of %v", got, err, read)
 	}
 	for _, e := range endpoint.Table {
-		_, err := tenant.Enforce(&endpoint.Request{ID: e.ID}, nil)
+		_, err := tenant.Enforce(&endpoint.Request{ID: e.ID}, nil, nil)
 		if forbidden := err != nil && qerr.From(err).Kind == qerr.Forbidden; err != nil && !forbidden || forbidden != e.Whole {
 			t.Errorf("%s: %v", e.ID, err)
 		}

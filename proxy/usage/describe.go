@@ -41,8 +41,8 @@ func add(set map[string]struct{}, values ...string) {
 	}
 }
 
-// Describe returns what the expression looks at. Its cost is linear in the expression, but for
-// printing it, which is linear in length times depth: parse and bound it first.
+// Describe returns what the expression looks at. Its cost is linear in the expression: parse and
+// bound it first.
 func Describe(expr parser.Expr) Facts {
 	f := newFacts()
 	parser.Inspect(expr, func(node parser.Node, _ []parser.Node) error {
@@ -61,7 +61,7 @@ func Describe(expr parser.Expr) Facts {
 		}
 		return nil
 	})
-	return f.done(expr.String())
+	return f.done(tree.String(expr))
 }
 
 // DescribeSelectors is Describe for the selectors of match[] and of remote read. The text of
