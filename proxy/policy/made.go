@@ -440,5 +440,7 @@ func compiledSize(re string) regexSize {
 	if literalAlternation(re) {
 		return regexSize{all: addInt(expressionCost, len(re))}
 	}
-	return sizeOf(re).full()
+	size := sizeOf(re).full()
+	size.wide = 0 // Go itself does not look through them
+	return size
 }

@@ -166,12 +166,21 @@ func TestRefused(t *testing.T) {
 		},
 		{"counted in read", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_RE, "a", "(.*a){1000}")), "regex_cost", "counted"},
 		{"unicode", instantQuery(`up{a=~"(?i)` + strings.Repeat(`\\pL`, 3) + `"}`), "regex_cost", "units and at most"},
+		{"wide classes", instantQuery(`up{a=~"` + strings.Repeat("[^/]", 11) + `"}`), "regex_cost", "11 classes of nearly all characters"},
+		{"wide classes in several", instantQuery(`up{a=~"\\S+-\\S+-\\S+",b!~"[^-]+-[^-]+-\\D+"}/up{a=~"([\\S])[^a][^b]",b=~"(?i)[^a][^b]x"}`), "regex_cost", "11 classes"},
+		{"a wide range", instantQuery("up{a=~`" + strings.Repeat(`[\x{100}-\x{10ffff}]`, 3) + "`}"), "regex_cost", "units and at most"},
+		{"wide classes in match[]", &endpoint.Request{ID: endpoint.Series, Match: []string{`up{a=~"` + strings.Repeat("[^/]",
+			11) + `"}`}}, "regex_cost", "11 classes"},
+		{
+			"wide classes in read", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_RE, "a", strings.Repeat("[^/]", 11))),
+			"regex_cost", "11 classes",
+		},
 		{"long", instantQuery("up{a=~`" + strings.Repeat("ab.*", 3000) + "`}"), "regex_cost", "units and at most"},
 		{"names anywhere", instantQuery(`up{a=~".*(` + strings.Join(fleet(2, 1000), "|") + `).*"}`), "regex_cost", "the custom value .*"},
 		{"names anywhere in match[]", &endpoint.Request{
 			ID:    endpoint.Series,
 			Match: []string{`up{a=~".*(` + strings.Join(fleet(5, 2000), "|") + `).*"}`},
-		}, "regex_cost", "units and at most 32000"},
+		}, "regex_cost", "units without lists of names and at most 12000"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_ = ms

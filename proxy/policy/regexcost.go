@@ -18,9 +18,16 @@ const (
 	// maxMatchRegexCost is the same for match[] and remote read, where one selector may bring all
 	// values of a variable: what max_query_bytes lets pass there passes, too.
 	maxMatchRegexCost = 32_000
+	// maxMatchFullCost is how much of that may be anything else than names that a value comes by
+	// once: that much is compiled in some 15 ms, which nothing can interrupt.
+	maxMatchFullCost = 12_000
 	// maxRepeatedCost bounds what counted repetitions such as {30} blow up in one request: every
 	// value of the label is run through all of it.
 	maxRepeatedCost = 500
+	// maxWideClasses bounds the classes of nearly all characters, [^/] or \S, in the expressions of
+	// a request that differ: Prometheus looks through all characters for each when it compiles it,
+	// for more than a millisecond, to see whether letter case matters.
+	maxWideClasses = 10
 )
 
 // regexCost refuses regular expressions that are dear to compile or to run. It reads their text
@@ -34,8 +41,20 @@ func (regexCost) Check(q *Query) error {
 	if !q.Request.ID.HasQuery() {
 		most = maxMatchRegexCost
 	}
+	var seen map[string]bool // with such classes
 	add := func(re string) error {
-		q.sizes = q.sizes.plus(sizeOf(re))
+		size := sizeOf(re)
+		if size.wide > 0 {
+			if seen[re] { // it is compiled once
+				size.wide = 0
+			} else {
+				if seen == nil {
+					seen = map[string]bool{}
+				}
+				seen[re] = true
+			}
+		}
+		q.sizes = q.sizes.plus(size)
 		return refuseRegexps(q.sizes, most)
 	}
 	for _, re := range q.regexps {
@@ -55,6 +74,14 @@ func refuseRegexps(sum regexSize, most int) error {
 	if sum.repeated > maxRepeatedCost {
 		return qerr.Refuse(BoundRegexCost, strconv.Itoa(maxRepeatedCost), strconv.Itoa(sum.repeated), "replace counted repetitions such as {30} by * or +",
 			"counted repetitions blow the regular expressions of the request up to %d parts and at most %d are run", sum.repeated, maxRepeatedCost)
+	}
+	if sum.wide > maxWideClasses {
+		return qerr.Refuse(BoundRegexCost, strconv.Itoa(maxWideClasses), strconv.Itoa(sum.wide), "replace classes such as [^/] and \\S by .* or by the characters that are meant",
+			"the regular expressions of the request have %d classes of nearly all characters, such as [^/], and at most %d are read", sum.wide, maxWideClasses)
+	}
+	if full := sum.all - sum.fixed; most > maxMatchFullCost && full > maxMatchFullCost {
+		return qerr.Refuse(BoundRegexCost, strconv.Itoa(maxMatchFullCost), strconv.Itoa(full), cheaperRegexps,
+			"the regular expressions of the request cost about %d units without lists of names and at most %d are allowed", full, maxMatchFullCost)
 	}
 	if cost := sum.cost(); cost > most {
 		return qerr.Refuse(BoundRegexCost, strconv.Itoa(most), strconv.Itoa(cost), cheaperRegexps,

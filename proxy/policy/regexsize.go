@@ -3,6 +3,7 @@ package policy
 import (
 	"math"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -13,16 +14,20 @@ type regexSize struct {
 	repeated int // those that stand in counted repetitions
 	fixed    int // those that a value comes by once at most
 	once     int // the characters of these, as they are written
+	wide     int // classes of nearly all characters
 }
 
 // cost is what compiling the expression and running it over the values of a label come to.
 func (a regexSize) cost() int { return a.all - a.fixed + a.once/onceFactor }
 
 // full is the same without regard to how often a value comes by a part.
-func (a regexSize) full() regexSize { return regexSize{all: a.all, repeated: a.repeated} }
+func (a regexSize) full() regexSize { return regexSize{all: a.all, repeated: a.repeated, wide: a.wide} }
 
 func (a regexSize) plus(b regexSize) regexSize {
-	return regexSize{addInt(a.all, b.all), addInt(a.repeated, b.repeated), addInt(a.fixed, b.fixed), addInt(a.once, b.once)}
+	return regexSize{
+		addInt(a.all, b.all), addInt(a.repeated, b.repeated), addInt(a.fixed, b.fixed), addInt(a.once, b.once),
+		addInt(a.wide, b.wide),
+	}
 }
 
 // times is the size of n copies. From two on, all of it is repeated.
@@ -31,7 +36,7 @@ func (a regexSize) times(n int) regexSize {
 		return a.full()
 	}
 	all := mulInt(a.all, n)
-	return regexSize{all: all, repeated: all}
+	return regexSize{all: all, repeated: all, wide: a.wide}
 }
 
 func addInt(a, b int) int {
@@ -59,6 +64,8 @@ const (
 	foldedClassCost      = 5_000 // and with (?i) each of their characters is looked up
 	foldedRunesPerUnit   = 4     // (?i)[a-z]: so many characters are looked up at the price of one
 	classRangesPerUnit   = 4
+	rangeRunesPerUnit    = 32   // [一-龥]: so many characters of a range are looked at
+	shortAlternative     = 8    // bytes of an alternative: a shorter one costs as much to compile
 	expressionCost       = 40   // of any expression that is compiled at all
 	maxRegexNesting      = 1000 // Go's own bound; deeper expressions are rejected by the parser
 	maxCountedRepetition = 1000 // likewise
@@ -167,7 +174,7 @@ func (g *group) end() {
 	}
 	g.done = g.done.plus(size)
 	if g.head {
-		g.done = g.done.plus(onceOf(1))
+		g.done = g.done.plus(onceOf(1 + max(0, shortAlternative-len(g.text))))
 	} else {
 		g.done = g.done.plus(regexSize{all: 1})
 	}
@@ -329,6 +336,7 @@ func (s *sizer) repetition() {
 func (s *sizer) class() {
 	var (
 		size   = specialCost
+		wide   int
 		ranges int
 		before rune = -1
 		dash   bool
@@ -336,6 +344,7 @@ func (s *sizer) class() {
 	)
 	if s.pos < len(s.re) && s.re[s.pos] == '^' {
 		s.pos++
+		wide = 1
 	}
 	for ; s.pos < len(s.re); first = false {
 		c := s.re[s.pos]
@@ -352,6 +361,9 @@ func (s *sizer) class() {
 		var r rune
 		switch {
 		case c == '\\':
+			if rest := s.re[s.pos:]; strings.HasPrefix(rest, `\S`) || strings.HasPrefix(rest, `\D`) {
+				wide = 1
+			}
 			var unicodeClass bool
 			if r, unicodeClass = s.classEscape(); unicodeClass {
 				size = addInt(size, s.unicodeCost())
@@ -360,6 +372,9 @@ func (s *sizer) class() {
 			var w int
 			r, w = utf8.DecodeRuneInString(s.re[s.pos:])
 			s.pos += w
+		}
+		if dash && r > before {
+			size = addInt(size, int(r-before)/rangeRunesPerUnit)
 		}
 		if dash && s.fold && r > before {
 			size = addInt(size, int(r-before)/foldedRunesPerUnit)
@@ -370,7 +385,7 @@ func (s *sizer) class() {
 			before = r
 		}
 	}
-	s.top().special(regexSize{all: addInt(size, ranges/classRangesPerUnit)})
+	s.top().special(regexSize{all: addInt(size, ranges/classRangesPerUnit), wide: wide})
 }
 
 func (s *sizer) unicodeCost() int {
@@ -401,7 +416,10 @@ func (s *sizer) escape() {
 	case 'p', 'P':
 		s.classEscape()
 		s.top().special(regexSize{all: s.unicodeCost()})
-	case 'd', 'D', 's', 'S', 'w', 'W', 'A', 'z', 'b', 'B', 'C':
+	case 'D', 'S':
+		s.pos += 2
+		s.top().special(regexSize{all: boundaryCost, wide: 1})
+	case 'd', 's', 'w', 'W', 'A', 'z', 'b', 'B', 'C':
 		s.pos += 2
 		s.top().special(regexSize{all: boundaryCost})
 	default:

@@ -74,6 +74,7 @@ var sayings = []saying{
 	{name: "max_points", path: "/api/v1/query_range", form: []string{"query", "up", "start", "0", "end", "20000", "step", "1"}},
 	{name: "query_shape", form: []string{"query", strings.Repeat("(", 300) + "up" + strings.Repeat(")", 300)}},
 	{name: "regex_cost", form: []string{"query", `up{instance=~"(((a{30}){30}){30})"}`}},
+	{name: "regex_cost of classes", form: []string{"query", `up{instance=~"` + strings.Repeat("[^/]", 11) + `"}`}},
 	{name: "regex_cost of names", form: []string{"query", `up{instance=~".*(` + strings.Repeat("gpu-node|node-gpu|", 600) + `).*"}`}},
 	{name: "label_bytes", form: []string{"query", `label_replace(up, "x", "` + strings.Repeat("$1", 300) + `", "instance", "(.*)")`}},
 	{name: "query_leaves", form: []string{"query", terms(70)}},
