@@ -37,6 +37,8 @@ var own = map[string][]string{
 	"proxy/shard/h1":    {},
 	"proxy/trust":       {"internal/clip", "proxy/config", "proxy/endpoint"},
 	"proxy/thanos":      {"internal/clip", "proxy/config", "proxy/endpoint", "proxy/trust"},
+		"internal/oauth", "internal/plainfile", "internal/tree", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",
+	},
 	"proxy/shard": {
 		"internal/clip", "internal/oauth", "internal/timers", "internal/version", "proxy/config", "proxy/endpoint", "proxy/identity",
 		"proxy/qerr", "proxy/shard/h1", "proxy/thanos", "proxy/trust",

@@ -83,10 +83,11 @@ func constant(n parser.Node) bool {
 type nodes struct {
 	constants map[parser.Node]bool
 	types     map[parser.Node]parser.ValueType
+	named     map[parser.Node]bool // of one query units is always the same
 }
 
 func newNodes() *nodes {
-	return &nodes{constants: map[parser.Node]bool{}, types: map[parser.Node]parser.ValueType{}}
+	return &nodes{constants: map[parser.Node]bool{}, types: map[parser.Node]parser.ValueType{}, named: map[parser.Node]bool{}}
 }
 
 // constant is constant(n).
@@ -144,16 +145,27 @@ func selectors(n parser.Node, f func(*parser.VectorSelector)) {
 
 // oneName tells whether every selector names one metric, so that a function that drops names makes
 // no two series equal. Where type and unit go with the name, they must be named too.
-func oneName(e parser.Node, units bool) bool {
+func (m *nodes) oneName(n parser.Node, units bool) bool {
+	if m != nil {
+		if known, ok := m.named[n]; ok {
+			return known
+		}
+	}
 	ok := true
-	selectors(e, func(vs *parser.VectorSelector) {
+	if vs, is := n.(*parser.VectorSelector); is {
 		fixed := func(name string) bool {
 			return slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool {
 				return m.Name == name && m.Type == labels.MatchEqual && (m.Value != "" || name != model.MetricNameLabel)
 			})
 		}
-		ok = ok && fixed(model.MetricNameLabel) && (!units || fixed(model.MetricTypeLabel) && fixed(model.MetricUnitLabel))
-	})
+		ok = fixed(model.MetricNameLabel) && (!units || fixed(model.MetricTypeLabel) && fixed(model.MetricUnitLabel))
+	}
+	for child := range parser.ChildrenIter(n) {
+		ok = ok && m.oneName(child, units)
+	}
+	if m != nil {
+		m.named[n] = ok
+	}
 	return ok
 }
 
@@ -240,7 +252,7 @@ func (l *locality) fill(e parser.Expr, k key) {
 
 // unnamed is l after the metric's name was dropped.
 func unnamed(l locality, e parser.Expr, k key) locality {
-	l.distinct = l.full || l.distinct && oneName(e, k.units)
+	l.distinct = l.full || l.distinct && k.nodes.oneName(e, k.units)
 	return l
 }
 
