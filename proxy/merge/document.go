@@ -3,6 +3,9 @@ package merge
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
 )
@@ -60,7 +63,14 @@ func readDocument(ctx context.Context, src Source, held *admit.Ledger, a *answer
 	if !ok {
 		return shardErr(ctx, src.Name, s.err)
 	}
+	fault := func(reason string) error {
+		return shardErr(ctx, src.Name, &ScanError{Kind: WrongShape, Offset: s.Offset(), Reason: reason})
+	}
+	lists, _ := dst.(listing)
 	if !a.hasData {
+		if lists != nil {
+			return fault("it has no data")
+		}
 		return nil
 	}
 	if err := held.Hold(s.containers*containerBytes + s.keys*keyBytes + s.items*itemBytes + copyFactor*int64(len(c.b))); err != nil {
@@ -68,9 +78,56 @@ func readDocument(ctx context.Context, src Source, held *admit.Ledger, a *answer
 	}
 	if err := json.Unmarshal(c.b, dst); err != nil {
 		// It has been checked to be JSON: what is left is its shape.
-		return shardErr(ctx, src.Name, &ScanError{Kind: WrongShape, Offset: s.Offset(), Reason: sanitise(err.Error())})
+		return fault(sanitise(err.Error()))
+	}
+	if lists != nil && len(lists.empty()) > 0 {
+		if err := held.Hold(s.keys*keyBytes + int64(len(c.b))); err != nil { // it is looked through once more
+			return err
+		}
+		if key := lacking(c.b, lists.empty()); key != "" {
+			return fault("it has no " + key)
+		}
 	}
 	return nil
+}
+
+// listing is a document of lists that a server always sends, were they empty. One that is not there
+// is no empty one: the answer is of something else, or of a part.
+type listing interface {
+	empty() []string // the keys of those without an element
+}
+
+// lacking is the first of the keys that an object has not got; null is nothing found, as it is for
+// data.
+func lacking(object []byte, keys []string) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	var have map[string]json.RawMessage
+	if err := json.Unmarshal(object, &have); err != nil {
+		return keys[0]
+	}
+next:
+	for _, key := range keys {
+		for name := range have {
+			if strings.EqualFold(name, key) { // as encoding/json has it
+				continue next
+			}
+		}
+		return key
+	}
+	return ""
+}
+
+// without are the keys of empty lists, given each key with the length of its list.
+func without(lengths map[string]int) []string {
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(lengths)) {
+		if lengths[key] == 0 {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // capture keeps what is written to it, held in the budget.

@@ -137,14 +137,14 @@ func TestDocumentsCostWhatIsHeld(t *testing.T) {
 		"rules":            {list(n, `{"groups":[{"rules":[`, `{}`, `]}]}`), reads[ruleDiscovery]},
 		"alerts of a rule": {list(n, `{"groups":[{"rules":[{"alerts":[`, `{}`, `]}]}]}`), reads[ruleDiscovery]},
 		"alerts":           {list(n, `{"alerts":[`, `{"labels":{"a":"b"}}`, `]}`), reads[alertDiscovery]},
-		"targets":          {list(n, `{"activeTargets":[`, `{"labels":{"a":"b"}}`, `]}`), reads[targetDiscovery]},
-		"counts":           {envelope(`{"droppedTargetCounts":{` + keys(n, "1") + `}}`), reads[targetDiscovery]},
+		"targets":          {list(n, `{"droppedTargets":[],"activeTargets":[`, `{"labels":{"a":"b"}}`, `]}`), reads[targetDiscovery]},
+		"counts":           {envelope(`{"activeTargets":[],"droppedTargets":[],"droppedTargetCounts":{` + keys(n, "1") + `}}`), reads[targetDiscovery]},
 		"metadata":         {envelope(`{` + keys(n, "[]") + `}`), reads[map[string][]metadata.Metadata]},
 		"metadata of one":  {list(n, `{"a":[`, `{}`, `]}`), reads[map[string][]metadata.Metadata]},
 		"targets metadata": {list(n, `[`, `{"metric":"a"}`, `]`), reads[[]targetMetadata]},
 		"features":         {envelope(`{` + keys(n, `{"a":true}`) + `}`), reads[map[string]map[string]bool]},
 		"scrape pools":     {list(n, `{"scrapePools":[`, `""`, `]}`), reads[scrapePools]},
-		"alertmanagers":    {list(n, `{"activeAlertmanagers":[`, `{}`, `]}`), reads[alertmanagers]},
+		"alertmanagers":    {list(n, `{"droppedAlertmanagers":[],"activeAlertmanagers":[`, `{}`, `]}`), reads[alertmanagers]},
 		"tsdb":             {list(n, `{"seriesCountByMetricName":[`, `{}`, `]}`), reads[tsdbStatus]},
 	}
 	for name, tc := range decode {

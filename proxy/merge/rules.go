@@ -63,6 +63,10 @@ type alertDiscovery struct {
 	Alerts []alert `json:"alerts"`
 }
 
+func (d *ruleDiscovery) empty() []string { return without(map[string]int{"groups": len(d.Groups)}) }
+
+func (d *alertDiscovery) empty() []string { return without(map[string]int{"alerts": len(d.Alerts)}) }
+
 // RulesPage is the part of the rule groups that a client asked for (group_limit and
 // group_next_token), to be cut from the merged list: the shards are asked for all groups. The zero
 // value is everything.

@@ -37,6 +37,10 @@ type targetDiscovery struct {
 	DroppedCounts map[string]int  `json:"droppedTargetCounts"`
 }
 
+func (d *targetDiscovery) empty() []string {
+	return without(map[string]int{"activeTargets": len(d.Active), "droppedTargets": len(d.Dropped)})
+}
+
 // sameTarget orders targets by what they are, not by how they fare.
 func sameTarget(a, b target) int {
 	return cmp.Or(strings.Compare(a.ScrapePool, b.ScrapePool), strings.Compare(a.ScrapeURL, b.ScrapeURL),
@@ -119,6 +123,8 @@ type scrapePools struct {
 	Names []string `json:"scrapePools"`
 }
 
+func (d *scrapePools) empty() []string { return without(map[string]int{"scrapePools": len(d.Names)}) }
+
 // MergeScrapePools writes the names of the scrape pools of all shards, sorted, each once.
 func MergeScrapePools(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[scrapePools](ctx, shards, budget)
@@ -143,6 +149,10 @@ type alertmanager struct {
 type alertmanagers struct {
 	Active  []alertmanager `json:"activeAlertmanagers"`
 	Dropped []alertmanager `json:"droppedAlertmanagers"`
+}
+
+func (d *alertmanagers) empty() []string {
+	return without(map[string]int{"activeAlertmanagers": len(d.Active), "droppedAlertmanagers": len(d.Dropped)})
 }
 
 // MergeAlertmanagers writes the Alertmanagers that any server sends to, and those that any drops,
