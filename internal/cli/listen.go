@@ -35,6 +35,21 @@ func CheckAddresses(main, admin, metrics string) error {
 	return errors.Join(errs...)
 }
 
+// mostConnections is more than any process has file descriptors for.
+const mostConnections = 1_000_000
+
+// checkConnections finds what is wrong with the caps on connections; 0 of one address is the
+// default.
+func checkConnections(most, each int) error {
+	switch {
+	case most < 1 || most > mostConnections:
+		return fmt.Errorf("--web.max-connections=%d: write a number from 1 to %d", most, mostConnections)
+	case each < 0 || each > most:
+		return fmt.Errorf("--web.max-connections-per-address=%d: write a number from 1 to --web.max-connections, which is %d, or 0 for three quarters of that", each, most)
+	}
+	return nil
+}
+
 // AdviseOnListening adds to an error of a listener what can be done about it.
 func AdviseOnListening(err error) error {
 	switch {

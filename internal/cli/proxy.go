@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -35,6 +36,9 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	admin := c.Flag("web.admin-listen-address", "Where metrics, reload, profiles and the console are served.").Default("127.0.0.1:9091").String()
 	metrics := c.Flag("web.metrics-listen-address", "Where /metrics and health are served alone, without the rest of the admin listener, which can then stay on loopback. Empty is nowhere else.").PlaceHolder("0.0.0.0:9092").String()
 	insecure := c.Flag("web.admin-insecure", "Serves the admin listener beyond loopback without passwords or client certificates. Anybody who reaches it can reload and profile.").Bool()
+	most := c.Flag("web.max-connections", "How many client connections the main listener has at once.").Default(strconv.Itoa(server.DefaultMaxConnections)).Int()
+	each := c.Flag("web.max-connections-per-address", "How many of them may come from one address, or from one /64 of IPv6. 0 is three quarters of them; where all clients come through one load balancer, write as many as --web.max-connections.").
+		Default("0").Int()
 	webConfig := c.Flag("web.config.file", "TLS (tls_server_config) and passwords (basic_auth_users) of all listeners, in the form of Prometheus' web configuration file.").PlaceHolder("web.yml").String()
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	cors := c.Flag("web.cors.origin", "Regular expression, anchored, of the origins whose pages may read answers in a browser, as in Prometheus: 'https?://(domain1|domain2)\\.com'. Empty is none.").Default(".*").String()
@@ -45,6 +49,9 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := CheckAddresses(*address, *admin, *metrics); err != nil {
+			return errUsage{err}
+		}
+		if err := checkConnections(*most, *each); err != nil {
 			return errUsage{err}
 		}
 		IgnoreBrokenPipe()
@@ -63,7 +70,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		defer memory.relax()()
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
-			MetricsListenAddress: *metrics, AdminInsecure: *insecure,
+			MetricsListenAddress: *metrics, AdminInsecure: *insecure, MaxConnections: *most, MaxPerAddress: *each,
 			WebConfigFile: *webConfig,
 			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(),
 			Registerer: reg, Gatherer: reg, Logger: log,

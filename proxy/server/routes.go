@@ -102,7 +102,7 @@ func (s *Server) overCap(w http.ResponseWriter, r *http.Request) bool {
 	if isHealth(r) {
 		return false
 	}
-	e := qerr.New(qerr.Unavailable, "Spillway has as many client connections as it takes (%d, of one address %d); close idle ones, or run more replicas of it",
+	e := qerr.New(qerr.Unavailable, "Spillway has as many client connections as it takes (%d, of one address %d); close idle ones, raise --web.max-connections, or run more replicas of it",
 		s.opts.MaxConnections, s.opts.MaxPerAddress)
 	e.RetryAfter = time.Second
 	refuse(w, e)
