@@ -27,8 +27,10 @@ func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards 
 	all := map[string][]metadata.Metadata{}
 	for i, doc := range d.docs {
 		for name, list := range doc {
-			if keep := shards[i].Keep; keep != nil && !keep(labels.FromStrings(model.MetricNameLabel, name)) {
-				continue
+			if keep := shards[i].Keep; keep != nil {
+				if list = keptMetadata(name, list, keep); len(list) == 0 {
+					continue
+				}
 			}
 			all[name] = append(all[name], list...)
 		}
@@ -57,6 +59,47 @@ func MergeMetadata(ctx context.Context, w *Writer, limit, perMetric int, shards 
 	}
 	d.res.Series = len(all)
 	return d.res, writeData(w, all)
+}
+
+// parts are the names of a metric's series by its type, where they are not the metric's: what
+// stands behind its name. All of a list must be there.
+var parts = map[model.MetricType][][]string{
+	model.MetricTypeHistogram:      {{"_bucket"}, {"_count", "_sum"}},
+	model.MetricTypeGaugeHistogram: {{"_bucket"}, {"_gcount", "_gsum"}},
+	model.MetricTypeSummary:        {{"_count", "_sum"}},
+	model.MetricTypeCounter:        {{"_total"}}, // of OpenMetrics
+	model.MetricTypeInfo:           {{"_info"}},  // likewise
+}
+
+// MetadataNames are the names of the series that a metric may have, its own first.
+func MetadataNames(metric string) []string {
+	names := []string{metric}
+	for _, t := range types {
+		for _, list := range parts[t] {
+			for _, part := range list {
+				if name := metric + part; !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// keptMetadata is what of a metric's metadata may be seen by whoever sees the series that keep
+// tells of: all, where one has the metric's name, else what is of a type whose parts are there.
+// Another metric's part alone is no sign of it: somebody may have a gauge called x_count beside
+// another one's gauge called x.
+func keptMetadata(name string, list []metadata.Metadata, keep func(labels.Labels) bool) []metadata.Metadata {
+	sees := func(name string) bool { return keep(labels.FromStrings(model.MetricNameLabel, name)) }
+	if sees(name) {
+		return list
+	}
+	return slices.DeleteFunc(list, func(m metadata.Metadata) bool {
+		return !slices.ContainsFunc(parts[m.Type], func(all []string) bool {
+			return !slices.ContainsFunc(all, func(part string) bool { return !sees(name + part) })
+		})
+	})
 }
 
 // types are all that Prometheus has.

@@ -76,7 +76,7 @@ func (x *exchange) seen(src []merge.Source) []merge.Source {
 	return src
 }
 
-// seenNames tells of a metric whether the tenant has series of it in the last metadata_range; nil
+// seenNames tells of a name whether the tenant has series of it in the last metadata_range; nil
 // where it sees everything.
 func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
 	if !x.tenant.Narrow() {
@@ -84,7 +84,9 @@ func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
 	}
 	req := &endpoint.Request{ID: endpoint.LabelValues, Label: model.MetricNameLabel}
 	if x.req.Metric != "" {
-		req.Match = []string{"{" + labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, x.req.Metric).String() + "}"}
+		for _, name := range merge.MetadataNames(x.req.Metric) {
+			req.Match = append(req.Match, "{"+labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name).String()+"}")
+		}
 	}
 	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
 	from := (&http.Request{Header: http.Header{}}).WithContext(identity.With(context.WithoutCancel(x.ctx), identity.From(x.ctx)))

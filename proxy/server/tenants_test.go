@@ -399,6 +399,66 @@ func TestGraphOfATenant(t *testing.T) {
 	}
 }
 
+// TestMetadataOfAHistogram: a histogram's series have other names than its metadata. A tenant that
+// has such series is told of it, and of no other.
+func TestMetadataOfAHistogram(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("token-of-research"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := map[string]any{}
+	for name, typ := range map[string]string{
+		"mine_seconds": "histogram", "lean_seconds": "histogram", "native_seconds": "histogram", "rpc_seconds": "summary",
+		"jobs":   "counter",
+		"target": "info", "queue": "gaugehistogram", "theirs_seconds": "histogram", "lone": "histogram", "gauge": "gauge",
+	} {
+		said[name] = []any{map[string]string{"type": typ, "help": "h", "unit": ""}}
+	}
+	var series []map[string]string
+	for _, name := range []string{
+		"mine_seconds_bucket", "lean_seconds_count", "lean_seconds_sum", "native_seconds", "rpc_seconds_count", "rpc_seconds_sum",
+		"jobs_total",
+		"target_info", "queue_gcount", "queue_gsum", "lone_count", "gauge_count", "gauge_bucket",
+	} {
+		series = append(series, map[string]string{"__name__": name, "namespace": "research-a"})
+	}
+	series = append(series, map[string]string{"__name__": "theirs_seconds_bucket", "namespace": "b"})
+	s := fakeshard.Start(t, fakeshard.Config{Series: series, Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		if r.Path != "/api/v1/metadata" {
+			return fakeshard.Answer{}, false
+		}
+		of := said
+		if m := r.Form.Get("metric"); m != "" {
+			of = map[string]any{m: said[m]}
+		}
+		body, err := json.Marshal(map[string]any{"status": "success", "data": of})
+		if err != nil {
+			t.Error(err)
+		}
+		return fakeshard.Answer{Status: 200, Body: body}, true
+	}})
+	w := &tenantWorld{t: t, client: newClient(t)}
+	w.s, w.url = startProxy(t, t.Context(), fmt.Sprintf(
+		"groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\ntenants: [{name: research, bearer_token_file: %s, matchers: ['{namespace=~\"research-.+\"}']}]\n", s.URL(), token))
+	mine := []string{"jobs", "lean_seconds", "mine_seconds", "native_seconds", "queue", "rpc_seconds", "target"}
+	of := func(form url.Values) []string {
+		got := w.ask("research", http.MethodGet, "/api/v1/metadata", form, nil)
+		var data map[string][]map[string]string
+		if err := json.Unmarshal(got.message.Data, &data); err != nil || got.status != 200 {
+			t.Errorf("%v: %v %s", form, err, got)
+		}
+		return slices.Sorted(maps.Keys(data))
+	}
+	if got := of(nil); !slices.Equal(got, mine) {
+		t.Errorf("metadata of %v, want %v", got, mine)
+	}
+	for name := range said {
+		if got := of(url.Values{"metric": {name}}); slices.Contains(mine, name) != (len(got) == 1) {
+			t.Errorf("metadata of %s alone: %v", name, got)
+		}
+	}
+}
+
 // TestMetadataOfATenant: metadata is of the metrics that the tenant has series of, however many
 // others there are before them.
 func TestMetadataOfATenant(t *testing.T) {
