@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, storm, fanout, fleet, merge, policy, mix, mixed, rules, dashboards, plugin, relabel, oom; default: all)
+# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, storm, fanout, fleet, merge, policy, verdicts, mix, mixed, rules, dashboards, plugin, relabel, oom; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves ejected outages storm fanout fleet merge policy mix mixed rules dashboards plugin relabel oom
+[ $# -gt 0 ] || set -- passthrough leaves ejected outages storm fanout fleet merge policy verdicts mix mixed rules dashboards plugin relabel oom
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -26,6 +26,7 @@ for name in "$@"; do
     fanout) bench fanout ./proxy/server 'FanOut$' -benchtime 1x ;;
     merge) bench merge ./proxy/merge . -benchtime 1s ;;
     policy) bench policy ./proxy/policy . -benchtime 200ms ;;
+    verdicts) bench verdicts ./proxy/server 'Verdicts$' -benchtime 1x ;;
     mix)
       echo "-- mix: a dashboard mix over a million series, on one real server and on four"
       go run ./cmd/spillway-lab loadtest mix --pprof --out bench.out/mix
