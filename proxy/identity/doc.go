@@ -6,6 +6,9 @@
 // are taken as claimed. They are logged and shown, and decide nothing. Other headers that name
 // someone (X-Scope-OrgID, X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
 //
+// Agents are told by the User-Agent of the servers through which they ask, where these name
+// themselves; that too is logged and decides nothing.
+//
 // Every field is at most MaxBytes long, valid UTF-8 and free of characters that do not print, so it
 // can be put into a log or a page as it is (a page still escapes it). The package holds no state
 // and allocates no more than the fields.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -28,6 +29,14 @@ const (
 // InventoryAgent is the product that spillway relabel names in its User-Agent, before a slash and
 // the version, while it asks what is stored. See Caller.Inventory.
 const InventoryAgent = "spillway-relabel"
+
+// agents are the products that servers of tools for language models (MCP) name in their User-Agent,
+// before a slash and the version: what asks through them is an agent that chooses its queries by
+// itself. Those that send what their HTTP library does cannot be told.
+var agents = []string{
+	"prometheus-mcp", // github.com/prometheus/prometheus-mcp, pkg/prometheus/api.go
+	"mcp-grafana",    // github.com/grafana/mcp-grafana, mcpgrafana.go
+}
 
 // Caller is who asks. The zero Caller is nobody in particular.
 type Caller struct {
@@ -51,6 +60,10 @@ type Caller struct {
 	// field purpose of the usage log: a caller who says so falsely takes its own request out of
 	// what drop rules keep, and nobody else's.
 	Inventory bool
+	// Agent is the product by which an agent asks, one of a few that are known; empty for others.
+	// It is claimed as Inventory is: anyone can say so, and all that it changes is the log and the
+	// field purpose of the usage log.
+	Agent string
 }
 
 // FromRequest returns who the request says it is from. Where a header stands several times, the
@@ -67,6 +80,9 @@ func FromRequest(r *http.Request) Caller {
 	// A gateway that writes this User-Agent on everything leaves the names of those who look at
 	// something.
 	c.Inventory = !c.Claimed && strings.HasPrefix(r.UserAgent(), InventoryAgent+"/")
+	if product, _, ok := strings.Cut(r.UserAgent(), "/"); ok && slices.Contains(agents, product) {
+		c.Agent = product
+	}
 	return c
 }
 
@@ -89,6 +105,9 @@ func (c Caller) LogValue() slog.Value {
 	}
 	if c.Inventory {
 		attrs = append(attrs, slog.Bool("inventory", true))
+	}
+	if c.Agent != "" {
+		attrs = append(attrs, slog.String("agent", c.Agent))
 	}
 	return slog.GroupValue(attrs...)
 }

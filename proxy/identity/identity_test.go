@@ -40,6 +40,19 @@ func TestFromRequest(t *testing.T) {
 			[]string{"User-Agent", "spillway-relabel/1.2.3", "X-Dashboard-Uid", "d1"},
 			Caller{Dashboard: "d1", Claimed: true},
 		},
+		{
+			"an agent",
+			[]string{"User-Agent", "prometheus-mcp/0.18.0 (https://github.com/prometheus/prometheus-mcp)"},
+			Caller{Agent: "prometheus-mcp"},
+		},
+		{
+			"an agent for somebody",
+			[]string{"User-Agent", "mcp-grafana/0.7.0", "X-Grafana-User", "ada"},
+			Caller{User: "ada", Claimed: true, Agent: "mcp-grafana"},
+		},
+		{"no agent", []string{"User-Agent", "prometheus-mcp-else/1"}, Caller{}},
+		{"an agent without a version", []string{"User-Agent", "mcp-grafana"}, Caller{}},
+		{"an agent behind another", []string{"User-Agent", "Go-http-client/1.1 mcp-grafana/1"}, Caller{}},
 		{"another tool", []string{"User-Agent", "spillway-relabeller/1.2.3"}, Caller{}},
 		{"empty", []string{"X-Grafana-User", " "}, Caller{}},
 		{"other spellings and other headers", []string{

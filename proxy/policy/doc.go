@@ -13,7 +13,7 @@
 //   - The cost of a verdict is bounded: a pass of the lexer over the text, unless it is too short
 //     to break a bound, comes before the parser, which is quadratic and cannot be cancelled, and an
 //     estimate of each regular expression before its compilation. Nearly all texts of 64 KiB take
-//     less than 5 ms of a processor, and none 20: docs/performance.md has what they take.
+//     less than 5 ms of a processor, the worst known about 20: docs/performance.md has the figures.
 //   - What an expression makes is bounded too: labels that no shard stores and the work of regular
 //     expressions, both of which multiply in the text. Where that depends on the series that are
 //     read, the decision says what is made of each of them, and Making bounds the sum.

@@ -170,6 +170,7 @@ var clientNeeds = map[string][]need{
 	"grafana-13-values-utf8":           {list, data(`["200"]`), same},
 	"keda":                             {result("vector"), same, count(1), quiet},
 	"mcp-grafana-names":                {list, same, filled, has(`"node_load1"`)},
+	"prometheus-mcp-names":             {list, same, filled, has(`"node_load1"`)},
 	"opencost-instant":                 {result("vector"), same, filled, quiet},
 	"opencost-range":                   {result("matrix"), same, filled, quiet},
 	"perses-parse-query":               {status(200), same, has(`"type":"aggregation"`)},

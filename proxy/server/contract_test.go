@@ -525,7 +525,7 @@ func TestUsageContract(t *testing.T) {
 	},
 		"X-Grafana-User", "ada", "X-Dashboard-Uid", "d1", "X-Panel-Id", "7")
 	r.getForm("/api/v1/query", url.Values{"query": {`{le!=""}`}})
-	r.getForm("/api/v1/series", url.Values{"match[]": {"up"}})
+	r.getForm("/api/v1/series", url.Values{"match[]": {"up"}}, "User-Agent", "prometheus-mcp/0.18.0 (https://github.com/prometheus/prometheus-mcp)")
 	if err := s.Set("stall"); err != nil {
 		t.Fatal(err)
 	}
@@ -595,6 +595,11 @@ func TestUsageContract(t *testing.T) {
 	}
 	if l := byEndpoint["query refuse"]; l == nil || l["bound"] != "unselective" {
 		t.Errorf("refused: %v", byEndpoint)
+	}
+	for _, l := range lines {
+		if want := map[bool]string{true: "agent"}[l["endpoint"] == "series"]; l["purpose"] != want {
+			t.Errorf("the purpose of %v is %q, want %q", l, l["purpose"], want)
+		}
 	}
 	if byEndpoint["query pass"] == nil {
 		t.Errorf("the client that left has no line: %v", byEndpoint)

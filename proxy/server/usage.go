@@ -19,8 +19,11 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(),
 	}
-	if caller.Inventory && x.id.Inventory() {
+	switch {
+	case caller.Inventory && x.id.Inventory():
 		rec.Purpose = usage.Inventory
+	case caller.Agent != "":
+		rec.Purpose = usage.Agent
 	}
 	switch {
 	case x.dec != nil && x.dec.Expr != nil:

@@ -296,7 +296,7 @@ func (t *Tenant) Caller(c identity.Caller) identity.Caller {
 	if t == nil {
 		return c
 	}
-	out := identity.Caller{Tenant: t.Name, Inventory: c.Inventory}
+	out := identity.Caller{Tenant: t.Name, Inventory: c.Inventory, Agent: c.Agent}
 	for _, name := range t.MaySet {
 		switch name {
 		case identity.HeaderUser:

@@ -24,6 +24,10 @@ const CutMark = "…"
 // every name there is, so that such a request is no use of anything.
 const Inventory = "inventory"
 
+// Agent is the Purpose of a request by which a language model asks, through a server of tools that
+// says so. It is a use like any other.
+const Agent = "agent"
+
 // Record is one request. All fields stand in every line, in this order; lists are sorted, without
 // duplicates, and [] where there is nothing.
 type Record struct {
@@ -65,7 +69,7 @@ type Record struct {
 	// Claimed tells that some of User, Dashboard, Panel and Rule was said by a caller that is not
 	// known to be allowed to say it.
 	Claimed bool `json:"claimed"`
-	// Purpose is Inventory, or empty: somebody wanted to know something.
+	// Purpose is Inventory, Agent, or empty: somebody wanted to know something.
 	Purpose string `json:"purpose"`
 }
 
