@@ -21,7 +21,7 @@ var own = map[string][]string{
 	"internal/oauth":   {},
 	"proxy/endpoint":   {"internal/clip", "proxy/qerr"},
 	"proxy/config":     {"internal/clip", "internal/plainfile", "proxy/endpoint"},
-	"proxy/discovery":  {"proxy/config"},
+	"proxy/discovery":  {"internal/clip", "proxy/config"},
 	"proxy/tenant": {
 		"internal/oauth", "internal/plainfile", "internal/tree", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",
 	},

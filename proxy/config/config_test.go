@@ -288,7 +288,7 @@ func problemRows() []problemRow {
 
 // TestProblems gives one problem a row.
 func TestProblems(t *testing.T) {
-	for _, tc := range slices.Concat(problemRows(), hashmodRows()) {
+	for _, tc := range slices.Concat(problemRows(), hashmodRows(), kubernetesRows()) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := parseAt([]byte(tc.text), ".", testNow)
 			var problems Problems

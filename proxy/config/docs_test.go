@@ -185,6 +185,7 @@ func TestExamples(t *testing.T) {
 		"hashmod.yaml":        {1, 4, 4},
 		"thanos-history.yaml": {2, 2, 3},
 		"discovered.yaml":     {1, 0, 0},
+		"kubernetes.yaml":     {1, 0, 0},
 	}
 	files, err := filepath.Glob("../../docs/examples/*.yaml")
 	if err != nil || len(files) != len(shape) {

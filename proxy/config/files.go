@@ -93,7 +93,13 @@ func (c *Config) fileProblems() Problems {
 // files calls check for each file that the configuration names.
 func (c *Config) files(check func(path, file string)) {
 	for i := range c.Groups {
-		clientFiles(&c.Groups[i].ShardsFrom.HTTPClient, "groups["+strconv.Itoa(i)+"].shards_from.http_client", check)
+		from, path := &c.Groups[i].ShardsFrom, "groups["+strconv.Itoa(i)+"].shards_from"
+		clientFiles(&from.HTTPClient, path+".http_client", check)
+		for j := range from.Kubernetes {
+			p := path + ".kubernetes_sd_configs[" + strconv.Itoa(j) + "]"
+			check(p+".kubeconfig_file", from.Kubernetes[j].KubeconfigFile)
+			clientFiles(&from.Kubernetes[j].HTTPClient, p+".http_client", check)
+		}
 		for j := range c.Groups[i].Shards {
 			for k := range c.Groups[i].Shards[j].Replicas {
 				path := "groups[" + strconv.Itoa(i) + "].shards[" + strconv.Itoa(j) + "].replicas[" + strconv.Itoa(k) + "].http_client"

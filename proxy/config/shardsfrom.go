@@ -28,6 +28,8 @@ type ShardsFrom struct {
 	DNSSRV Paths `yaml:"dns_srv" is:"filled max=100"`
 	// HTTP is the URL of a list in the form of Prometheus' http_sd.
 	HTTP string `yaml:"http_sd" is:"filled"`
+	// Kubernetes are API servers in which they are found, at most 10.
+	Kubernetes []KubernetesSD `yaml:"kubernetes_sd_configs" is:"filled max=10"`
 	// RefreshInterval is how often they are looked up; 0 is DefaultRefreshInterval.
 	RefreshInterval time.Duration `yaml:"refresh_interval"`
 	// Keep is how long a server that is no longer found is still asked; 0 is DefaultKeep.
@@ -52,9 +54,12 @@ func (ShardsFrom) meaning() map[string]string {
 	return map[string]string{
 		"files": "Files, or patterns of files, in the form of Prometheus' `file_sd_configs`, relative to the configuration file; what is " +
 			"written there holds at once, or by `refresh_interval` at the latest.",
-		"dns_srv":          "Names of DNS SRV records. What stands under one name is one shard, unless `relabel_configs` say something else.",
-		"http_sd":          "The URL of a list in the form of Prometheus' `http_sd_configs`.",
-		"refresh_interval": "How often they are looked up; 30s where it is absent.",
+		"dns_srv": "Names of DNS SRV records. What stands under one name is one shard, unless `relabel_configs` say something else.",
+		"http_sd": "The URL of a list in the form of Prometheus' `http_sd_configs`.",
+		"kubernetes_sd_configs": "API servers of Kubernetes, at most 10, as [Prometheus spells " +
+			"them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#kubernetes_sd_config), " +
+			"but for the client's settings, which stand under `http_client`.",
+		"refresh_interval": "How often they are looked up; 30s where it is absent. Kubernetes tells of changes at once.",
 		"keep": "How long a server that is no longer found is asked all the same, so that one answer of a confused discovery " +
 			"takes nothing away; 15m where it is absent.",
 		"relabel_configs": "As [Prometheus spells them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config). " +
@@ -135,42 +140,34 @@ func (v *validator) shardsFrom(g *Group, path string) {
 		return
 	}
 	ways := 0
-	for _, given := range []bool{len(f.Files) > 0, len(f.DNSSRV) > 0, f.HTTP != ""} {
+	for _, given := range []bool{len(f.Files) > 0, len(f.DNSSRV) > 0, f.HTTP != "", len(f.Kubernetes) > 0} {
 		if given {
 			ways++
 		}
 	}
 	if ways != 1 && !v.blank[path] {
-		v.problem(path, "%d ways of looking up are given; give one of files, dns_srv and http_sd, and another group for another", ways)
+		v.problem(path, "%d ways of looking up are given; give one of files, dns_srv, http_sd and kubernetes_sd_configs, and another group for another", ways)
 	}
 	if v.blank[path] || reflect.ValueOf(*f).IsZero() {
-		v.problem(path, "it says nothing; give files, dns_srv or http_sd, or list the shards under shards")
+		v.problem(path, "it says nothing; give files, dns_srv, http_sd or kubernetes_sd_configs, or list the shards under shards")
 		return
 	}
 	if v.has(path[:len(path)-len("_from")]) {
 		v.problem(path, "the group has shards too; either list them, or have them looked up")
 	}
-	for _, list := range []struct {
-		key   string
-		names Paths
-	}{{"files", f.Files}, {"dns_srv", f.DNSSRV}} {
-		p := path + "." + list.key
-		if len(list.names) > 100 {
-			v.problem(p, "%d names are more than are looked up (100)", len(list.names))
-		}
-		for i, name := range list.names {
-			if name == "" || slices.Index(list.names, name) < i {
-				v.problem(p+"["+strconv.Itoa(i)+"]", "the name is empty, or stands twice")
-			}
-		}
+	v.lookedUp(f.Files, path+".files")
+	v.lookedUp(f.DNSSRV, path+".dns_srv")
+	if len(f.Kubernetes) > 10 {
+		v.problem(path+".kubernetes_sd_configs", "%d are more than are looked up (10)", len(f.Kubernetes))
+	}
+	for i := range f.Kubernetes {
+		v.kubernetes(&f.Kubernetes[i], path+".kubernetes_sd_configs["+strconv.Itoa(i)+"]")
 	}
 	for i, file := range f.Files {
 		f.Files[i] = commonconfig.JoinDir(v.dir, file)
 	}
-	if f.HTTP != "" {
-		if u, err := url.Parse(f.HTTP); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			v.problem(path+".http_sd", "it is no http or https URL without credentials; write one such as http://10.0.0.1:8080/shards, and credentials under http_client")
-		}
+	if f.HTTP != "" && !plainURL(f.HTTP) {
+		v.problem(path+".http_sd", "it is no http or https URL without credentials; write one such as http://10.0.0.1:8080/shards, and credentials under http_client")
 	}
 	if f.Type != "" && !servedType(f.Type) {
 		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", clip.Text(f.Type, 40))
@@ -187,6 +184,24 @@ func (v *validator) shardsFrom(g *Group, path string) {
 	v.headers(&r, path)
 	f.Headers = r.Headers
 	f.HTTPClient.SetDirectory(v.dir)
+}
+
+// lookedUp checks a list of names of one kind.
+func (v *validator) lookedUp(names Paths, path string) {
+	if len(names) > 100 {
+		v.problem(path, "%d names are more than are looked up (100)", len(names))
+	}
+	for i, name := range names {
+		if name == "" || slices.Index(names, name) < i {
+			v.problem(path+"["+strconv.Itoa(i)+"]", "the name is empty, or stands twice")
+		}
+	}
+}
+
+// plainURL tells whether it is an http or https URL without credentials.
+func plainURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
 }
 
 // WithShards is the configuration with shards in the groups whose ShardsFrom is set, by the name of

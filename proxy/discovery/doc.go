@@ -1,19 +1,23 @@
 // Package discovery looks up the shards of groups whose configuration has shards_from: in files, in
-// DNS or at a URL, by Prometheus' own discovery packages, and keeps looking.
+// DNS, at a URL or in Kubernetes, by Prometheus' own discovery packages, and keeps looking.
 //
 // It promises:
 //   - A group is never left with some of its shards because others have not been looked up yet: it
 //     waits until every file and every name has been answered once, and where that does not happen
-//     it is an error.
+//     it is an error. In Kubernetes all lists have to have come, all watches to stand, and all
+//     objects to have been told; a refusal is an error at once, which says what to grant.
 //   - What cannot be understood changes nothing: a target without a shard, two places for one
 //     server, a file that is half written. What was found before stays in force, is counted, and
 //     the log says why.
 //   - A server that is no longer found is still asked for a while (shards_from.keep), as is one
 //     whose discovery fails, unless another one has taken its place. After that it is let go, with
-//     a line in the log; the last shard of a group never is.
+//     a line in the log; the last shard of a group never is. Nor is anybody by the silence of an
+//     API server, which says nothing of who has gone; it is counted, and logged.
+//   - No shard vanishes because another one's server has its address now: requests that need it are
+//     refused.
 //   - No server is asked on a guess: where a slice begins or ends in time, only the labels
 //     __spillway_from__ and __spillway_until__ say.
 //
-// It refuses groups of more than MaxServers servers. It holds the labels of what was found, and no
-// answer.
+// It refuses groups of more than MaxServers servers, and follows no redirect. It holds the labels
+// of what was found, of Kubernetes the objects that namespaces and selectors leave, and no answer.
 package discovery

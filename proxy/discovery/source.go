@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"log/slog"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,6 +36,9 @@ type source struct {
 	stop  context.CancelFunc
 	now   func() time.Time
 
+	clusters []*cluster    // of kubernetes_sd_configs
+	nudged   chan struct{} // one of them began to work or to fail
+
 	mu      sync.Mutex
 	groups  map[string]*targetgroup.Group // by their source, as last told
 	told    chan struct{}                 // closed, and another one made, each time something was learned
@@ -42,6 +47,7 @@ type source struct {
 	known   map[string]*server            // by address
 	shards  []config.Shard                // in force
 	print   string                        // of shards, to know a change by
+	silent  time.Time                     // since when an API server does not answer; zero where all do
 }
 
 // server is one that was found.
@@ -49,9 +55,35 @@ type server struct {
 	found
 	seen time.Time // when it was found last
 	kept bool      // no longer found
+	lost bool      // kept, while its address is that of another server now
 }
 
-// discoverer is Prometheus' own for what is configured.
+// discoverers are Prometheus' own for what is configured.
+func (s *source) discoverers() ([]prom.Discoverer, error) {
+	if len(s.from.Kubernetes) == 0 {
+		d, err := s.discoverer()
+		return []prom.Discoverer{d}, err
+	}
+	var out []prom.Discoverer
+	for i := range s.from.Kubernetes {
+		c, err := newCluster(&s.from.Kubernetes[i], i, s.log, s.nudge)
+		if err != nil {
+			return nil, fmt.Errorf("kubernetes_sd_configs[%d]: %w", i, err)
+		}
+		s.clusters, out = append(s.clusters, c), append(out, c)
+	}
+	return out, nil
+}
+
+// nudge has it looked at anew.
+func (s *source) nudge() {
+	select {
+	case s.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// discoverer is the one of what refreshes.
 func (s *source) discoverer() (prom.Discoverer, error) {
 	every := model.Duration(cmp.Or(s.from.RefreshInterval, config.DefaultRefreshInterval))
 	var c prom.Config
@@ -87,6 +119,10 @@ func (s *source) discoverer() (prom.Discoverer, error) {
 	return c.NewDiscoverer(o)
 }
 
+// gather is how long more is waited for, once something was told: API servers tell each object by
+// itself.
+const gather = 20 * time.Millisecond
+
 // follow takes what is found until the context ends.
 func (s *source) follow(ctx context.Context, ch <-chan []*targetgroup.Group) {
 	timer := time.NewTimer(time.Hour)
@@ -96,7 +132,9 @@ func (s *source) follow(ctx context.Context, ch <-chan []*targetgroup.Group) {
 		case <-ctx.Done():
 			return
 		case groups := <-ch:
-			s.take(groups)
+			s.take(more(ch, groups))
+		case <-s.nudged:
+			s.take(nil)
 		case <-timer.C:
 			s.take(nil)
 		}
@@ -104,7 +142,23 @@ func (s *source) follow(ctx context.Context, ch <-chan []*targetgroup.Group) {
 	}
 }
 
-// nextEnd is how long until the next kept server may be let go.
+// more are the groups and those that follow at once.
+func more(ch <-chan []*targetgroup.Group, groups []*targetgroup.Group) []*targetgroup.Group {
+	timer := time.NewTimer(gather)
+	defer timer.Stop()
+	all := slices.Clone(groups)
+	for range 10_000 {
+		select {
+		case next := <-ch:
+			all = append(all, next...)
+		case <-timer.C:
+			return all
+		}
+	}
+	return all
+}
+
+// nextEnd is how long until the next kept server may be let go, or a silence has lasted too long.
 func (s *source) nextEnd() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,6 +167,9 @@ func (s *source) nextEnd() time.Duration {
 		if k.kept {
 			next = min(next, max(k.seen.Add(s.keep()).Sub(s.now()), time.Second))
 		}
+	}
+	if end := s.silent.Add(s.keep()); !s.silent.IsZero() && end.After(s.now()) {
+		next = min(next, end.Sub(s.now()))
 	}
 	return next
 }
@@ -128,31 +185,35 @@ func (s *source) take(groups []*targetgroup.Group) {
 		s.told = make(chan struct{})
 	}()
 	for _, g := range groups {
-		if g != nil {
+		switch {
+		case g == nil:
+		case s.ready && len(s.clusters) > 0 && len(g.Targets) == 0: // pods come and go without end
+			delete(s.groups, g.Source)
+		default:
 			s.groups[g.Source] = g
 		}
 	}
 	all := sortedValues(s.groups)
+	if len(s.clusters) > 0 && !s.ready && !s.answered() {
+		return // the rest is to come, and nothing is reckoned for each of many objects
+	}
 	servers, err := s.servers(all)
-	if err == nil && !s.answered() {
+	if err == nil && len(s.clusters) == 0 && !s.answered() {
 		return // the rest is to come
 	}
 	var shards []config.Shard
 	known := s.known
 	if err == nil {
 		known = s.merged(servers)
-		shards, err = s.assemble(known)
+		if shards, err = s.assemble(known); errors.Is(err, errNoServer) {
+			err = fmt.Errorf("%w; before relabel_configs there are %s", err, s.count(all))
+		}
 	}
 	if err != nil {
-		if s.refused == nil || s.refused.Error() != err.Error() {
-			s.log.Error("what shards_from finds cannot be used; what was found before stays in force", "err", err)
-		}
-		s.refused = err
-		s.w.metrics.refused.WithLabelValues(s.group).Set(1)
+		s.refuse(err)
 		return
 	}
-	s.refused = nil
-	s.w.metrics.refused.WithLabelValues(s.group).Set(0)
+	s.listen()
 	s.report(known)
 	s.known, s.shards = known, shards
 	var b strings.Builder
@@ -165,6 +226,46 @@ func (s *source) take(groups []*targetgroup.Group) {
 		s.w.touch()
 	}
 	s.ready = true
+}
+
+// refuse keeps what was found before, and says why.
+func (s *source) refuse(err error) {
+	if s.refused == nil || s.refused.Error() != err.Error() {
+		s.log.Error("what shards_from finds cannot be used; what was found before stays in force", "err", err)
+	}
+	s.refused = err
+	s.w.metrics.refused.WithLabelValues(s.group).Set(1)
+}
+
+// listen learns whether the API servers answer. One that does not says nothing of who has gone: the
+// last ones are asked on, however long it takes, and after a while that counts as refused.
+func (s *source) listen() {
+	since, err := s.silence()
+	switch {
+	case err != nil && s.silent.IsZero():
+		s.log.Warn("shards_from: what was found last is asked on, since it cannot be looked up", "err", err)
+	case err == nil && !s.silent.IsZero():
+		s.log.Info("shards_from: it can be looked up again", "after", s.now().Sub(s.silent).Round(time.Second))
+	}
+	s.silent = since
+	if err != nil && s.now().Sub(since) >= s.keep() {
+		s.refuse(fmt.Errorf("nothing could be looked up for longer than keep (%s): %w", s.keep(), err))
+		return
+	}
+	s.refused = nil
+	s.w.metrics.refused.WithLabelValues(s.group).Set(0)
+}
+
+// silence is since when an API server does not answer, and why; nil where all do.
+func (s *source) silence() (since time.Time, why error) {
+	for _, c := range s.clusters {
+		for _, f := range c.feeds {
+			if at, err := f.fails(); err != nil && (why == nil || at.Before(since)) {
+				since, why = at, fmt.Errorf("%s of %s: %w", f, serverOf(c.host), cmp.Or(f.refused(c.host), err))
+			}
+		}
+	}
+	return since, why
 }
 
 // answered tells whether every file and every name has been answered.
@@ -182,7 +283,22 @@ func (s *source) answered() bool {
 			return false
 		}
 	}
-	return len(s.groups) > 0
+	for _, c := range s.clusters {
+		if !c.answered(s.groups) {
+			return false
+		}
+	}
+	return len(s.groups) > 0 || len(s.clusters) > 0
+}
+
+// hopeless is why waiting is of no use; nil where it may be.
+func (s *source) hopeless() error {
+	for _, c := range s.clusters {
+		if err := c.refused(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // missing is who has not answered.
@@ -204,6 +320,9 @@ func (s *source) missing() string {
 	if s.from.HTTP != "" {
 		out = append(out, s.from.HTTP)
 	}
+	for _, c := range s.clusters {
+		out = append(out, c.missing()...)
+	}
 	return strings.Join(out[:min(len(out), 5)], ", ")
 }
 
@@ -214,6 +333,9 @@ func (s *source) await(ctx context.Context) ([]config.Shard, error) {
 	for !s.ready {
 		if s.refused != nil && s.answered() {
 			return nil, s.refused
+		}
+		if err := s.hopeless(); err != nil {
+			return nil, err
 		}
 		told := s.told
 		s.mu.Unlock()
@@ -229,49 +351,101 @@ func (s *source) await(ctx context.Context) ([]config.Shard, error) {
 	return slices.Clone(s.shards), nil
 }
 
+// count is how many targets there are, and where they were looked for.
+func (s *source) count(groups []*targetgroup.Group) string {
+	n := 0
+	for _, g := range groups {
+		n += len(g.Targets)
+	}
+	out := fmt.Sprint(n, " targets")
+	var where []string
+	for _, c := range s.clusters {
+		for _, f := range c.main {
+			where = append(where, f.String())
+		}
+	}
+	if len(where) > 0 {
+		out += ", looked for in " + strings.Join(where[:min(len(where), 5)], ", ")
+	}
+	return out
+}
+
 // merged are the servers that are in force: those found now, and those found not long ago that
 // nobody has taken the place of.
 func (s *source) merged(servers []found) map[string]*server {
 	now := s.now()
 	out := map[string]*server{}
-	places := map[string]bool{}
+	places, shards := map[string]bool{}, map[string]bool{}
 	for _, f := range servers {
 		out[f.url] = &server{found: f, seen: now}
+		shards[f.shard] = true
 		if f.replica != "" {
 			places[f.shard+"\x00"+f.replica] = true
 		}
 	}
-	for url, k := range s.known {
-		if out[url] == nil && now.Sub(k.seen) < s.keep() && !places[k.shard+"\x00"+k.replica] {
-			out[url] = &server{found: k.found, seen: k.seen, kept: true}
+	var lost []*server
+	for _, k := range sortedValues(s.known) {
+		switch {
+		case now.Sub(k.seen) >= s.keep() || places[k.shard+"\x00"+k.replica]:
+		case k.lost || out[k.url] != nil && out[k.url].shard != k.shard:
+			lost = append(lost, k)
+		case out[k.url] == nil:
+			out[k.url] = &server{found: k.found, seen: k.seen, kept: true}
+			shards[k.shard] = true
+		}
+	}
+	for _, k := range lost {
+		if f := elsewhere(k.found); !shards[k.shard] {
+			out[f.url] = &server{found: f, seen: k.seen, kept: true, lost: true}
+			shards[k.shard] = true
 		}
 	}
 	if len(out) == 0 { // the last ones stay
-		for url, k := range s.known {
-			out[url] = &server{found: k.found, seen: k.seen, kept: true}
+		for at, k := range s.known {
+			out[at] = &server{found: k.found, seen: k.seen, kept: true, lost: k.lost}
 		}
 	}
 	return out
 }
 
+// gone ends the hosts of servers whose address is that of another one now. No such name exists
+// (RFC 6761).
+const gone = ".moved.invalid"
+
+// elsewhere is a server whose address has been given to another one, as addresses of pods are. It
+// was the only one of its shard, which without it would be missing from answers that look whole: it
+// is asked at a name that does not exist, so that requests are refused and name it.
+func elsewhere(f found) found {
+	u, err := url.Parse(f.url)
+	if err != nil || strings.HasSuffix(u.Hostname(), gone) {
+		return f
+	}
+	host := strings.ReplaceAll(u.Hostname(), ":", "-") + fmt.Sprintf("-%08x", crc32.ChecksumIEEE([]byte(f.shard))) + gone
+	u.Host = strings.TrimSuffix(host+":"+u.Port(), ":")
+	f.url = u.String()
+	return f
+}
+
 // report logs and counts what came and went.
 func (s *source) report(known map[string]*server) {
 	kept := 0
-	for url, k := range known {
-		was := s.known[url]
+	for at, k := range known {
+		was := s.known[at]
 		switch {
+		case k.lost && was == nil:
+			s.log.Warn("shards_from: a server is no longer found, and another has its address; requests that need it are refused for a while", "url", at, "shard", k.shard, "keep", s.keep())
 		case was == nil && s.ready:
-			s.log.Info("shards_from: a server has come", "url", url, "shard", k.shard)
+			s.log.Info("shards_from: a server has come", "url", at, "shard", k.shard)
 		case k.kept && !was.kept:
-			s.log.Warn("shards_from: a server is no longer found; it is asked on for a while", "url", url, "shard", k.shard, "keep", s.keep())
+			s.log.Warn("shards_from: a server is no longer found; it is asked on for a while", "url", at, "shard", k.shard, "keep", s.keep())
 		}
-		if k.kept {
+		if k.kept || !s.silent.IsZero() {
 			kept++
 		}
 	}
-	for url, k := range s.known {
-		if known[url] == nil {
-			s.log.Warn("shards_from: a server is asked no more", "url", url, "shard", k.shard)
+	for at, k := range s.known {
+		if known[at] == nil {
+			s.log.Warn("shards_from: a server is asked no more", "url", at, "shard", k.shard)
 		}
 	}
 	s.w.metrics.servers.WithLabelValues(s.group, "found").Set(float64(len(known) - kept))

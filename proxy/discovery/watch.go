@@ -65,10 +65,10 @@ func New(ctx context.Context, o Options) *Watch {
 	}
 	w := &Watch{o: o, changed: make(chan struct{}, 1), metrics: &metrics{
 		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet.",
+			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet, or which an API server that does not answer has told last.",
 		}, []string{"group", "state"}),
 		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_discovery_refused", Help: "1 while what is found for the group cannot be used, so that what was found before stays in force; else 0.",
+			Name: "spillway_discovery_refused", Help: "1 while what is found for the group cannot be used, so that what was found before stays in force, or while nothing could be looked up for longer than keep; else 0.",
 		}, []string{"group"}),
 	}}
 	if o.Registerer != nil {
@@ -198,12 +198,14 @@ func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
 	ctx, stop := context.WithCancel(w.ctx)
 	s.stop = stop
 	ch := make(chan []*targetgroup.Group)
-	d, err := s.discoverer()
+	all, err := s.discoverers()
 	if err != nil {
 		stop()
 		return nil, false, err
 	}
-	w.wg.Go(func() { d.Run(ctx, ch) })
+	for _, d := range all {
+		w.wg.Go(func() { d.Run(ctx, ch) })
+	}
 	w.wg.Go(func() { s.follow(ctx, ch) })
 	w.sources = append(w.sources, s)
 	return s, true, nil
@@ -212,7 +214,7 @@ func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
 func newSource(w *Watch, g *config.Group) (*source, error) {
 	s := &source{
 		w: w, group: g.Name, from: g.ShardsFrom, log: w.o.Logger.With("group", g.Name), now: time.Now,
-		groups: map[string]*targetgroup.Group{}, told: make(chan struct{}), known: map[string]*server{},
+		groups: map[string]*targetgroup.Group{}, told: make(chan struct{}), known: map[string]*server{}, nudged: make(chan struct{}, 1),
 	}
 	for i := range g.ShardsFrom.Relabel {
 		rule, err := g.ShardsFrom.Relabel[i].Rule()

@@ -1,0 +1,233 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	commonconfig "github.com/prometheus/common/config"
+	prom "github.com/prometheus/prometheus/discovery"
+	"github.com/prometheus/prometheus/discovery/kubernetes"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryv1client "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// cluster is one of a group's kubernetes_sd_configs. What is found is told by Prometheus' own
+// discovery of its role; the feeds are ours, so that it is known what has come and what is refused.
+type cluster struct {
+	prefix string // of the sources of what it tells
+	host   string
+	log    *slog.Logger
+	client *http.Client
+	feeds  []*feed
+	main   []*feed // those whose objects are told, each as a target group of its own
+	roles  []prom.Discoverer
+}
+
+// namespaceFile holds the namespace of the pod that this is.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// klogOnce makes client-go's own log ours. It is set once, before anything of client-go runs.
+var klogOnce sync.Once
+
+// newCluster prepares what Run starts. changed is called when a feed begins to work or to fail.
+func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func()) (*cluster, error) {
+	log = log.With("kubernetes_sd_config", n)
+	klogOnce.Do(func() { klog.SetSlogLogger(log) })
+	rc, err := restConfig(k)
+	if err != nil {
+		return nil, err
+	}
+	rc.UserAgent = "spillway"
+	rc.ContentType, rc.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	rc.WarningHandlerWithContext = rest.NoWarnings{} // of versions of the API that will go; the versions here are stable
+	c := &cluster{prefix: fmt.Sprint(n, "/"), host: rc.Host, log: log}
+	transport, err := rest.TransportFor(rc)
+	if err != nil {
+		return nil, err
+	}
+	c.client = &http.Client{Transport: observed{transport}, CheckRedirect: func(to *http.Request, _ []*http.Request) error {
+		return fmt.Errorf("a redirect to %s is not followed", to.URL.Host)
+	}}
+	core, err := corev1client.NewForConfigAndClient(rc, c.client)
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := discoveryv1client.NewForConfigAndClient(rc, c.client)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := namespacesOf(k)
+	if err != nil {
+		return nil, err
+	}
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "events_total"}, []string{"role", "event"}) // ours are of groups
+	for _, ns := range namespaces {
+		pods := newFeed(k, config.RolePod, ns, "pods", &corev1.Pod{}, listWatch(core.Pods(ns).List, core.Pods(ns).Watch), changed)
+		if k.Role == config.RolePod {
+			c.feeds, c.main = append(c.feeds, pods), append(c.main, pods)
+			c.roles = append(c.roles, kubernetes.NewPod(log, pods.informer, nil, nil, nil, nil, false, false, false, events))
+			continue
+		}
+		services := newFeed(k, config.RoleService, ns, "services", &corev1.Service{},
+			listWatch(core.Services(ns).List, core.Services(ns).Watch), changed)
+		es := newFeed(k, config.RoleEndpointSlice, ns, "endpointslices", &discoveryv1.EndpointSlice{},
+			listWatch(endpoints.EndpointSlices(ns).List, endpoints.EndpointSlices(ns).Watch), changed)
+		c.feeds, c.main = append(c.feeds, es, services, pods), append(c.main, es)
+		c.roles = append(c.roles, kubernetes.NewEndpointSlice(log, es.informer, services.informer, pods.informer, nil, nil, nil, nil,
+			false, false, false, events))
+	}
+	return c, nil
+}
+
+// restConfig is where the API server is and who asks it.
+func restConfig(k *config.KubernetesSD) (*rest.Config, error) {
+	switch {
+	case k.KubeconfigFile != "":
+		rc, err := clientcmd.BuildConfigFromFlags("", k.KubeconfigFile)
+		if err != nil {
+			return nil, fmt.Errorf("kubeconfig_file: %w", err)
+		}
+		return rc, nil
+	case k.APIServer != "":
+		rt, err := commonconfig.NewRoundTripperFromConfig(k.HTTPClient, "kubernetes_sd")
+		if err != nil {
+			return nil, fmt.Errorf("http_client: %w", err)
+		}
+		return &rest.Config{Host: k.APIServer, Transport: rt}, nil
+	default:
+		rc, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("this is no pod of a cluster; give api_server or kubeconfig_file")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the pod's service account: %w", err)
+		}
+		return rc, nil
+	}
+}
+
+// namespacesOf are where it is looked for; "" is everywhere.
+func namespacesOf(k *config.KubernetesSD) ([]string, error) {
+	names := append([]string{}, k.Namespaces.Names...)
+	if k.Namespaces.OwnNamespace {
+		own, err := os.ReadFile(namespaceFile)
+		if err != nil || len(own) == 0 {
+			return nil, fmt.Errorf("namespaces.own_namespace: this is no pod with a service account: %w", err)
+		}
+		if name := strings.TrimSpace(string(own)); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return []string{metav1.NamespaceAll}, nil
+	}
+	return names, nil
+}
+
+// Run implements Prometheus' Discoverer. It returns when all that it began has ended.
+func (c *cluster) Run(ctx context.Context, out chan<- []*targetgroup.Group) {
+	logged := klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
+	in := make(chan []*targetgroup.Group)
+	var wg sync.WaitGroup
+	for _, f := range c.feeds {
+		wg.Go(func() { f.informer.RunWithContext(logged) })
+	}
+	for _, r := range c.roles {
+		wg.Go(func() { r.Run(ctx, in) })
+	}
+	wg.Go(func() { // two API servers have objects of one name
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case groups := <-in:
+				for i, g := range groups {
+					own := *g
+					own.Source = c.prefix + g.Source
+					groups[i] = &own
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case out <- groups:
+				}
+			}
+		}
+	})
+	wg.Go(func() { // where there is nothing, nothing is told
+		for _, f := range c.feeds {
+			if !cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
+				return
+			}
+			f.changed()
+		}
+	})
+	wg.Wait()
+	utilnet.CloseIdleConnectionsFor(c.client.Transport.(observed).RoundTripper)
+}
+
+// answered tells whether all that there is has been told.
+func (c *cluster) answered(told map[string]*targetgroup.Group) bool {
+	for _, f := range c.feeds {
+		if !f.works() {
+			return false
+		}
+	}
+	for _, f := range c.main {
+		for _, key := range f.informer.GetStore().ListKeys() {
+			if told[c.prefix+f.role+"/"+key] == nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// refused is why it cannot be looked up at all, whatever time is given to it; nil where it can.
+func (c *cluster) refused() error {
+	for _, f := range c.feeds {
+		if err := f.refused(c.host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing is what has not come yet.
+func (c *cluster) missing() []string {
+	var out []string
+	for _, f := range c.feeds {
+		if !f.works() {
+			out = append(out, f.String()+" of "+serverOf(c.host)+f.why())
+		}
+	}
+	return out
+}
+
+func serverOf(host string) string {
+	if u, err := url.Parse(host); err == nil && u.Host != "" {
+		return u.Host
+	}
+	return host
+}
