@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -34,8 +35,33 @@ func build(name string) func() (string, error) {
 			"github.com/spillwayproject/spillway/cmd/"+name).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
-		return file, nil
+		return file, depend("github.com/spillwayproject/spillway/cmd/" + name)
 	}
+}
+
+// depend looks at all that the program is built from. go test keeps the result of a package until
+// what it has imported or looked at changes, and would repeat that of another program.
+func depend(program string) error {
+	const each = `{{if and .Module .Module.Main}}{{.Dir}}{{range .EmbedFiles}}|{{.}}{{end}}{{end}}`
+	out, err := exec.Command("go", "list", "-deps", "-f", each, program).Output()
+	if err != nil {
+		return fmt.Errorf("list what %s is built from: %w", program, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		parts := strings.Split(strings.TrimSpace(line), "|")
+		if parts[0] == "" {
+			continue
+		}
+		if _, err := os.ReadDir(parts[0]); err != nil {
+			return err
+		}
+		for _, file := range parts[1:] {
+			if _, err := os.Stat(filepath.Join(parts[0], file)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // used is what Main removes; "" where no test asked for the program.
