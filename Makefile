@@ -124,7 +124,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) fuzz-exact go test ./proxy/server -run TestExactFuzz -exact.queries 100000 -timeout 120m
 	@$(STEP) thanos go test ./proofs/thanos -parallel 4 -thanos.all -thanos.watch $(THANOSWATCH) -timeout 900m -v
 	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -fidelity.served 3 -timeout 90m -v
-	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo' -operation.reloads 1000 -operation.changes 1000 -timeout 90m -v
+	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
 	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -hostile.strict -timeout 360m -v

@@ -250,6 +250,31 @@ func (c *Cluster) HangEtcd() error { return syscall.Kill(c.etcd.PID(), syscall.S
 // ResumeEtcd lets etcd run again.
 func (c *Cluster) ResumeEtcd() error { return syscall.Kill(c.etcd.PID(), syscall.SIGCONT) }
 
+// RestartAPIServer kills the API server and starts it anew at the same port, with what etcd holds.
+func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	c.api.Kill()
+	<-c.api.Done()
+	return c.startAPIServer(ctx)
+}
+
+// ServiceAccount makes a service account and returns a token of it.
+func (c *Cluster) ServiceAccount(ctx context.Context, namespace, name string) (token string, err error) {
+	err = c.Create(ctx, "v1", fmt.Sprintf(`{"kind":"ServiceAccount","metadata":{"name":%q,"namespace":%q}}`, name, namespace))
+	if err != nil {
+		return "", err
+	}
+	b, err := c.Do(ctx, AdminToken, http.MethodPost, "/api/v1/namespaces/"+namespace+"/serviceaccounts/"+name+"/token",
+		[]byte(`{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","spec":{}}`))
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Status struct{ Token string } }
+	if err := json.Unmarshal(b, &answer); err != nil {
+		return "", fmt.Errorf("the answer to a token request: %w", err)
+	}
+	return answer.Status.Token, nil
+}
+
 // Stop ends everything that runs.
 func (c *Cluster) Stop() error {
 	var errs []error

@@ -18,7 +18,8 @@ const writers = 8
 var collections = map[string]string{
 	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Namespace": "namespaces",
 	"ServiceAccount": "serviceaccounts", "Node": "nodes", "Pod": "pods",
-	"ConfigMap": "configmaps", "Service": "services", "FlowSchema": "flowschemas",
+	"ConfigMap": "configmaps", "Service": "services", "FlowSchema": "flowschemas", "Role": "roles", "RoleBinding": "rolebindings",
+	"EndpointSlice":                  "endpointslices",
 	"PriorityLevelConfiguration":     "prioritylevelconfigurations",
 	"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "APIService": "apiservices",
 	"CustomResourceDefinition": "customresourcedefinitions",

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +16,7 @@ import (
 )
 
 // TestShardsComeAndGo: the file in which shards are looked up changes, to what is of no use at
-// times; shards come, go, and move to another server that holds the same.
+// times; shards come, go, and move to another server that holds the same, or have both.
 func TestShardsComeAndGo(t *testing.T) {
 	const most = 4 // shards; the first is always there
 	var homes [most][2]*fakeshard.Shard
@@ -27,57 +29,26 @@ func TestShardsComeAndGo(t *testing.T) {
 	}
 	dir := t.TempDir()
 	list, file := filepath.Join(dir, "shards.yml"), filepath.Join(dir, "spillway.yaml")
-	write := func(change, n int) {
+	write := func(change, n int) (servers int) {
 		t.Helper()
 		var b strings.Builder
 		for i := range n {
-			fmt.Fprintf(&b, "- {targets: [%q], labels: {__spillway_shard__: s%d, __spillway_replica__: r}}\n", homes[i][(change+i)%3%2].Addr(), i)
+			for j := range 2 {
+				if k := (change + i) % 3; k == j || k == 2 {
+					fmt.Fprintf(&b, "- {targets: [%q], labels: {__spillway_shard__: s%d, __spillway_replica__: r%d}}\n", homes[i][j].Addr(), i, k/2*j)
+					servers++
+				}
+			}
 		}
 		replace(t, list, b.String())
+		return servers
 	}
 	write(0, 1)
 	replace(t, file, fmt.Sprintf("groups:\n  - {name: heron, labels: {cluster: heron}, shards_from: {files: [%q], keep: 1ms, refresh_interval: 200ms}}\nlimits: {timeout: 50s}\n", list))
 	p := start(t, file, "", nil)
 
-	var wrong complaints
-	var served atomic.Int64
-	stop := make(chan struct{})
-	var wg sync.WaitGroup
-	end := sync.OnceFunc(func() { close(stop); wg.Wait() })
-	defer func() { end(); wrong.tell(t) }()
-	for i := range 6 {
-		c := newClient(t, nil)
-		wg.Go(func() {
-			for n := i; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				all := askedNow()
-				a := all[n%len(all)]
-				status, body, err := get(c, a.url(p.main))
-				var got answer
-				if err != nil || status != http.StatusOK || json.Unmarshal(body, &got) != nil || len(got.Warnings) > 0 {
-					wrong.add("%s: %d %v %.300s", a.url(""), status, err, body)
-					continue
-				}
-				served.Add(1)
-				nodes := valuesOf(body, "instance")
-				if len(nodes) == 0 { // an answer of names, or a sum
-					continue
-				}
-				for node, n := range nodes {
-					if n != 1 {
-						wrong.add("%s: %s is there %d times: %.600s", a.url(""), node, n, body)
-					}
-				}
-				if nodes["node-0"] == 0 {
-					wrong.add("%s: the shard that is always there is not: %.600s", a.url(""), body)
-				}
-			}
-		})
-	}
+	served, end := p.load()
+	defer end()
 	found := func() (float64, float64) {
 		m := p.metrics()
 		return m[`spillway_discovery_servers{group="heron",state="found"}`], m[`spillway_discovery_refused{group="heron"}`]
@@ -89,25 +60,90 @@ func TestShardsComeAndGo(t *testing.T) {
 				t.Fatalf("change %d: what is of no use is not refused", i)
 			}
 		}
-		n := 1 + (i*7+i/4)%most
-		write(i, n)
+		want := write(i, 1+(i*7+i/4)%most)
 		at := homes[0][i%3%2].Addr()
 		if !eventually(func() bool {
 			have, refused := found()
-			return have == float64(n) && refused == 0 && shown(p, at) == n
+			return have == float64(want) && refused == 0 && shown(p, at) == want
 		}) {
-			t.Fatalf("change %d: there are not %d shards", i, n)
+			t.Fatalf("change %d: there are not %d servers", i, want)
 		}
-	}
-	before := served.Load()
-	if !eventually(func() bool { return served.Load() >= before+20 || wrong.some() }) {
-		t.Error("nobody is served any more")
 	}
 	end()
 	if m := p.metrics(); m["spillway_config_last_reload_successful"] != 1 {
 		t.Error("the last reload did not succeed")
 	}
 	t.Logf("%d changes, %d requests", *changes, served.Load())
+}
+
+// load has clients ask until end is called, which waits for some more of their answers and fails
+// the test where one went wrong, where a series is doubled, or where the shard is missing that is
+// always there, of node-0.
+func (p *program) load() (served *atomic.Int64, end func()) {
+	p.t.Helper()
+	var wrong complaints
+	var wg sync.WaitGroup
+	served = &atomic.Int64{}
+	stop := make(chan struct{})
+	for i := range 6 {
+		c := newClient(p.t, nil)
+		wg.Go(func() {
+			for n := i; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				all := append(askedNow(), asked{"/api/v1/query", url.Values{"query": {onceEach}}})
+				a := all[n%len(all)]
+				status, body, err := get(c, a.url(p.main))
+				if said := a.wrong(status, body, err); said != "" {
+					wrong.add("%s: %s", a.url(""), said)
+					continue
+				}
+				served.Add(1)
+			}
+		})
+	}
+	return served, sync.OnceFunc(func() {
+		p.t.Helper()
+		before := served.Load()
+		if !eventually(func() bool { return served.Load() >= before+20 || wrong.some() }) {
+			p.t.Error("nobody is served any more")
+		}
+		close(stop)
+		wg.Wait()
+		wrong.tell(p.t)
+	})
+}
+
+// onceEach is 1 for each node, unless a series is counted twice: the shards count, and Spillway
+// adds up.
+const onceEach = "count by (instance) (up)"
+
+var sampleValue = regexp.MustCompile(`"value":\[[^,]*,"([^"]*)"\]`)
+
+// wrong is what is wrong with an answer about nodes; empty where nothing is.
+func (a asked) wrong(status int, body []byte, err error) string {
+	var got answer
+	if err != nil || status != http.StatusOK || json.Unmarshal(body, &got) != nil || len(got.Warnings) > 0 {
+		return fmt.Sprintf("%d %v %.300s", status, err, body)
+	}
+	nodes := valuesOf(body, "instance")
+	for node, n := range nodes {
+		if n != 1 {
+			return fmt.Sprintf("%s is there %d times: %.600s", node, n, body)
+		}
+	}
+	for _, m := range sampleValue.FindAllSubmatch(body, -1) {
+		if a.form.Get("query") == onceEach && string(m[1]) != "1" {
+			return fmt.Sprintf("a node is counted %s times: %.600s", m[1], body)
+		}
+	}
+	if len(nodes) > 0 && nodes["node-0"] == 0 { // else an answer of names, or a sum
+		return fmt.Sprintf("the shard that is always there is not: %.600s", body)
+	}
+	return ""
 }
 
 // shown is how many replicas are in force; 0 where the address is none of them.

@@ -1,6 +1,6 @@
 // Package operation does to the built program what those do who run it, while clients ask it: it
-// reloads configurations of which a third is broken, rotates tokens and certificates, changes the
-// file in which shards are looked up, stops it, and lets a fifth of its shards' answers go wrong.
+// reloads configurations of which a third is broken, rotates tokens and certificates, changes
+// where shards are looked up, stops it, and lets a fifth of its shards' answers go wrong.
 //
 // It promises: no request fails that could be answered, no answer is of two configurations, no
 // series is doubled, whoever is under way at a stop gets the whole of its answer, and after a great
@@ -9,7 +9,9 @@
 // What it does not: a certificate's key changes. The files of both are read one after the other, by
 // the libraries of both ends, and a handshake in between meets the halves of two pairs.
 //
-// It needs nothing but Go. Each test starts the program once or a few times, over scripted shards
-// in the test's process; -operation.reloads, -operation.changes and -operation.requests say how
-// long it is at it. Memory: shards remember what they were asked, some hundred megabytes at most.
+// It needs nothing but Go; with -genuine also etcd and kube-apiserver, which ./tools/build.sh
+// kubernetes builds, and in which shards are then looked up with the rights that docs/discovery.md
+// grants. Each test starts the program once or a few times, over scripted shards in the test's
+// process; -operation.reloads, -operation.changes and -operation.requests say how long it is at it.
+// Memory: shards remember what they were asked, some hundred megabytes at most.
 package operation

@@ -25,7 +25,7 @@ import (
 
 var (
 	reloads  = flag.Int("operation.reloads", 60, "how many configurations are loaded under load, every third of them broken")
-	changes  = flag.Int("operation.changes", 60, "how often the file changes in which shards are looked up")
+	changes  = flag.Int("operation.changes", 60, "how often it changes where shards are looked up")
 	requests = flag.Int("operation.requests", 20_000, "how many requests are asked of shards of which a fifth of the answers goes wrong")
 )
 
