@@ -3,15 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
 	"net/url"
 	"os"
@@ -31,6 +25,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/localprom"
+	"github.com/spillwayproject/spillway/internal/testpki"
 )
 
 // processEnv makes the test binary the program itself, for tests of real processes.
@@ -354,33 +349,13 @@ func (w *watched) wait(re *regexp.Regexp, ended <-chan struct{}) ([]string, bool
 // namedFile is a file that an example names.
 var namedFile = regexp.MustCompile(`_file: ([^\s,}]+)`)
 
-// certificate is a self-signed certificate and its key, one after the other.
-func certificate(t *testing.T) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"}}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
-}
-
 // TestExamples checks each file of docs/examples as its reader would.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../docs/examples/*.yaml")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("the examples: %v %v", files, err)
 	}
-	pair := certificate(t)
+	cert, key := testpki.New(t, "examples").Issue("reader")
 	for _, f := range files {
 		t.Run(filepath.Base(f), func(t *testing.T) {
 			dir := t.TempDir()
@@ -390,7 +365,7 @@ func TestExamples(t *testing.T) {
 			}
 			for _, m := range namedFile.FindAllStringSubmatch(string(text), -1) { // passwords and certificates that its reader has
 				file := filepath.Join(dir, m[1])
-				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, pair, 0o600)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, []byte(cert+key), 0o600)); err != nil {
 					t.Fatal(err)
 				}
 			}

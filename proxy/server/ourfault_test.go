@@ -35,7 +35,7 @@ func TestOurOwnFaults(t *testing.T) {
 	plain := httptest.NewServer(handler)
 	t.Cleanup(plain.Close)
 	open := serve(&tls.Config{Certificates: []tls.Certificate{cert}})
-	strict := serve(&tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.pool})
+	strict := serve(&tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ours.Pool()})
 	secret := filepath.Join(t.TempDir(), "token")
 	ca := filepath.Join(ours.dir, "ca.pem")
 	for _, tc := range []struct {

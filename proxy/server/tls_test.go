@@ -2,89 +2,46 @@ package server
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/testpki"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// authority signs certificates for a test.
+// authority signs certificates for a test, into files of a folder.
 type authority struct {
-	t    *testing.T
-	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pool *x509.CertPool
+	*testpki.Authority
+	t   *testing.T
+	dir string
 }
 
 func newAuthority(t *testing.T, name string) *authority {
-	a := &authority{t: t, dir: t.TempDir(), pool: x509.NewCertPool()}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour),
-		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.pool.AddCert(a.cert)
-	a.write("ca.pem", "CERTIFICATE", der)
+	a := &authority{testpki.New(t, name), t, t.TempDir()}
+	a.write("ca.pem", a.PEM)
 	return a
 }
 
-func (a *authority) write(name, kind string, der []byte) string {
-	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+func (a *authority) write(name, text string) {
+	if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o600); err != nil {
 		a.t.Fatal(err)
 	}
-	return path
 }
 
 // issue signs a certificate for servers and clients on this machine.
 func (a *authority) issue(name string) tls.Certificate {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour),
-		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(a.write(name+".pem", "CERTIFICATE", der), a.write(name+".key", "PRIVATE KEY", keyDER))
+	cert, key := a.Issue(name)
+	a.write(name+".pem", cert)
+	a.write(name+".key", key)
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -106,7 +63,7 @@ func (a *authority) webConfig(clients string) string {
 
 // tlsClient trusts the authority and shows the certificates.
 func (a *authority) client(certs ...tls.Certificate) *http.Client {
-	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.pool, Certificates: certs, MinVersion: tls.VersionTLS12}}
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.Pool(), Certificates: certs, MinVersion: tls.VersionTLS12}}
 	a.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }
@@ -118,7 +75,7 @@ func TestNoHTTP2(t *testing.T) {
 	ca.issue("server")
 	s := fakeshard.Start(t, fakeshard.Config{})
 	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), func(o *Options) { o.WebConfigFile = ca.webConfig("") })
-	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}
 	defer tr.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: tr}).Get("https://" + strings.TrimPrefix(base, "http://") + "/api/v1/query?query=up")
 	if err != nil {
