@@ -219,7 +219,13 @@ func (c *cluster) missing() []string {
 	var out []string
 	for _, f := range c.feeds {
 		if !f.works() {
-			out = append(out, f.String()+" of "+serverOf(c.host)+f.why())
+			out = append(out, f.String())
+		}
+	}
+	for _, f := range c.feeds {
+		if why := f.why(); why != "" && len(out) > 0 {
+			out[len(out)-1] += " of " + serverOf(c.host) + why
+			break
 		}
 	}
 	return out

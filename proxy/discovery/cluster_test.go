@@ -134,7 +134,7 @@ func TestClusterRefuses(t *testing.T) {
 		{"watch endpointslices 403", "grant list and watch on endpointslices", false},
 		{"list pods 403", "list and watch pods in all namespaces; grant list and watch on pods by a ClusterRole and a ClusterRoleBinding", true},
 		{"* * 401", "does not know who Spillway is", false},
-		{"* * away", "no servers yet from endpointslices in the namespace monitoring of 127.0.0.1:", false},
+		{"* * away", "no servers yet from endpointslices in the namespace monitoring, services in the namespace monitoring, pods in the namespace monitoring of 127.0.0.1:", false},
 		{"list services 500", "no servers yet from services in the namespace monitoring", false},
 		{"* * to " + elsewhere.URL, "is not followed", false},
 		{"", "no server is found; a group has at least one; before relabel_configs there are 0 targets, looked for in endpointslices in the namespace monitoring", false},
@@ -238,7 +238,8 @@ func TestClusterAway(t *testing.T) {
 			}
 			k.rule(rules)
 			book.has(t, "what was found last is asked on, since it cannot be looked up")
-			book.has(t, "in the namespace monitoring of 127.0.0.1:")
+			book.has(t, "in the namespace monitoring")
+			book.has(t, "127.0.0.1:")
 			if r.state("found") != 0 || r.state("kept") != 2 {
 				t.Errorf("%v servers are found and %v kept, want 0 and 2", r.state("found"), r.state("kept"))
 			}
@@ -274,4 +275,23 @@ func TestAddressGivenAway(t *testing.T) {
 	r.becomes("10.0.0.1-af056558.moved.invalid:9090 10.0.0.1:9090")
 	k.slice("prometheus", endpoint{pod: "s-1-0", ip: "10.0.0.1"}, endpoint{pod: "s-0-0", ip: "10.0.1.1"})
 	r.becomes("10.0.1.1:9090 10.0.0.1:9090")
+}
+
+// TestClusterEnds: while an API server refuses connections, what looks there ends at once
+// nevertheless.
+func TestClusterEnds(t *testing.T) {
+	t.Parallel()
+	k := startKube(t)
+	k.slice("prometheus", endpoint{pod: "s-0-0", ip: "10.0.0.1"})
+	r, book := logged(t, slicesOf(k, ""))
+	r.shape()
+	k.rule() // no watch is left that Close would wait for
+	k.Server.Close()
+	book.has(t, "connection refused")
+	time.Sleep(4 * time.Second) // it waits longer after each try
+	began := time.Now()
+	r.Close()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("it took %s", took)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -60,6 +61,9 @@ func newFeed(k *config.KubernetesSD, role, namespace, resource string, object ru
 	list, begin := lw.ListWithContextFunc, lw.WatchFuncWithContext
 	lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		o.LabelSelector, o.FieldSelector = label, field
+		if o.ResourceVersion == "0" { // whatever a cache has, which may be what was long ago
+			o.ResourceVersion = ""
+		}
 		all, err := list((&exchange{f: f}).within(ctx), o)
 		if err != nil {
 			f.failed(ctx, err)
@@ -74,7 +78,6 @@ func newFeed(k *config.KubernetesSD, role, namespace, resource string, object ru
 		case err == nil && x.err == nil:
 			f.stands()
 		case err == nil: // client-go makes an empty watch of it
-		case o.SendInitialEvents != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)): // an old server lists otherwise
 		default:
 			f.failed(ctx, err)
 		}
@@ -84,7 +87,7 @@ func newFeed(k *config.KubernetesSD, role, namespace, resource string, object ru
 	if role == config.RoleEndpointSlice {
 		indexers["service"] = serviceOf // by this name Prometheus looks
 	}
-	f.informer = cache.NewSharedIndexInformer(lw, object, 0, indexers)
+	f.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, lister{}), object, 0, indexers)
 	// Both fail only once it runs.
 	_ = f.informer.SetTransform(slim)
 	_ = f.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
@@ -120,6 +123,12 @@ func (o observed) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return resp, err
 }
+
+// lister has client-go list before it watches, and not by a watch: while an API server refuses
+// connections that waits for up to half a minute, whoever wants it to end.
+type lister struct{}
+
+func (lister) IsWatchListSemanticsUnSupported() bool { return true }
 
 // slim leaves out what nobody reads and is often the larger half of an object.
 func slim(o any) (any, error) {
@@ -186,9 +195,18 @@ func (f *feed) fails() (time.Time, error) {
 // why is what stands in the way, for the end of a sentence.
 func (f *feed) why() string {
 	if _, err := f.fails(); err != nil {
-		return ": " + clip.Text(err.Error(), 300)
+		return ": " + said(err)
 	}
 	return ""
+}
+
+// said is an error without the long address of the call.
+func said(err error) string {
+	var call *url.Error
+	if errors.As(err, &call) {
+		err = call.Err
+	}
+	return clip.Text(err.Error(), 300)
 }
 
 // refused is the API server's refusal, and what is to be done about it.

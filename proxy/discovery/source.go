@@ -261,7 +261,9 @@ func (s *source) silence() (since time.Time, why error) {
 	for _, c := range s.clusters {
 		for _, f := range c.feeds {
 			if at, err := f.fails(); err != nil && (why == nil || at.Before(since)) {
-				since, why = at, fmt.Errorf("%s of %s: %w", f, serverOf(c.host), cmp.Or(f.refused(c.host), err))
+				if since, why = at, f.refused(c.host); why == nil {
+					why = fmt.Errorf("%s of %s: %s", f, serverOf(c.host), said(err))
+				}
 			}
 		}
 	}
