@@ -78,6 +78,9 @@ var never = []struct{ who, what, why string }{
 	{"proxy/merge", "github.com/json-iterator", "the scanner bounds what it reads; jsoniter does not"},
 	{"proxy/trust", "net/http", "who has the servers asks them"},
 	{"proxy/thanos", "net/http", "who has the servers asks them"},
+	{"proxy/config", "k8s.io/client-go", "who reads a configuration asks no API server"},
+	{"proxy/server", "k8s.io", "proxy/discovery asks API servers"},
+	{"proxy/shard", "k8s.io", "proxy/discovery asks API servers"},
 	{"proxy/shard", "github.com/prometheus/prometheus/promql", "shards evaluate, shard only asks"},
 	{"proxy/shard", "github.com/prometheus/prometheus/tsdb", "nothing is stored here"},
 }
