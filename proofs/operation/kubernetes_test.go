@@ -151,7 +151,7 @@ func TestGenuineSlices(t *testing.T) {
 		b, _ := exec.Command(realpromtest.Spillway(t), "check", "config", "--online", file).CombinedOutput() // it ends with 1
 		return string(b)
 	}
-	if said := check(); !strings.Contains(said, "grant list and watch on endpointslices by a Role in that namespace and a RoleBinding") {
+	if said := check(); !strings.Contains(said, "grant list and watch on endpointslices, services, pods by a Role in that namespace and a RoleBinding") {
 		t.Errorf("without a Role it says: %s", said)
 	}
 	k.grant()

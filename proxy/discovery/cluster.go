@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -204,14 +206,44 @@ func (c *cluster) answered(told map[string]*targetgroup.Group) bool {
 	return true
 }
 
-// refused is why it cannot be looked up at all, whatever time is given to it; nil where it can.
-func (c *cluster) refused() error {
+// hopeless is why waiting is of no use, once that is known of every feed; nil where it may be.
+func (c *cluster) hopeless() error {
 	for _, f := range c.feeds {
-		if err := f.refused(c.host); err != nil {
-			return err
+		if _, err := f.fails(); err == nil && !f.works() {
+			return nil
 		}
 	}
-	return nil
+	return c.refused()
+}
+
+// refused is what the API server refuses, and what is to be done about it; nil where that is
+// nothing.
+func (c *cluster) refused() error {
+	var what, on []string
+	var first error
+	how := "a Role in that namespace and a RoleBinding"
+	for _, f := range c.feeds {
+		_, err := f.fails()
+		switch {
+		case apierrors.IsUnauthorized(err):
+			return fmt.Errorf("the API server %s does not know who Spillway is; its token or certificate is wrong, or is valid no longer (it says: %s)",
+				serverOf(c.host), said(err))
+		case apierrors.IsForbidden(err):
+			first = cmp.Or(first, err)
+			what = append(what, f.String())
+			if !slices.Contains(on, f.resource) {
+				on = append(on, f.resource)
+			}
+			if f.namespace == "" {
+				how = "a ClusterRole and a ClusterRoleBinding"
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("the API server %s does not let Spillway list and watch %s; grant list and watch on %s by %s (it says: %s)",
+		serverOf(c.host), strings.Join(what[:min(len(what), 5)], ", "), strings.Join(on, ", "), how, said(first))
 }
 
 // missing is what has not come yet.

@@ -133,6 +133,7 @@ func TestClusterRefuses(t *testing.T) {
 		{"list pods 403", "grant list and watch on pods by a Role", false},
 		{"watch endpointslices 403", "grant list and watch on endpointslices", false},
 		{"list pods 403", "list and watch pods in all namespaces; grant list and watch on pods by a ClusterRole and a ClusterRoleBinding", true},
+		{"* * 403", "list and watch endpointslices in the namespace monitoring, services in the namespace monitoring, pods in the namespace monitoring; grant list and watch on endpointslices, services, pods by a Role", false},
 		{"* * 401", "does not know who Spillway is", false},
 		{"* * away", "no servers yet from endpointslices in the namespace monitoring, services in the namespace monitoring, pods in the namespace monitoring of 127.0.0.1:", false},
 		{"list services 500", "no servers yet from services in the namespace monitoring", false},

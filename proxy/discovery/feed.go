@@ -3,7 +3,6 @@ package discovery
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
@@ -207,25 +206,6 @@ func said(err error) string {
 		err = call.Err
 	}
 	return clip.Text(err.Error(), 300)
-}
-
-// refused is the API server's refusal, and what is to be done about it.
-func (f *feed) refused(host string) error {
-	_, err := f.fails()
-	switch {
-	case apierrors.IsForbidden(err):
-		where, kind := "a Role in that namespace", "RoleBinding"
-		if f.namespace == "" {
-			where, kind = "a ClusterRole", "ClusterRoleBinding"
-		}
-		return fmt.Errorf("the API server %s does not let Spillway list and watch %s; grant list and watch on %s by %s and a %s (it says: %s)",
-			serverOf(host), f, f.resource, where, kind, clip.Text(err.Error(), 300))
-	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server %s does not know who Spillway is; its token or certificate is wrong, or is valid no longer (it says: %s)",
-			serverOf(host), clip.Text(err.Error(), 300))
-	default:
-		return nil
-	}
 }
 
 func (f *feed) String() string {

@@ -261,7 +261,7 @@ func (s *source) silence() (since time.Time, why error) {
 	for _, c := range s.clusters {
 		for _, f := range c.feeds {
 			if at, err := f.fails(); err != nil && (why == nil || at.Before(since)) {
-				if since, why = at, f.refused(c.host); why == nil {
+				if since, why = at, c.refused(); why == nil {
 					why = fmt.Errorf("%s of %s: %s", f, serverOf(c.host), said(err))
 				}
 			}
@@ -296,7 +296,7 @@ func (s *source) answered() bool {
 // hopeless is why waiting is of no use; nil where it may be.
 func (s *source) hopeless() error {
 	for _, c := range s.clusters {
-		if err := c.refused(); err != nil {
+		if err := c.hopeless(); err != nil {
 			return err
 		}
 	}
