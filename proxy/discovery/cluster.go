@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,10 +53,34 @@ const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 // klogOnce makes client-go's own log ours. It is set once, before anything of client-go runs.
 var klogOnce sync.Once
 
+// aside is a log in which what client-go only remarks is for whoever debugs it: what matters of it
+// is told by feeds.
+type aside struct{ slog.Handler }
+
+func (a aside) Enabled(ctx context.Context, l slog.Level) bool {
+	return a.Handler.Enabled(ctx, asideLevel(l))
+}
+
+func (a aside) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = asideLevel(r.Level)
+	return a.Handler.Handle(ctx, r)
+}
+
+func (a aside) WithAttrs(attrs []slog.Attr) slog.Handler { return aside{a.Handler.WithAttrs(attrs)} }
+
+func (a aside) WithGroup(name string) slog.Handler { return aside{a.Handler.WithGroup(name)} }
+
+func asideLevel(l slog.Level) slog.Level {
+	if l < slog.LevelWarn {
+		return min(l, slog.LevelDebug)
+	}
+	return l
+}
+
 // newCluster prepares what Run starts. changed is called when a feed begins to work or to fail.
 func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func()) (*cluster, error) {
 	log = log.With("kubernetes_sd_config", n)
-	klogOnce.Do(func() { klog.SetSlogLogger(log) })
+	klogOnce.Do(func() { klog.SetSlogLogger(slog.New(aside{log.Handler()})) })
 	rc, err := restConfig(k)
 	if err != nil {
 		return nil, err
@@ -149,7 +174,7 @@ func namespacesOf(k *config.KubernetesSD) ([]string, error) {
 
 // Run implements Prometheus' Discoverer. It returns when all that it began has ended.
 func (c *cluster) Run(ctx context.Context, out chan<- []*targetgroup.Group) {
-	logged := klog.NewContext(ctx, logr.FromSlogHandler(c.log.Handler()))
+	logged := klog.NewContext(ctx, logr.FromSlogHandler(aside{c.log.Handler()}))
 	in := make(chan []*targetgroup.Group)
 	var wg sync.WaitGroup
 	for _, f := range c.feeds {
@@ -206,10 +231,15 @@ func (c *cluster) answered(told map[string]*targetgroup.Group) bool {
 	return true
 }
 
+// warming is how long a refusal may be that of an API server which has just been started, and has
+// not read yet who may do what.
+const warming = 5 * time.Second
+
 // hopeless is why waiting is of no use, once that is known of every feed; nil where it may be.
 func (c *cluster) hopeless() error {
 	for _, f := range c.feeds {
-		if _, err := f.fails(); err == nil && !f.works() {
+		since, err := f.fails()
+		if err == nil && !f.works() || err != nil && time.Since(since) < warming {
 			return nil
 		}
 	}

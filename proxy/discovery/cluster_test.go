@@ -296,3 +296,23 @@ func TestClusterEnds(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 }
+
+// TestClusterWarms: an API server that has just been started refuses for a moment whom it has not
+// read of yet; a refusal that stays is told long before patience ends.
+func TestClusterWarms(t *testing.T) {
+	t.Parallel()
+	k, shut := startKube(t), startKube(t)
+	k.slice("prometheus", endpoint{pod: "s-0-0", ip: "10.0.0.1"})
+	k.rule("list * 403")
+	shut.rule("list * 403")
+	time.AfterFunc(time.Second, func() { k.rule() })
+	if got := newRig(t, slicesOf(k, "")).shape(); got != "10.0.0.1:9090" {
+		t.Errorf("found %q", got)
+	}
+	r := newRig(t, slicesOf(shut, ""))
+	began := time.Now()
+	_, err := r.Fill(t.Context(), r.cfg)
+	if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "grant list and watch") || took > patience*3/4 {
+		t.Errorf("after %s: %v", took, err)
+	}
+}

@@ -303,6 +303,16 @@ func (s *source) hopeless() error {
 	return nil
 }
 
+// denied is what an API server has refused; nil where that is nothing.
+func (s *source) denied() error {
+	for _, c := range s.clusters {
+		if err := c.refused(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // missing is who has not answered.
 func (s *source) missing() string {
 	var out []string
@@ -343,11 +353,12 @@ func (s *source) await(ctx context.Context) ([]config.Shard, error) {
 		s.mu.Unlock()
 		select {
 		case <-told:
+		case <-time.After(500 * time.Millisecond): // a refusal becomes one with time
 		case <-ctx.Done():
 		}
 		s.mu.Lock()
 		if !s.ready && ctx.Err() != nil {
-			return nil, cmp.Or(s.refused, fmt.Errorf("no servers yet from %s; the log may say why, and a group is not asked by half", s.missing()))
+			return nil, cmp.Or(s.refused, s.denied(), fmt.Errorf("no servers yet from %s; the log may say why, and a group is not asked by half", s.missing()))
 		}
 	}
 	return slices.Clone(s.shards), nil
