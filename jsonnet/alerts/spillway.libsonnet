@@ -373,7 +373,7 @@
             severity: 'warning',
             vars: { instance: 'instance', group: 'group' },
             summary: 'What Spillway finds for a group cannot be used.',
-            description: 'Spillway {{ $labels.instance }} of %(name)s finds servers for group {{ $labels.group }} that it cannot use (spillway_discovery_refused is {{ $value }}) and asks those that it found before. New shards are not asked, moved servers for a while.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s finds nothing for group {{ $labels.group }} that it can use (spillway_discovery_refused is {{ $value }}) and asks those that it found before. New shards are not asked, moved servers for a while.',
           }),
           alert('ProxyGroupNotTrusted', {
             expr: |||
