@@ -53,7 +53,7 @@ type source struct {
 // server is one that was found.
 type server struct {
 	found
-	seen time.Time // when it was found last
+	seen time.Time // when it was found last, where it is kept
 	kept bool      // no longer found
 	lost bool      // kept, while its address is that of another server now
 }
@@ -397,19 +397,24 @@ func (s *source) merged(servers []found) map[string]*server {
 		}
 	}
 	var lost []*server
-	for _, k := range sortedValues(s.known) {
+	for _, was := range sortedValues(s.known) {
+		k := &server{found: was.found, seen: was.seen, kept: true, lost: was.lost}
+		if !was.kept { // it was found until now: who has nothing new to tell tells nothing
+			k.seen = now
+		}
 		switch {
 		case now.Sub(k.seen) >= s.keep() || places[k.shard+"\x00"+k.replica]:
 		case k.lost || out[k.url] != nil && out[k.url].shard != k.shard:
 			lost = append(lost, k)
 		case out[k.url] == nil:
-			out[k.url] = &server{found: k.found, seen: k.seen, kept: true}
+			out[k.url] = k
 			shards[k.shard] = true
 		}
 	}
 	for _, k := range lost {
 		if f := elsewhere(k.found); !shards[k.shard] {
-			out[f.url] = &server{found: f, seen: k.seen, kept: true, lost: true}
+			k.found, k.lost = f, true
+			out[f.url] = k
 			shards[k.shard] = true
 		}
 	}

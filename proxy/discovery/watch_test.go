@@ -241,13 +241,13 @@ func TestKept(t *testing.T) {
 	}
 	find("0/a/h1", "0/b/h2", "1/a/h3")
 	is("h1+h2 h3")
-	now = now.Add(time.Minute)
+	now = now.Add(time.Hour) // in which nothing was told, since nothing had changed
 	find("0/a/h1", "1/a/h4") // h2 is gone, h3 has moved to h4
 	is("h1+h2 h4")
-	if got := s.nextEnd(); got != 9*time.Minute {
+	if got := s.nextEnd(); got != 10*time.Minute {
 		t.Errorf("looked again in %s", got)
 	}
-	now = now.Add(9*time.Minute - time.Second)
+	now = now.Add(10*time.Minute - time.Second)
 	s.take(nil)
 	is("h1+h2 h4")
 	now = now.Add(time.Second)
@@ -264,6 +264,21 @@ func TestKept(t *testing.T) {
 	is("h1 h4")
 	find("2/a/h9")
 	is("h9")
+	// An address that is another's now: its shard stays, at none, unless it has another copy.
+	find("0/a/h1", "0/b/h2", "1/a/h3")
+	now = now.Add(time.Hour)
+	find("0/a/h1", "0/b/h3")
+	is("h1+h3 h3-83dcefb7.moved.invalid")
+	now = now.Add(10*time.Minute - time.Second)
+	s.take(nil)
+	is("h1+h3 h3-83dcefb7.moved.invalid")
+	now = now.Add(time.Second)
+	s.take(nil)
+	is("h1+h3")
+	find("0/a/h1", "1/a/h3")
+	is("h1 h3")
+	find("0/a/h3", "1/a/h1")
+	is("h3 h1")
 }
 
 // TestHTTP: a list at a URL, and rules that make shards of the names of pods as the Prometheus
