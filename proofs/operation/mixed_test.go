@@ -342,7 +342,7 @@ func TestMixedRequests(t *testing.T) {
 	}
 	m.wrong.tell(t)
 	n := int64(*requests)
-	if counts["200"] < n/4 || counts["502"]+counts["503"] < n/50 || counts["left"] < n/100 {
+	if counts["200"] < n/4 || counts["502"]+counts["503"] < n/50 || counts["left"] < n/1000 {
 		t.Errorf("that is no mix: %v", slices.Sorted(maps.Keys(counts)))
 	}
 }
