@@ -10,14 +10,26 @@ import (
 	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
-// MaxBytes is how much of an answer is kept for those that wait for it.
-const MaxBytes = 8 << 20
+// MaxBytes is how much of an answer is kept for those that wait for it, and poolShare the part of
+// the pool that all kept answers together may take: whoever reads slowly holds one for long.
+const (
+	MaxBytes  = 8 << 20
+	poolShare = 8
+)
+
+// What Wait returns where the caller has to ask for itself: ErrLarge where the answer is too much
+// to be kept, which the same question would find out again, and ErrAbandoned where it is nobody's.
+var (
+	ErrLarge     = errors.New("the answer is too large to be kept for others")
+	ErrAbandoned = errors.New("the answer is nobody's")
+)
 
 // Group is the requests under way. M is what is told of an answer besides its bytes. The zero Group
 // is ready; it is safe for concurrent use.
 type Group[M any] struct {
 	mu      sync.Mutex
 	flights map[string]*Flight[M]
+	kept    int64 // bytes of all answers
 }
 
 // Flight is one request under way, and those that wait for its answer. The leader calls Left, Write
@@ -27,8 +39,10 @@ type Flight[M any] struct {
 	key   string
 	began time.Time
 	stop  func()
-	// memory is what the kept answer is charged to. It is closed when the last one has written it.
+	// memory is what the kept answer is charged to, and most what all kept ones may take. It is
+	// given back when the last one has written it.
 	memory *admit.Budget
+	most   int64
 	// over is closed when those that wait can go on; kept and err do not change any more then.
 	over chan struct{}
 
@@ -75,7 +89,8 @@ func (g *Group[M]) Join(key string, now time.Time, young time.Duration, pool *ad
 		f.waiting++
 		return f, false
 	}
-	f = &Flight[M]{group: g, key: key, began: now, stop: stop, memory: admit.NewBudget(pool, admit.Limits{}), over: make(chan struct{})}
+	f = &Flight[M]{group: g, key: key, began: now, stop: stop, over: make(chan struct{})}
+	f.memory, f.most = admit.NewBudget(pool, admit.Limits{}), pool.Limit()/poolShare
 	if g.flights == nil {
 		g.flights = map[string]*Flight[M]{}
 	}
@@ -150,19 +165,38 @@ func (f *Flight[M]) keep(p []byte) (before [][]byte, kept bool) {
 	if f.state != keeping {
 		return nil, false
 	}
-	if f.kept.Size+int64(len(p)) <= MaxBytes && f.memory.Hold(int64(len(p))) == nil {
+	n := int64(len(p))
+	if f.kept.Size+n <= MaxBytes && f.group.kept+n <= f.most && f.memory.Hold(n) == nil {
 		f.kept.Chunks = append(f.kept.Chunks, bytes.Clone(p))
-		f.kept.Size += int64(len(p))
+		f.kept.Size += n
+		f.group.kept += n
 		return nil, true
 	}
 	before = f.kept.Chunks
-	f.state, f.waiting, f.kept = alone, 0, nil
-	f.memory.Close()
+	f.drop(ErrLarge)
+	f.state, f.waiting = alone, 0
 	close(f.over)
 	if f.gone {
 		f.stop()
 	}
 	return before, false
+}
+
+// drop gives up what is kept, because of err. group.mu is held.
+func (f *Flight[M]) drop(err error) {
+	if f.kept != nil {
+		f.group.kept -= f.kept.Size
+	}
+	f.kept, f.err = nil, err
+	f.memory.Close()
+}
+
+// Large tells, once the answer has been written, that others had to ask for themselves because it
+// was too much to be kept.
+func (f *Flight[M]) Large() bool {
+	f.group.mu.Lock()
+	defer f.group.mu.Unlock()
+	return f.err == ErrLarge
 }
 
 // Land ends the leader's part with what became of its answer: err, or nil and what is to be told of
@@ -179,8 +213,10 @@ func (f *Flight[M]) Land(meta M, err error) *Answer[M] {
 		f.kept.Meta = meta
 		f.writers = 1 + f.waiting
 	default:
-		f.kept, f.err = nil, err
-		f.memory.Close()
+		if err == nil { // it was not written by Write
+			err = ErrAbandoned
+		}
+		f.drop(err)
 	}
 	f.turn(landed)
 	close(f.over)
@@ -189,24 +225,21 @@ func (f *Flight[M]) Land(meta M, err error) *Answer[M] {
 
 // Abandon ends the leader's part without an answer, because of what concerns its caller alone:
 // those that wait have to ask for themselves.
-func (f *Flight[M]) Abandon() { f.Land(*new(M), errAlone) }
+func (f *Flight[M]) Abandon() { f.Land(*new(M), ErrAbandoned) }
 
-// errAlone is no error of anybody's.
-var errAlone = errors.New("to be asked for alone")
-
-// Wait waits for the leader's answer. The error is what became of it, or of ctx: then this caller
-// has left. Where both are nil the caller has to ask for itself.
+// Wait waits for the leader's answer. The error is what became of it; ErrLarge and ErrAbandoned,
+// where the caller has to ask for itself; or that of ctx, where it has left.
 func (f *Flight[M]) Wait(ctx context.Context) (*Answer[M], error) {
 	select {
 	case <-f.over:
-		return f.outcome()
+		return f.kept, f.err
 	case <-ctx.Done():
 	}
 	f.group.mu.Lock()
 	defer f.group.mu.Unlock()
 	select {
 	case <-f.over:
-		return f.outcome() // this one is counted among its writers
+		return f.kept, f.err // this one is counted among its writers
 	default:
 	}
 	f.waiting--
@@ -215,14 +248,6 @@ func (f *Flight[M]) Wait(ctx context.Context) (*Answer[M], error) {
 		f.stop()
 	}
 	return nil, ctx.Err()
-}
-
-// outcome is what became of the answer, once over is closed.
-func (f *Flight[M]) outcome() (*Answer[M], error) {
-	if f.err == errAlone {
-		return nil, nil
-	}
-	return f.kept, f.err
 }
 
 // Release tells that the caller has written the answer, or will not. It does nothing on nil.
@@ -234,6 +259,7 @@ func (a *Answer[M]) Release() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if a.flight.writers--; a.flight.writers == 0 {
+		g.kept -= a.Size
 		a.flight.memory.Close()
 	}
 }

@@ -47,16 +47,15 @@ func (w *world) ask(ctx context.Context, key string, pieces []string, fail error
 		f, lead := w.group.Join(key, time.Now(), 10*time.Second, w.pool, stop)
 		if c.lead = lead; !lead {
 			a, err := f.Wait(ctx)
-			if c.err = err; err != nil {
-				return
-			}
-			if a == nil {
+			if errors.Is(err, ErrLarge) || errors.Is(err, ErrAbandoned) {
 				c.own = true
 				w.works.Add(1)
 				c.err = produce(ctx, pieces, fail, c.got.Write)
 				return
 			}
-			c.write(a)
+			if c.err = err; err == nil {
+				c.write(a)
+			}
 			return
 		}
 		defer context.AfterFunc(ctx, func() {
@@ -113,8 +112,8 @@ func (w *world) settled() {
 	if n := w.group.Len(); n != 0 {
 		w.t.Errorf("%d flights are left", n)
 	}
-	if n := w.pool.InUse(); n != 0 {
-		w.t.Errorf("%d bytes are left", n)
+	if n := w.pool.InUse(); n != 0 || w.group.kept != 0 {
+		w.t.Errorf("%d bytes are left, and %d of kept answers", n, w.group.kept)
 	}
 }
 
@@ -278,7 +277,7 @@ func TestTooLargeToKeep(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		pool int64
-	}{{"too large", 1 << 30}, {"no memory", MaxBytes}} {
+	}{{"too large", 1 << 30}, {"more than an eighth of the pool", 4 * MaxBytes}} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, ctx := newWorld(t, c.pool), t.Context()
@@ -296,13 +295,48 @@ func TestTooLargeToKeep(t *testing.T) {
 	}
 }
 
+// However many answers are kept for those that read slowly, they take an eighth of the pool: others
+// go on as if alone.
+func TestKeptTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 16<<20)
+		var flights []*Flight[string]
+		var answers []*Answer[string]
+		wrote := 0
+		for i := range 8 {
+			key := fmt.Sprint(i)
+			f, _ := w.group.Join(key, time.Now(), time.Second, w.pool, func() {})
+			second, lead := w.group.Join(key, time.Now(), time.Second, w.pool, func() {})
+			if second != f || lead {
+				t.Fatal("it is not joined")
+			}
+			_, _ = f.Write(make([]byte, 1<<20), func(p []byte) (int, error) { wrote++; return len(p), nil })
+			flights = append(flights, f)
+			if a := f.Land("", nil); a != nil {
+				answers = append(answers, a)
+			}
+		}
+		if len(answers) != 2 || wrote != 6 || w.pool.InUse() > 3<<20 {
+			t.Errorf("%d answers of 1 MiB are kept, %d were written through, and %d bytes are in use of 16 MiB", len(answers), wrote, w.pool.InUse())
+		}
+		if !flights[7].Large() || flights[0].Large() {
+			t.Error("it is not known which were not kept")
+		}
+		for _, a := range answers { // the leader has written it, and who waited
+			a.Release()
+			a.Release()
+		}
+		w.settled()
+	})
+}
+
 // Callers come, fail and leave as chance has it. Nobody gets another key's answer, half of one, or
 // none though it stayed; and nothing is left.
 func TestAnyOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 0))
 	for range 60 {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, []int64{1 << 30, 256 << 10}[rng.IntN(2)])
+			w := newWorld(t, []int64{1 << 30, 2 << 20}[rng.IntN(2)])
 			type one struct {
 				c      *caller
 				key    string

@@ -15,10 +15,11 @@
 //     begins one of its own.
 //   - A failure is everybody's failure, and no byte of an answer that failed reaches anybody.
 //
-// What it refuses: to keep more than MaxBytes of an answer, or more than the memory of the process
-// has room for. Those that wait are then told to ask for themselves, before they have been given a
-// byte, and the leader writes on as if alone.
+// What it refuses: to keep more than MaxBytes of an answer, an eighth of the pool for all answers,
+// or more than the memory of the process has room for. Those that wait are then told to ask for
+// themselves, before they have been given a byte, and the leader writes on as if alone.
 //
 // Memory: one entry for each flight, with its key; of answers that somebody waits for up to
-// MaxBytes each, charged to the budget that the leader brought, until the last one has written it.
+// MaxBytes each and an eighth of the pool together, taken from the pool until the last one has
+// written it.
 package coalesce

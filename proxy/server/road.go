@@ -15,6 +15,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
@@ -234,16 +235,21 @@ func (x *exchange) narrow(now time.Time) error {
 
 // answer answers the request, or gives it the answer to an identical one that is under way.
 func (x *exchange) answer() (err error) {
-	flight, lead := x.board()
-	if flight != nil && !lead {
-		if given, err := x.given(flight); given || err != nil {
+	for {
+		flight, lead := x.board()
+		switch {
+		case flight == nil:
+			return x.attempts()
+		case lead:
+			return x.land(flight, x.attempts())
+		}
+		switch err := x.given(flight); {
+		case errors.Is(err, coalesce.ErrLarge):
+			return x.attempts()
+		case !errors.Is(err, coalesce.ErrAbandoned): // or else whoever comes first leads the next one
 			return err
 		}
 	}
-	if err = x.attempts(); lead {
-		return x.land(flight, err)
-	}
-	return err
 }
 
 // attempts makes attempts until one succeeds or none is left to make.

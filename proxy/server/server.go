@@ -165,6 +165,7 @@ type Server struct {
 	inexacts     inexacts
 	reordered    inexacts
 	parcelled    inexacts // what had to be read in parcels
+	large        inexacts // what is answered too largely to be kept for others
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
 	spent        attribution.Table     // what callers took

@@ -1,17 +1,20 @@
 package server
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// Identical requests that are under way at the same time are asked once: a wall of dashboards that
-// was opened by forty people, two rulers of a pair that evaluate the same rule at the same instant.
-// Package coalesce keeps the answer for those that wait.
+// Identical requests of one address that are under way at the same time are asked once: forty
+// people behind one Grafana have opened the same wall of dashboards. Package coalesce keeps the
+// answer for those that wait.
 
 // An answer that was begun up to sharedAge before, and up to a tenth of the request's time, is
 // given to a later request: the shards scrape hardly more often, and nobody loses more of its time
@@ -29,21 +32,33 @@ type facts struct {
 	cut  bool   // truncated by a bound
 }
 
-// key is the text by which identical requests know one another: all that an answer depends on. It
-// is empty where the request's answer is for nobody else: of what this process asks itself, of what
-// is explained on the way, of what asks no shard, and of an instant query without an instant, which
-// is another one each time.
+// key is the text by which identical requests know one another: all that an answer depends on, and
+// the address that they come from, since whoever waits for another one's answer stands in its
+// queue, and is told its refusals. It is empty where the request's answer is for nobody else: of
+// what this process asks itself, of what is explained on the way, of what asks no shard, of an
+// instant query without an instant, which is another one each time, and of what was too large.
 func (x *exchange) key() string {
 	req := x.dec.Request
 	if x.inner || x.account != nil || !req.ID.JSON() || req.ID.Class() == endpoint.ClassLocal ||
-		req.ID.Span() == endpoint.SpanInstant && !req.Time.Set {
+		req.ID.Span() == endpoint.SpanInstant && !req.Time.Set || x.s.large.get(x.subject(), x.s.now()) != "" {
 		return ""
 	}
-	name := ""
-	if x.tenant != nil {
-		name = x.tenant.Name
+	peer := identity.From(x.ctx).Peer
+	return fmt.Sprintf("%p\x00%s\x00%s\x00%d\x00%t\x00%s", x.st, x.tenantName(), peer, x.dec.Deadline, x.partial, req.Canonical())
+}
+
+// subject is what a request is about, whatever time it looks at: by it an answer is known that was
+// too large to be kept.
+func (x *exchange) subject() string {
+	req := x.dec.Request
+	return strings.Join(append([]string{string(req.ID), x.tenantName(), req.Label, req.Query}, req.Match...), "\x00")
+}
+
+func (x *exchange) tenantName() string {
+	if x.tenant == nil {
+		return ""
 	}
-	return fmt.Sprintf("%p\x00%s\x00%d\x00%t\x00%s", x.st, name, x.dec.Deadline, x.partial, req.Canonical())
+	return x.tenant.Name
 }
 
 // board finds an identical request that is under way. lead tells that there is none: others may
@@ -71,24 +86,21 @@ func (x *exchange) left() {
 	x.end(qerr.ErrClientLeft)
 }
 
-// given gives the client the answer to an identical request. It is false where this one has to be
+// given gives the client the answer to an identical request, or tells that this one has to be
 // answered for itself.
-func (x *exchange) given(f *flight) (bool, error) {
+func (x *exchange) given(f *flight) error {
 	_, room := x.s.room(x.ctx, "shared")
 	defer room.End()
 	x.doing.set(workWait)
 	a, err := f.Wait(x.ctx)
 	if err != nil {
-		if x.ctx.Err() == nil {
-			x.wrong = qerr.From(err)
+		if qe := (*qerr.Error)(nil); x.ctx.Err() == nil && errors.As(err, &qe) {
+			x.wrong = qe
 		}
-		return false, err
-	}
-	if a == nil {
-		return false, nil
+		return err
 	}
 	x.s.metrics.shared.WithLabelValues(string(x.req.ID)).Inc()
-	return true, x.repeat(a)
+	return x.repeat(a)
 }
 
 // land gives what became of the answer to those that wait, and the answer to the client itself
@@ -99,6 +111,9 @@ func (x *exchange) land(f *flight, err error) error {
 		a := f.Land(facts{kind: h.Get(kindHeader), cut: x.cut}, nil)
 		switch {
 		case a == nil:
+			if f.Large() {
+				x.s.large.put(x.subject(), "it was too large to be kept", x.s.now())
+			}
 			return nil
 		case x.deserted.Load():
 			a.Release()

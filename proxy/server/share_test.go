@@ -17,6 +17,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/tenant"
 )
@@ -277,6 +278,38 @@ func TestSharedAnswersAtTheirOwnPace(t *testing.T) {
 	}
 }
 
+// What is too large to be kept is answered to each as if it were alone, and when it is asked again,
+// whatever time it is about, nobody waits in vain.
+func TestLargeAnswersAreNotShared(t *testing.T) {
+	r := newRig(t, manyShards(1), limits(10*patience)+"memory: {budget: 16MiB}\n") // of which kept ones take 2 MiB
+	s := r.all()[0]
+	for round := range 2 {
+		a := alikeQuery()
+		before := r.askedAt(a.at)
+		if err := s.Set("", fakeshard.Route{Path: a.at, Script: "wait go; generate 3MiB"}); err != nil {
+			t.Fatal(err)
+		}
+		replies := make(chan *reply, 2)
+		for range 2 {
+			go func() { replies <- r.ask(r.request(context.Background(), a)) }()
+		}
+		r.boarded(2)
+		if n := r.askedAt(a.at) - before; n != 1+round {
+			t.Errorf("round %d: %d are asked at first", round, n)
+		}
+		r.release()
+		for range 2 {
+			if got := <-replies; got.status != http.StatusOK || got.err != nil || got.size < 3<<20 {
+				t.Errorf("round %d: %s", round, got)
+			}
+		}
+		if n := r.askedAt(a.at) - before; n != 2 {
+			t.Errorf("round %d: asked %d times by two", round, n)
+		}
+	}
+	r.idle()
+}
+
 // decoded is the body of an answer, which is compressed where that was asked for.
 func decoded(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
@@ -299,9 +332,9 @@ func decoded(resp *http.Response, err error) ([]byte, error) {
 
 // TestWhatIsIdentical: whatever an answer depends on tells requests apart.
 func TestWhatIsIdentical(t *testing.T) {
-	at := endpoint.At(1000)
+	at, s := endpoint.At(1000), &Server{now: time.Now}
 	base := func() *exchange {
-		x := &exchange{st: &state{}}
+		x := &exchange{st: &state{}, s: s, ctx: identity.With(context.Background(), identity.Request{Peer: "10.0.0.1"})}
 		x.dec = &policy.Decision{Deadline: time.Second, Request: &endpoint.Request{ID: endpoint.Query, Query: "up", Time: at}}
 		return x
 	}
@@ -318,14 +351,17 @@ func TestWhatIsIdentical(t *testing.T) {
 		"another configuration": func(x *exchange) { x.st = &state{cfg: &config.Config{}} },
 		"a tenant":              func(x *exchange) { x.tenant = &tenant.Tenant{Tenant: config.Tenant{Name: "a"}} },
 		"another tenant":        func(x *exchange) { x.tenant = &tenant.Tenant{Tenant: config.Tenant{Name: "b"}} },
-		"less time":             func(x *exchange) { x.dec.Deadline /= 2 },
-		"partial":               func(x *exchange) { x.partial = true },
-		"another query":         func(x *exchange) { x.dec.Request.Query = "down" },
-		"another instant":       func(x *exchange) { x.dec.Request.Time = endpoint.At(1001) },
-		"another lookback":      func(x *exchange) { x.dec.Request.LookbackDelta = time.Minute },
-		"a limit":               func(x *exchange) { x.dec.Request.Limit = 1 },
-		"stats":                 func(x *exchange) { x.dec.Request.Stats = "all" },
-		"another endpoint":      func(x *exchange) { x.dec.Request.ID, x.dec.Request.Time = endpoint.QueryExemplars, endpoint.Time{} },
+		"another address": func(x *exchange) {
+			x.ctx = identity.With(context.Background(), identity.Request{Peer: "10.0.0.2"})
+		},
+		"less time":        func(x *exchange) { x.dec.Deadline /= 2 },
+		"partial":          func(x *exchange) { x.partial = true },
+		"another query":    func(x *exchange) { x.dec.Request.Query = "down" },
+		"another instant":  func(x *exchange) { x.dec.Request.Time = endpoint.At(1001) },
+		"another lookback": func(x *exchange) { x.dec.Request.LookbackDelta = time.Minute },
+		"a limit":          func(x *exchange) { x.dec.Request.Limit = 1 },
+		"stats":            func(x *exchange) { x.dec.Request.Stats = "all" },
+		"another endpoint": func(x *exchange) { x.dec.Request.ID, x.dec.Request.Time = endpoint.QueryExemplars, endpoint.Time{} },
 	} {
 		x := base()
 		x.st = st
