@@ -93,7 +93,12 @@ func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
 	ctx, cancel := context.WithCancel(from.Context())
 	defer cancel()
 	defer context.AfterFunc(x.ctx, cancel)()
-	if _, qe := x.s.road(kept, from.WithContext(ctx), &inner{req: req, tenant: x.tenant}); qe != nil {
+	switch _, qe := x.s.road(kept, from.WithContext(ctx), &inner{req: req, tenant: x.tenant}); {
+	case kept.over:
+		e := qerr.New(qerr.TooExpensive, "the names of the metrics that tenant %s has series of have more than %d MiB", x.tenant.Name, maxKept>>20)
+		e.Advice = "ask for one of them with metric="
+		return nil, e
+	case qe != nil:
 		return nil, qe
 	}
 	var answer struct{ Data, Warnings []string }

@@ -499,6 +499,20 @@ func TestMetadataOfATenant(t *testing.T) {
 			t.Errorf("%v: %s", c.form, text)
 		}
 	}
+	// More names than are kept here are an answer too, and not none.
+	long := strings.Repeat("x", 1000)
+	var names []string
+	for i := range 9000 {
+		names = append(names, fmt.Sprintf("%q", fmt.Sprintf("%s%05d", long, i)))
+	}
+	many := `header Content-Type application/json; send '{"status":"success","data":[` + strings.Join(names, ",") + `]}'`
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/label/__name__/values", Script: many}); err != nil {
+		t.Fatal(err)
+	}
+	got := w.ask("research", http.MethodGet, "/api/v1/metadata", nil, nil)
+	if got.status != http.StatusUnprocessableEntity || got.message.Spillway.Advice != "ask for one of them with metric=" {
+		t.Errorf("metadata of very many names: %s", got)
+	}
 	// What is asked for exemplars has the matchers, too.
 	form := url.Values{"query": {"up + requests_total"}, "start": {"1"}, "end": {"2"}}
 	if got := w.ask("research", http.MethodGet, "/api/v1/query_exemplars", form, nil); got.status != 200 {
