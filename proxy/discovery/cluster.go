@@ -93,7 +93,11 @@ func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func())
 	if err != nil {
 		return nil, err
 	}
-	c.client = &http.Client{Transport: observed{transport}, CheckRedirect: func(to *http.Request, _ []*http.Request) error {
+	bounded := &limited{
+		RoundTripper: transport, most: maxAnswer, watches: true, what: "the API server's answer",
+		advice: "have it list fewer objects, by namespaces and selectors",
+	}
+	c.client = &http.Client{Transport: observed{bounded}, CheckRedirect: func(to *http.Request, _ []*http.Request) error {
 		return fmt.Errorf("a redirect to %s is not followed", to.URL.Host)
 	}}
 	core, err := corev1client.NewForConfigAndClient(rc, c.client)

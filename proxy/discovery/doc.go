@@ -1,5 +1,6 @@
 // Package discovery looks up the shards of groups whose configuration has shards_from: in files, in
-// DNS, at a URL or in Kubernetes, by Prometheus' own discovery packages, and keeps looking.
+// DNS, at a URL or in Kubernetes, by Prometheus' own discovery packages, and keeps looking. Only
+// the list at a URL is read here, since Prometheus reads it however long it is.
 //
 // It promises:
 //   - A group is never left with some of its shards because others have not been looked up yet: it
@@ -20,4 +21,6 @@
 //
 // It refuses groups of more than MaxServers servers, and follows no redirect. It holds the labels
 // of what was found, of Kubernetes the objects that namespaces and selectors leave, and no answer.
+// While it reads, it holds at most 16 MiB of a list or 256 MiB of an API server's answer, and some
+// times as much of what that says; longer ones are errors, and what was found before stays.
 package discovery

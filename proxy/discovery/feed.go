@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -200,13 +199,7 @@ func (f *feed) why() string {
 }
 
 // said is an error without the long address of the call.
-func said(err error) string {
-	var call *url.Error
-	if errors.As(err, &call) {
-		err = call.Err
-	}
-	return clip.Text(err.Error(), 300)
-}
+func said(err error) string { return clip.Text(cause(err).Error(), 300) }
 
 func (f *feed) String() string {
 	if f.namespace == "" {

@@ -19,7 +19,6 @@ import (
 	prom "github.com/prometheus/prometheus/discovery"
 	"github.com/prometheus/prometheus/discovery/dns"
 	"github.com/prometheus/prometheus/discovery/file"
-	"github.com/prometheus/prometheus/discovery/http"
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 	"github.com/prometheus/prometheus/model/relabel"
 
@@ -98,16 +97,13 @@ func (s *source) discoverer() (prom.Discoverer, error) {
 		c = &file.SDConfig{Files: s.from.Files, RefreshInterval: every}
 	case len(s.from.DNSSRV) > 0:
 		c = &dns.SDConfig{Names: s.from.DNSSRV, RefreshInterval: every, Type: "SRV"}
-	default:
-		client := s.from.Replica("").HTTPClient
-		var err error
-		if o.HTTPClientOptions, err = listOptions(s.from.HTTP, client); err != nil {
-			return nil, err
-		}
-		c = &http.SDConfig{URL: s.from.HTTP, RefreshInterval: every, HTTPClientConfig: client}
 	}
 	reg := prometheus.NewRegistry() // theirs are of single mechanisms; ours are of groups
 	refresh := prom.NewRefreshMetrics(reg)
+	if c == nil {
+		l := &list{url: s.from.HTTP, every: time.Duration(every)}
+		return l.discoverer(s.from.Replica("").HTTPClient, o, refresh)
+	}
 	m := c.NewDiscovererMetrics(reg, refresh)
 	if err := refresh.Register(); err != nil {
 		return nil, err
@@ -330,7 +326,8 @@ func (s *source) missing() string {
 		}
 	}
 	if s.from.HTTP != "" {
-		out = append(out, s.from.HTTP)
+		u, _ := url.Parse(s.from.HTTP) // checked when the file was read
+		out = append(out, plain(u))
 	}
 	for _, c := range s.clusters {
 		out = append(out, c.missing()...)
