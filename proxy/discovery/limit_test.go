@@ -11,7 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -139,5 +142,70 @@ func TestLongClusterAnswers(t *testing.T) {
 			}
 		}
 		utilnet.CloseIdleConnectionsFor(l)
+	}
+}
+
+// TestKeptWithinBound: found and kept servers together are no more than a group may have, and a
+// list that flaps writes no line for each of them.
+func TestKeptWithinBound(t *testing.T) {
+	s := sourceOf(t, "{http_sd: 'http://x/', keep: 10m}")
+	book := &logbook{}
+	s.log = slog.New(slog.NewTextHandler(book, nil))
+	now := time.Unix(1e9, 0)
+	s.now = func() time.Time { return now }
+	find := func(generation, servers int) {
+		g := &targetgroup.Group{Source: "x"}
+		for i := range servers {
+			name := model.LabelValue(fmt.Sprintf("g%d-%d", generation, i))
+			g.Targets = append(g.Targets, model.LabelSet{model.AddressLabel: name + ":9090", ShardLabel: name})
+		}
+		s.take([]*targetgroup.Group{g})
+		now = now.Add(time.Minute)
+	}
+	// is tells how many there are of each generation.
+	is := func(want ...int) {
+		t.Helper()
+		got := make([]int, len(want))
+		for _, sh := range s.shards {
+			var generation, i int
+			if _, err := fmt.Sscanf(sh.Replicas[0].URL, "http://g%d-%d:9090", &generation, &i); err != nil {
+				t.Fatal(err)
+			}
+			got[generation]++
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%v of each generation, want %v", got, want)
+		}
+	}
+	find(0, 3000)
+	is(3000)
+	find(1, 3000)
+	is(3000, 3000)
+	find(2, 3000)
+	is(3000, 3000, 3000)
+	book.lacks(t, "than a group may have")
+	find(3, 3000)
+	is(1000, 3000, 3000, 3000)
+	book.has(t, "servers=2000 limit=10000")
+	find(4, MaxServers)
+	is(0, 0, 0, 0, MaxServers)
+	find(5, 1)
+	is(0, 0, 0, 0, MaxServers-1, 1)
+	book.has(t, "level=INFO msg=\"shards_from: a server has come; so have others\" others=2990\n")
+	book.has(t, "level=WARN msg=\"shards_from: a server is asked no more; nor are others\" others=1990\n")
+	book.has(t, "msg=\"shards_from: a server is no longer found; it is asked on for a while; so are others\" others=2990 keep=10m0s\n")
+	book.mu.Lock()
+	defer book.mu.Unlock()
+	if n := strings.Count(book.all.String(), "\n"); n > 200 {
+		t.Errorf("the log has %d lines", n)
+	}
+}
+
+func (l *logbook) lacks(t *testing.T, text string) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if strings.Contains(l.all.String(), text) {
+		t.Errorf("the log says %q", text)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"log/slog"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -198,9 +199,10 @@ func (s *source) take(groups []*targetgroup.Group) {
 		return // the rest is to come
 	}
 	var shards []config.Shard
-	known := s.known
+	known, over := s.known, 0
 	if err == nil {
 		known = s.merged(servers)
+		over = bound(known)
 		if shards, err = s.assemble(known); errors.Is(err, errNoServer) {
 			err = fmt.Errorf("%w; before relabel_configs there are %s", err, s.count(all))
 		}
@@ -210,7 +212,7 @@ func (s *source) take(groups []*targetgroup.Group) {
 		return
 	}
 	s.listen()
-	s.report(known)
+	s.report(known, over)
 	s.known, s.shards = known, shards
 	var b strings.Builder
 	for _, k := range sortedValues(known) {
@@ -441,30 +443,77 @@ func elsewhere(f found) found {
 	return f
 }
 
-// report logs and counts what came and went.
-func (s *source) report(known map[string]*server) {
+// bound lets go of kept servers, of those first that went longest ago, until together with those
+// that are found they are no more than a group may have. It returns how many.
+func bound(servers map[string]*server) int {
+	over := len(servers) - MaxServers
+	if over <= 0 {
+		return 0
+	}
+	var kept []string
+	for at, k := range servers {
+		if k.kept {
+			kept = append(kept, at)
+		}
+	}
+	slices.SortFunc(kept, func(a, b string) int {
+		return cmp.Or(servers[a].seen.Compare(servers[b].seen), strings.Compare(a, b))
+	})
+	over = min(over, len(kept))
+	for _, at := range kept[:over] {
+		delete(servers, at)
+	}
+	return over
+}
+
+// mostLines is how many servers are named of those to which the same has happened at once.
+const mostLines = 10
+
+// report logs and counts what came and went; over is how many had to be let go before keep.
+func (s *source) report(known map[string]*server, over int) {
+	var moved, come, went, ended []string
 	kept := 0
-	for at, k := range known {
-		was := s.known[at]
+	for _, at := range slices.Sorted(maps.Keys(known)) {
+		k, was := known[at], s.known[at]
 		switch {
 		case k.lost && was == nil:
-			s.log.Warn("shards_from: a server is no longer found, and another has its address; requests that need it are refused for a while", "url", at, "shard", k.shard, "keep", s.keep())
+			moved = append(moved, at)
 		case was == nil && s.ready:
-			s.log.Info("shards_from: a server has come", "url", at, "shard", k.shard)
+			come = append(come, at)
 		case k.kept && !was.kept:
-			s.log.Warn("shards_from: a server is no longer found; it is asked on for a while", "url", at, "shard", k.shard, "keep", s.keep())
+			went = append(went, at)
 		}
 		if k.kept || !s.silent.IsZero() {
 			kept++
 		}
 	}
-	for at, k := range s.known {
+	for _, at := range slices.Sorted(maps.Keys(s.known)) {
 		if known[at] == nil {
-			s.log.Warn("shards_from: a server is asked no more", "url", at, "shard", k.shard)
+			ended = append(ended, at)
 		}
 	}
+	keep := slog.Duration("keep", s.keep())
+	if over > 0 {
+		s.log.Warn("shards_from: those found and those kept are more than a group may have; the ones that went longest ago are asked no more, before keep has ended",
+			"servers", over, "limit", MaxServers, keep)
+	}
+	s.each(slog.LevelWarn, moved, known, "shards_from: a server is no longer found, and another has its address; requests that need it are refused for a while", "so it is with others", keep)
+	s.each(slog.LevelInfo, come, known, "shards_from: a server has come", "so have others")
+	s.each(slog.LevelWarn, went, known, "shards_from: a server is no longer found; it is asked on for a while", "so are others", keep)
+	s.each(slog.LevelWarn, ended, s.known, "shards_from: a server is asked no more", "nor are others")
 	s.w.metrics.servers.WithLabelValues(s.group, "found").Set(float64(len(known) - kept))
 	s.w.metrics.servers.WithLabelValues(s.group, "kept").Set(float64(kept))
+}
+
+// each logs what has happened to servers, and of the last of many how many they are.
+func (s *source) each(level slog.Level, servers []string, of map[string]*server, what, others string, more ...slog.Attr) {
+	ctx := context.Background()
+	for _, at := range servers[:min(len(servers), mostLines)] {
+		s.log.LogAttrs(ctx, level, what, append([]slog.Attr{slog.String("url", at), slog.String("shard", of[at].shard)}, more...)...)
+	}
+	if n := len(servers) - mostLines; n > 0 {
+		s.log.LogAttrs(ctx, level, what+"; "+others, append([]slog.Attr{slog.Int("others", n)}, more...)...)
+	}
 }
 
 var errNoServer = errors.New("no server is found; a group has at least one")

@@ -15,7 +15,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// MaxServers is how many servers a group may have.
+// MaxServers is how many servers a group may have, those that are kept among them.
 const MaxServers = 10_000
 
 // The labels that say where a target belongs, once it is relabelled. A target without a shard is
