@@ -156,7 +156,7 @@ type Request struct {
 	ID string
 	// Tenant is as in Caller.
 	Tenant string
-	// Peer is the address that the connection comes from; see Peer.
+	// Peer is whose share of anything the request takes from; see HolderOf.
 	Peer string
 }
 
@@ -168,6 +168,33 @@ func Peer(r *http.Request) string {
 		return at.Addr().Unmap().String()
 	}
 	return ""
+}
+
+// Holder is whose share an address takes from, where each may have one only: an IPv4 address,
+// however it is written, or the 64 bits of an IPv6 address that one machine is given to choose the
+// others from. It is the zero Prefix for the zero Addr.
+func Holder(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := 64
+	if a.Is4() {
+		bits = 32
+	}
+	p, _ := a.Prefix(bits) // fails for no address of 32 or 128 bits
+	return p
+}
+
+// HolderOf is the Holder of the request's connection in words: an IPv4 address, or a network of
+// IPv6; empty where its address is not known.
+func HolderOf(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	p := Holder(at.Addr())
+	if p.Addr().Is4() {
+		return p.Addr().String()
+	}
+	return p.String()
 }
 
 type contextKey struct{}

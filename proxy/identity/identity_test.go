@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"unicode"
@@ -153,5 +154,24 @@ func TestPeer(t *testing.T) {
 		if r.RemoteAddr = at; Peer(r) != want {
 			t.Errorf("%q is the peer %q, want %q", at, Peer(r), want)
 		}
+	}
+}
+
+// TestHolder: one machine has one share, though it may choose among 2^64 addresses of IPv6, and
+// Peer still tells them apart.
+func TestHolder(t *testing.T) {
+	for at, want := range map[string]string{
+		"192.0.2.7:4711": "192.0.2.7", "[::ffff:192.0.2.7]:80": "192.0.2.7", "192.0.2.8:4711": "192.0.2.8",
+		"[2001:db8:0:1::1]:80": "2001:db8:0:1::/64", "[2001:db8:0:1:ffff::2]:81": "2001:db8:0:1::/64",
+		"[2001:db8:0:2::1]:80": "2001:db8:0:2::/64",
+		"[fe80::1%eth0]:80":    "fe80::/64", "[::1]:80": "::/64", "": "", "@": "",
+	} {
+		r := request("X-Forwarded-For", "203.0.113.9")
+		if r.RemoteAddr = at; HolderOf(r) != want {
+			t.Errorf("%q takes from the share of %q, want %q", at, HolderOf(r), want)
+		}
+	}
+	if p := Holder(netip.Addr{}); p.IsValid() {
+		t.Errorf("nobody is %s", p)
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
 // told is what a connection was told, in place of a connection.
@@ -207,6 +208,26 @@ func TestWhose(t *testing.T) {
 		}
 		if got := of(c.a) == of(c.b); got != c.same {
 			t.Errorf("%s (%s) and %s (%s): one is %v", c.a, of(c.a), c.b, of(c.b), got)
+		}
+	}
+}
+
+// A request takes from the share that its connection takes from, and audit lines have the whole
+// address.
+func TestRequestsShareAsConnectionsDo(t *testing.T) {
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}}, "")
+	for at, want := range map[string]string{
+		"[2001:db8:0:1:ffff::2]:4711": "2001:db8:0:1::/64", "[::ffff:192.0.2.1]:4711": "192.0.2.1", "192.0.2.1:4711": "192.0.2.1",
+	} {
+		req := httptest.NewRequest(http.MethodGet, "/api/v1/query?query=up", nil)
+		req.RemoteAddr = at
+		_, ctx, leave := r.s.enter(httptest.NewRecorder(), req)
+		leave()
+		if got := identity.From(ctx).Peer; got != want {
+			t.Errorf("%s takes from the share of %s, want %s", at, got, want)
+		}
+		if got := r.s.requestedBy(req, "/").peer; got != netip.MustParseAddrPort(at).Addr().Unmap().String() {
+			t.Errorf("the audit line of %s has %s", at, got)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
+	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
 // caps are how many connections a listener has at once: most, of one address each, and spare ones
@@ -75,20 +76,13 @@ type crowd struct {
 	of   map[netip.Prefix]int // those that have any
 }
 
-// whose is who holds a connection: an IPv4 address, or the 64 bits of an IPv6 address that one
-// machine is given to choose the others from.
+// whose is whose share a connection takes from.
 func whose(c net.Conn) netip.Prefix {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
-	a := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := 64
-	if a.Is4() {
-		bits = 32
-	}
-	p, _ := a.Prefix(bits) // fails for no address of 32 or 128 bits
-	return p
+	return identity.Holder(tcp.AddrPort().Addr())
 }
 
 // enter counts one more, and is false where its address has its share without it.

@@ -10,8 +10,9 @@ import (
 )
 
 // sparePart is the part of a gate's places that is kept from any one peer: a sixth, so 4 of 24. A
-// peer is an address that connections come from, never what a header says. Two hostile addresses
-// fill the gate together; one that asks too much, or reads its answers too slowly, does not.
+// peer is an address that connections come from, of IPv6 the network of 64 bits (identity.Holder),
+// never what a header says. Two hostile addresses fill the gate together; one that asks too much,
+// or reads its answers too slowly, does not.
 const sparePart = 6
 
 // share is how many places one peer may hold. Of a few places none is kept.
@@ -24,7 +25,7 @@ type peers struct {
 	by map[string]*peer
 }
 
-// peer is one address at one gate.
+// peer is one address, or network of IPv6, at one gate.
 type peer struct {
 	name   string
 	sem    *semaphore.Weighted // of the share
