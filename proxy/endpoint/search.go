@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -16,6 +17,9 @@ const (
 	MaxSearchTerms = 32
 	// MaxSearchTermBytes caps one text: what a value costs grows with its length times the text's.
 	MaxSearchTermBytes = 256
+	// MaxSimilarBytes caps all texts together where it is asked which values are similar: what a
+	// value costs grows with its length times theirs.
+	MaxSimilarBytes = 512
 	// DefaultSearchLimit is limit where it is absent, and DefaultSearchBatch batch_size.
 	DefaultSearchLimit, DefaultSearchBatch = 100, 100
 )
@@ -32,7 +36,7 @@ var errNoLabel = errors.New(`missing required parameter "label"`)
 func searchParams(own ...Param) []Param {
 	return append(own,
 		filterList("search[]", KindText, "node_cpu",
-			"Texts; what is like one of them is found, everything where there is none. At most 32 of 256 bytes each.").
+			"Texts; what is like one of them is found, everything where there is none. At most 32 of 256 bytes each, and 512 bytes in all with fuzz_alg=jarowinkler and a fuzz_threshold.").
 			with(func(p *Param) { p.MaxCount, p.MaxBytes = MaxSearchTerms, MaxSearchTermBytes }),
 		enumParam("fuzz_alg", "subsequence", "subsequence (the default) or jarowinkler: what being like a text means.",
 			word, "subsequence", "jarowinkler"),
@@ -104,6 +108,14 @@ func searchRules(r *Request) error {
 	case by == "score" && len(r.Filters["search[]"]) == 0:
 		// With nothing but an empty text a Prometheus answers in whatever order its index has.
 		return qerr.Prometheus("sort_by=score requires search[] to be set")
+	}
+	bytes := 0
+	for _, text := range r.Filters["search[]"] {
+		bytes += len(text)
+	}
+	if how := said("fuzz_threshold"); bytes > MaxSimilarBytes && said("fuzz_alg") == "jarowinkler" && strings.Trim(how, "0") != "" {
+		return qerr.New(qerr.BadData, "invalid parameter %q: its values have %d bytes, of which fuzz_alg=jarowinkler with a fuzz_threshold is served at most %d in all; "+
+			"search for fewer or shorter texts, or with fuzz_alg=subsequence", "search[]", bytes, MaxSimilarBytes)
 	}
 	if r.Limit == 0 {
 		r.Limit = DefaultSearchLimit

@@ -27,6 +27,9 @@ const (
 // many. Of what it reads it keeps a few times that number, held in the budget. It is used by one
 // goroutine.
 type Finds struct {
+	// Look, where set, is asked now and then while values are scored; its error ends the search.
+	Look func() error
+
 	ctx    context.Context
 	search *Search
 	limit  int
@@ -132,6 +135,9 @@ func (f *Finds) look(value []byte) error {
 		return nil
 	}
 	f.work = 0
+	if f.Look != nil {
+		return f.Look()
+	}
 	if f.ctx.Err() != nil {
 		return context.Cause(f.ctx)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/util/strutil"
 	apiv1 "github.com/prometheus/prometheus/web/api/v1"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
@@ -109,6 +110,50 @@ func TestSearchFindsWhatPrometheusFinds(t *testing.T) {
 	}
 	if found < 1000 {
 		t.Errorf("only %d were found", found)
+	}
+}
+
+// TestMostLike: what is said to be the most that a value can be like is never less than it is, also
+// where both are about the same letters in another order.
+func TestMostLike(t *testing.T) {
+	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 3))
+	text := func() string {
+		b := make([]byte, 1+rng.IntN(40))
+		for i := range b {
+			b[i] = "abcdefghij"[rng.IntN(1+rng.IntN(10))]
+		}
+		return string(b)
+	}
+	skipped := 0
+	for range 50_000 {
+		term, value := text(), text()
+		is, most := strutil.NewJaroWinklerMatcher(term).Score(value), counted(term).mostLike(value)
+		if is > most {
+			t.Fatalf("%q is like %q by %v, at most %v is said", value, term, is, most)
+		}
+		if most < 0.7 {
+			skipped++
+		}
+	}
+	if skipped < 1000 {
+		t.Errorf("only %d of 50,000 need no scoring at 70", skipped)
+	}
+}
+
+// TestScoringLooks: the scoring of long texts is looked at every few milliseconds, and ends with
+// the error of who looks.
+func TestScoringLooks(t *testing.T) {
+	f := NewFinds(t.Context(), &Search{Terms: []string{strings.Repeat("ab", 128)}, JaroWinkler: true, Threshold: 50}, 10, nil)
+	looks, no := 0, errors.New("enough")
+	f.Look = func() error {
+		if looks++; looks == 3 {
+			return no
+		}
+		return nil
+	}
+	n := 0
+	if err := f.List(&unending{n: &n}); !errors.Is(err, no) || looks != 3 {
+		t.Errorf("%d looks, %d values: %v", looks, n, err)
 	}
 }
 

@@ -78,14 +78,66 @@ func subsequence(term string, threshold float64) scorer {
 }
 
 func similar(term string, threshold float64) scorer {
-	m := strutil.NewJaroWinklerMatcher(term)
+	m, has := strutil.NewJaroWinklerMatcher(term), counted(term)
 	return func(value string) (bool, float64) {
 		if ok, score := substring(value, term); ok {
 			return true, score
 		}
+		if most := has.mostLike(value); most < threshold {
+			return false, most
+		}
 		score := m.Score(value)
 		return score >= threshold, score
 	}
+}
+
+// letters is how often each byte is in a term of ASCII.
+type letters struct {
+	term  string
+	of    [utf8.RuneSelf]int32
+	ascii bool
+}
+
+func counted(term string) *letters {
+	l := &letters{term: term, ascii: true}
+	for i := range len(term) {
+		if term[i] >= utf8.RuneSelf {
+			return &letters{}
+		}
+		l.of[term[i]]++
+	}
+	return l
+}
+
+// mostLike is what the Jaro-Winkler similarity of the value is at most, from the letters that both
+// have and their first ones: in linear time, where the similarity takes the product of both
+// lengths. It is 1 where either is not ASCII.
+func (l *letters) mostLike(value string) float64 {
+	if !l.ascii || len(value) == 0 {
+		return 1
+	}
+	left, both := l.of, 0
+	for i := range len(value) {
+		c := value[i]
+		if c >= utf8.RuneSelf {
+			return 1
+		}
+		if left[c] > 0 {
+			left[c]--
+			both++
+		}
+	}
+	if both == 0 {
+		return 0
+	}
+	same := 0
+	for same < min(4, len(value), len(l.term)) && value[same] == l.term[same] {
+		same++
+	}
+	n := float64(both)
+	jaro := (n/float64(len(value)) + n/float64(len(l.term)) + 1) / 3
+	const rounding = 1e-9 // the similarity is computed in another order
+	return jaro + float64(same)*0.1*(1-jaro) + rounding
 }
 
 // substring is 1 where the value begins with the term, and from there down to 0.1 the later it

@@ -19,6 +19,7 @@ const (
 	workFold
 	workRead
 	workParcels
+	workSearch
 	workWrite
 )
 
@@ -31,6 +32,7 @@ func (w work) String() string {
 		workFold:    "evaluated here, over what the shards had answered",
 		workRead:    "read from the shards and evaluated here, series by series",
 		workParcels: "read from the shards and evaluated here, some targets at a time",
+		workSearch:  "searched here, value by value, in what the shards had answered",
 		workWrite:   "written to its caller",
 	}[w]
 }

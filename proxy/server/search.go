@@ -119,10 +119,16 @@ func (x *exchange) searched(label string, byShards bool) (_ *merge.Finds, err er
 	defer r.close()
 	_, span := x.s.room(x.ctx, "merge")
 	defer span.End()
+	p := &searchPace{x: x}
+	defer p.end()
+	f.Look = p.look
 	listed := map[*shard.Shard]bool{}
 	groups, asked := map[*shard.Group][]merge.Source{}, map[*shard.Group]endpoint.ID{}
 	for i, src := range r.sources {
 		q := r.asked[i]
+		if q.part != partPresence {
+			src.Body = p.reads(src.Body)
+		}
 		switch {
 		case q.part == partPresence:
 			groups[q.shard.Group], asked[q.shard.Group] = append(groups[q.shard.Group], src), q.req.ID
@@ -135,7 +141,7 @@ func (x *exchange) searched(label string, byShards bool) (_ *merge.Finds, err er
 			err = f.List(merge.ShardStrings(x.ctx, src, label == "", x.budget))
 		}
 		if err != nil {
-			return nil, x.bodyError(r, err)
+			return nil, x.bodyError(r, p.blames(err))
 		}
 	}
 	for _, g := range x.st.top.Groups {

@@ -17,6 +17,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/evaluation"
+	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
 // searchWorld is random series over shards of which some search and some do not, and one
@@ -304,6 +306,48 @@ func TestSearchOfShardsThatDoNot(t *testing.T) {
 			r.idle()
 		})
 	}
+}
+
+// TestLongSearchBlamesNobodyElse: where scoring takes all the time that there is, the error says
+// so, and not that the shard had not answered. Where another long evaluation runs, it waits for its
+// turn.
+func TestLongSearchBlamesNobodyElse(t *testing.T) {
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}}, "")
+	var names strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&names, `,"%s%05d"`, strings.Repeat("rqponmlkjihgfedcba_", 10)[:173], i)
+	}
+	if err := r.shards["jaguar"][0][0].Set("",
+		fakeshard.Route{Path: "/api/v1/search/*", Script: "status 404; send gone"},
+		fakeshard.Route{Path: "/api/v1/label/__name__/values", Script: `send '{"status":"success","data":[` + names.String()[1:] + `]}'`},
+	); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("abcdefghijklmnopqr_", 20)[:254]
+	form := url.Values{
+		"search[]": {text, text[1:]}, "fuzz_alg": {"jarowinkler"}, "fuzz_threshold": {"1"}, "sort_by": {"score"}, "timeout": {"400ms"},
+		"match[]": {`{__name__="a"}`},
+	}
+	got := r.ask(r.request(t.Context(), asking{path: "/api/v1/search/metric_names", form: form}))
+	if got.message.Error == "" || strings.Contains(got.message.Error, "had not answered") ||
+		!strings.Contains(got.message.Error, "at its end it was still being searched here") {
+		t.Error(got)
+	}
+	r.s.gate = evaluation.NewGate(1, nil)
+	turn, err := r.s.gate.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.End()
+	turn.Heavy()
+	if err := turn.Look(); err != nil { // it has the one place of what is long
+		t.Fatal(err)
+	}
+	if got := r.ask(r.request(t.Context(), asking{path: "/api/v1/search/metric_names", form: form})); got.status != 429 ||
+		got.message.Spillway.Bound != policy.BoundEvaluations {
+		t.Error(got)
+	}
+	r.idle()
 }
 
 // TestSearchIsBoundedAndSaysSo: the limit of the configuration, with a warning where it cut, and
