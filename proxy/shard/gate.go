@@ -41,15 +41,16 @@ type gate struct {
 	waiting atomic.Int64
 	held    atomic.Int64
 	waited  atomic.Int64 // nanoseconds, of all together
-	peers   peers        // who holds a place or waits for one; unused by the gates of a replica
+	peers   peers        // who holds a place or waits for one; unused where one may have all
 }
 
 func newGate(n int, bound, what, advice string) *gate {
 	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, what: what, advice: advice}
 }
 
-// acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say
-// that there was none. The caller calls release exactly once if the error is nil.
+// acquire waits for a slot, first among those of the same peer, then among all, until shortly
+// before the deadline of ctx, so that there is time to say that there was none. The caller calls
+// release exactly once if the error is nil.
 func (g *gate) acquire(ctx context.Context, name string) (release func(), err error) {
 	wait := ctx
 	if dl, ok := ctx.Deadline(); ok {
@@ -58,14 +59,31 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 		wait, cancel = context.WithTimeout(ctx, remaining-margin(remaining)/2)
 		defer cancel()
 	}
+	var p *peer
+	most, whose := g.size, ""
+	if g.share() < g.size {
+		p = g.join(ctx, 1)
+	}
 	began := time.Now()
 	g.waiting.Add(1)
-	err = g.sem.Acquire(wait, 1)
+	if p != nil {
+		if err = p.sem.Acquire(wait, 1); err != nil {
+			most, whose = g.share(), " for "+p.name+", as many of its "+itoa(g.size)+" as one address may have"
+		}
+	}
+	if err == nil {
+		if err = g.sem.Acquire(wait, 1); err != nil && p != nil {
+			p.sem.Release(1)
+		}
+	}
 	others := g.waiting.Add(-1)
 	if err != nil {
+		if p != nil {
+			g.part(p, 1)
+		}
 		if ctx.Err() == nil || qerr.TimedOut(ctx) {
-			e := qerr.Overload(g.bound, itoa(g.size), time.Second, g.advice,
-				"%s is asked at most %s at once, and there was no room for this one before its deadline (it waited %s)", name, count(int64(g.size), g.what), waited(began))
+			e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice,
+				"%s is asked at most %s at once%s, and there was no room for this one before its deadline (it waited %s)", name, count(int64(most), g.what), whose, waited(began))
 			e.Seen = count(others, "other") + " waiting"
 			e.Shards = []string{name}
 			return nil, e
@@ -76,6 +94,10 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 	return func() {
 		g.held.Add(-1)
 		g.sem.Release(1)
+		if p != nil {
+			p.sem.Release(1)
+			g.part(p, 1)
+		}
 	}, nil
 }
 

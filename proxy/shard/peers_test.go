@@ -101,3 +101,56 @@ func TestNoPeerNoShare(t *testing.T) {
 		t.Errorf("%d are held at the end, %d peers remembered", g.held.Load(), len(g.peers.by))
 	}
 }
+
+// TestOnePeerLeavesReadSlots: whoever asks too much leaves a read slot to others, waits for his own
+// in order, and is told why; Spillway's own reads have no address. Nothing of him is left.
+func TestOnePeerLeavesReadSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(readSlots, "read_slots", "remote read", "")
+		hog := from(t.Context(), "192.0.2.1")
+		var held []func()
+		for range g.share() {
+			release, err := g.acquire(hog, "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, release)
+		}
+		order := make(chan int, 2)
+		for i := range 2 {
+			go func() { // ends when it has had its slot
+				if release, err := g.acquire(hog, "x"); err == nil {
+					order <- i
+					release()
+				}
+			}()
+			synctest.Wait()
+		}
+		for _, ctx := range []context.Context{from(t.Context(), "192.0.2.2"), t.Context()} {
+			soon, cancel := context.WithTimeout(ctx, time.Second)
+			release, err := g.acquire(soon, "x")
+			if cancel(); err != nil {
+				t.Fatal(err)
+			}
+			release()
+		}
+		late, cancel := context.WithTimeout(hog, time.Second)
+		defer cancel()
+		_, err := g.acquire(late, "x")
+		if e := qerr.From(err); e == nil || e.Value != "7" || !strings.Contains(e.Message, "7 remote reads at once for 192.0.2.1, as many of its 8 as") {
+			t.Errorf("got %v", err)
+		}
+		held[0]() // one place, which goes from the first to the second
+		a, b := <-order, <-order
+		for _, release := range held[1:] {
+			release()
+		}
+		if a != 0 || b != 1 {
+			t.Errorf("those who waited came in the order %d, %d", a, b)
+		}
+		synctest.Wait()
+		if g.held.Load() != 0 || len(g.peers.by) != 0 || !g.sem.TryAcquire(readSlots) {
+			t.Errorf("%d are held at the end, %d peers remembered", g.held.Load(), len(g.peers.by))
+		}
+	})
+}
