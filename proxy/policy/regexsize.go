@@ -87,6 +87,7 @@ const (
 
 // group is one pair of parentheses, or the whole expression, while it is being read.
 type group struct {
+	ends   int       // alternatives that were closed
 	done   regexSize // finished alternatives
 	branch regexSize // this alternative without its last atom
 	last   regexSize // the last atom, which a repetition multiplies
@@ -137,7 +138,7 @@ func (g *group) literal(s string, fold bool) {
 // any is a dot: an atom of one character too.
 func (g *group) any() {
 	if g.fixed {
-		g.atom(onceOf(2 * specialCost)) // as much to compile as six characters
+		g.atom(onceOf(specialCost))
 	} else {
 		g.atom(regexSize{all: specialCost})
 	}
@@ -174,10 +175,15 @@ func (g *group) end() {
 	}
 	g.done = g.done.plus(size)
 	if g.head {
-		g.done = g.done.plus(onceOf(1 + max(0, shortAlternative-len(g.text))))
+		least := 1
+		if g.ends > 0 { // one that stands alone is none
+			least += max(0, shortAlternative-len(g.text))
+		}
+		g.done = g.done.plus(onceOf(least))
 	} else {
 		g.done = g.done.plus(regexSize{all: 1})
 	}
+	g.ends++
 	g.prefix, g.text = g.text, g.prefix[:0]
 	g.branch, g.last, g.mixed, g.ended, g.fixed = regexSize{}, regexSize{}, false, false, g.head
 }
