@@ -254,3 +254,41 @@ func TestWorkReads(t *testing.T) {
 		}
 	}
 }
+
+// The page of the admin listener shows what is under way, whatever its callers write into it.
+func TestConsoleShowsLiveQueries(t *testing.T) {
+	r := newRig(t, manyShards(1), limits(10*patience))
+	page := func() string { return string(r.get(r.admin + "/").body) }
+	if text := page(); !strings.Contains(text, "Nothing is asked now") || !strings.Contains(text, "Nothing was asked") {
+		t.Errorf("nobody asks: %s", text)
+	}
+	s := r.all()[0]
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+		t.Fatal(err)
+	}
+	hostile := `up{a!="<img src=x onerror=alert(1)>` + strings.Repeat("y", 2000) + `"}`
+	replies := make(chan *reply, consoleRows+1)
+	for i := range consoleRows + 1 {
+		form := url.Values{"query": {hostile}, "time": {itoa(int64(1795000000 + i))}}
+		req := r.request(context.Background(), asking{path: "/api/v1/query", form: form})
+		req.Header.Set("X-Grafana-User", "<b>ada</b>")
+		go func() { replies <- r.ask(req) }()
+	}
+	r.eventually("all are listed", func() bool { return len(r.queries()) == consoleRows+1 })
+	text := page()
+	if strings.Count(text, "asked of the shards") < 1 || !strings.Contains(text, "and 1 more") ||
+		strings.Count(text, "&lt;b&gt;ada&lt;/b&gt;") != consoleRows {
+		t.Errorf("%s", text)
+	}
+	if strings.Contains(text, "<img") || strings.Contains(text, "<b>ada") || len(text) > 40<<10 {
+		t.Errorf("%d bytes: %s", len(text), text)
+	}
+	r.release()
+	for range consoleRows + 1 {
+		<-replies
+	}
+	r.eventually("what was asked stands among what took most", func() bool {
+		return strings.Contains(page(), "<code>up{a!=&#34;&lt;img")
+	})
+	r.idle()
+}

@@ -10,7 +10,10 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/attribution"
+	"github.com/spillwayproject/spillway/proxy/live"
 )
 
 // pageHead is the same for both pages: no script, no font, nothing from elsewhere.
@@ -23,7 +26,7 @@ table{border-collapse:collapse;width:100%;font-size:14px}th{text-align:left;colo
 textarea{box-sizing:border-box;width:100%;font:13px/1.5 ui-monospace,monospace;padding:.6rem .8rem;border:1px solid #b8c2cc;border-radius:6px}
 button{font:inherit;padding:.3rem 1rem}ul.plan,ul.plan ul{list-style:none;padding-left:1.2rem;border-left:2px solid #e3e8ec}ul.plan>li{margin:.4rem 0}
 figure{margin:1rem 0}svg text{font:11px system-ui,sans-serif;fill:#5b6b7a}figcaption{font-size:13px;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem}
-td.value{font:13px/1.5 ui-monospace,monospace;white-space:nowrap;text-align:right}details{margin:.6rem 0 2rem}summary{cursor:pointer;color:#0b62c4}.box{max-height:24rem;overflow:auto}
+td.value,th.value{font:13px/1.5 ui-monospace,monospace;white-space:nowrap;text-align:right}details{margin:.6rem 0 2rem}summary{cursor:pointer;color:#0b62c4}.box{max-height:24rem;overflow:auto}
 b.mode{display:inline-block;min-width:3.6rem}p.why,p.call{color:#5b6b7a;margin:0 0 0 3.8rem;font-size:14px}
 .up,.exact{color:#12733a}.down,.misconfigured,.refused{color:#b3261e}.unknown{color:#8a6100}
 </style></head><body>`
@@ -91,20 +94,56 @@ var consolePage = template.Must(template.New("console").Parse(pageHead + `
 <table><tr><th>group</th><th>shard</th><th>replica</th><th>state</th><th>version</th><th>whole</th><th>in flight</th><th>what to know</th></tr>
 {{range .Replicas}}<tr><td>{{.Group}}</td><td>{{.Shard}}</td><td>{{.URL}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Version}}</td>
 <td>{{if eq .State "up"}}{{.Whole}}{{else}}not asked{{end}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}{{with .NotWhole}} Not whole: {{.}}.{{end}}</td></tr>{{end}}</table>
-<ul><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
+<h2>Under way</h2>{{if .Live}}<table><tr><th>id</th><th>who</th><th class="value">seconds</th><th class="value">holds</th><th>it is being</th><th>query</th></tr>
+{{range .Live}}<tr><td><code>{{.ID}}</code></td><td>{{.Who}}</td><td class="value">{{.Age}}</td><td class="value">{{.Held}}</td><td>{{.Doing}}</td><td><code>{{.Query}}</code></td></tr>{{end}}</table>
+{{with .More}}<p>and {{.}} more, which hold less</p>{{end}}
+<p>One is ended by <code>curl -X DELETE {{.Base}}/api/spillway/v1/queries/ID</code></p>{{else}}<p>Nothing is asked now.</p>{{end}}
+<h2>What took most of the shards' time in the last hour</h2>{{if .Took}}<table><tr><th class="value">seconds</th><th class="value">requests</th><th class="value">refused</th><th class="value">GiB seconds</th><th>query</th></tr>
+{{range .Took}}<tr><td class="value">{{printf "%.1f" .ShardSeconds}}</td><td class="value">{{.Requests}}</td><td class="value">{{.Refused}}</td><td class="value">{{printf "%.2f" .GiBSeconds}}</td><td><code>{{.Name}}</code></td></tr>{{end}}</table>{{else}}<p>Nothing was asked.</p>{{end}}
+<ul><li><a href="/api/spillway/v1/queries">live queries</a></li><li><a href="/api/spillway/v1/usage">usage</a> by tenant, user, dashboard, panel, rule and query</li><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
 </body></html>
 `))
 
 // console is the admin listener's page.
-func (s *Server) console(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	st := s.acquire()
 	defer st.release()
-	hash := st.cfg.Hash
+	hash, now := st.cfg.Hash, s.now()
+	under := s.live.List(now)
+	listed := make([]liveRow, 0, consoleRows)
+	for _, q := range under[:min(len(under), consoleRows)] {
+		listed = append(listed, newLiveRow(q))
+	}
 	writePage(w, consolePage, map[string]any{
 		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))],
 		"Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
 		"Used":   admit.FormatBytes(st.pool.InUse()), "Limit": admit.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
+		"Live": listed, "More": len(under) - len(listed), "Base": "http://" + r.Host,
+		"Took": s.spent.Top(now, attribution.ByQuery, "shard_s", consoleRows).Rows,
 	})
+}
+
+// consoleRows is how many live queries, and queries of the last hour, the page has, each with at
+// most consoleText bytes of its text.
+const (
+	consoleRows = 20
+	consoleText = 300
+)
+
+// liveRow is a live query on the page.
+type liveRow struct{ ID, Who, Age, Held, Doing, Query string }
+
+func newLiveRow(q live.Query) liveRow {
+	var who []string
+	for _, part := range []string{q.Tenant, q.User, q.Dashboard, q.Panel, q.Rule} {
+		if part != "" {
+			who = append(who, part)
+		}
+	}
+	return liveRow{
+		ID: q.ID, Who: strings.Join(who, " / "), Age: strconv.FormatFloat(q.AgeSeconds, 'f', 1, 64), Held: admit.FormatBytes(q.HeldBytes),
+		Doing: q.Doing, Query: q.Endpoint + " " + clip.Text(q.Query, consoleText),
+	}
 }
 
 // unknownVersion is what a build is called that nobody gave a version.
