@@ -50,6 +50,14 @@ var roomSayings = []saying{
 		},
 	},
 	{
+		name: "read_slots of one address", more: "limits: {read_slots: 6}\n", form: []string{"query", "count(info(up))", "timeout", queueing},
+		before: func(r *rig) {
+			r.stalls("/api/v1/read")
+			r.crowd(6, "query", "count(info(up))")
+			r.waits("spillway_shard_requests_waiting", 1)
+		},
+	},
+	{
 		name: "unselective_slots", path: "/api/v1/series", form: []string{"match[]", `{le!=""}`, "timeout", queueing},
 		before: func(r *rig) {
 			r.stalls("/api/v1/series")
