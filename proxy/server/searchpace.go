@@ -12,10 +12,10 @@ import (
 // it was the shards or the scoring that took the time. A search that takes less than a look has no
 // turn. It is used by one goroutine.
 type searchPace struct {
-	x       *exchange
-	turn    *evaluation.Turn
-	since   time.Time     // when the first answer was read from
-	reading time.Duration // how long shards were waited for since
+	x    *exchange
+	turn *evaluation.Turn
+	read time.Time     // when something was read last
+	busy time.Duration // from one read to the next, all of them added
 }
 
 // look is nil while the search may go on.
@@ -32,7 +32,7 @@ func (p *searchPace) end() { p.turn.End() }
 // blames is the error of a search: where the shard's answer was not read to its end before the
 // deadline since Spillway itself was at work for most of the time, that.
 func (p *searchPace) blames(err error) error {
-	if err == nil || p.x.ctx.Err() != nil || qerr.From(err).Kind != qerr.Timeout || 2*p.reading > time.Since(p.since) {
+	if err == nil || p.x.ctx.Err() != nil || qerr.From(err).Kind != qerr.Timeout || 2*p.busy < p.x.dec.Deadline {
 		return err
 	}
 	p.x.doing.set(workSearch)
@@ -41,9 +41,6 @@ func (p *searchPace) blames(err error) error {
 
 // reads is the body of an answer; while it is waited for the search has no place.
 func (p *searchPace) reads(body io.Reader) io.Reader {
-	if p.since.IsZero() {
-		p.since = time.Now()
-	}
 	return searchBody{body, p}
 }
 
@@ -56,10 +53,12 @@ type searchBody struct {
 func (b searchBody) Read(to []byte) (int, error) {
 	p := b.pace
 	p.turn.Pause()
+	if !p.read.IsZero() {
+		p.busy += time.Since(p.read)
+	}
 	p.x.doing.set(workAsk)
-	began := time.Now()
 	n, err := b.Reader.Read(to)
-	p.reading += time.Since(began)
 	p.x.doing.set(workSearch)
+	p.read = time.Now()
 	return n, err
 }
