@@ -50,7 +50,8 @@ var roomSayings = []saying{
 		},
 	},
 	{
-		name: "read_slots of one address", more: "limits: {read_slots: 6}\n", form: []string{"query", "count(info(up))", "timeout", queueing},
+		name: "read_slots of one address", more: "limits: {read_slots: 6}\n",
+		form: []string{"query", "count(info(up))", "timeout", queueing},
 		before: func(r *rig) {
 			r.stalls("/api/v1/read")
 			r.crowd(6, "query", "count(info(up))")
