@@ -40,8 +40,8 @@ var own = map[string][]string{
 	"proxy/trust":       {"internal/clip", "proxy/config", "proxy/endpoint"},
 	"proxy/thanos":      {"internal/clip", "proxy/config", "proxy/endpoint", "proxy/trust"},
 	"proxy/shard": {
-		"internal/clip", "internal/oauth", "internal/timers", "internal/version", "proxy/config", "proxy/endpoint", "proxy/identity",
-		"proxy/qerr", "proxy/shard/h1", "proxy/thanos", "proxy/trust",
+		"internal/clip", "internal/oauth", "internal/timers", "internal/version", "proxy/admit", "proxy/config", "proxy/endpoint",
+		"proxy/identity", "proxy/qerr", "proxy/shard/h1", "proxy/thanos", "proxy/trust",
 	},
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},

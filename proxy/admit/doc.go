@@ -10,12 +10,14 @@
 //     while those that hold much fill the pool.
 //   - A refusal names the bound, its value, what was seen and what to do: max_series, max_samples
 //     and max_response_bytes are 422, memory.budget is 429.
+//   - EnterAll takes a place at each of several doors, and holds none while it waits at another
+//     one, so that a server that hangs keeps no places of others.
 //
 // # Refusals
 //
-// Nothing waits here: there is room, or an error. What the bytes are held for, and how many a thing
-// takes, is for the reader that holds them to say. Where the heap holds more than was declared,
-// proxy/heap sees it and tightens the pool.
+// For memory nothing waits here: there is room, or an error. What the bytes are held for, and how
+// many a thing takes, is for the reader that holds them to say. Where the heap holds more than was
+// declared, proxy/heap sees it and tightens the pool.
 //
 // # Memory
 //

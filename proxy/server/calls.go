@@ -21,9 +21,9 @@ import (
 // A fan-out is done in one of two ways, so that no request waits for a place at a server while it
 // keeps another one that somebody else waits for.
 //
-// Side by side: the answers are read together, one line of each after the other, so that none ends
-// before all have begun. Places for all shards are taken before any is asked, in the order of their
-// names. A few shards are asked so.
+// Side by side: the answers are read together, one line of each after the other, from when all have
+// begun; what one has until then is read ahead (ahead.go), so that a short answer ends by itself.
+// Places for all shards are taken before any is asked. A few shards are asked so.
 //
 // One by one: each answer is read whole by whoever asked for it, and its place given back, whatever
 // the others do; so many at a time as a shard, a request and memory.budget bear. What is not
@@ -53,6 +53,7 @@ type fanout struct {
 	questions []question
 	results   []outcome
 	waits     *waits
+	begins    *beginning // of answers that are read side by side
 	slots     taken
 	asked     map[seat]int           // how many are asked for the seat
 	left      map[seat]*atomic.Int32 // how many may still answer
@@ -95,15 +96,20 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	if f.read != nil {
 		f.readers = make(chan struct{}, maxDecoders)
 	}
-	f.waits = x.waitFor(f.ctx, questions)
 	return f
 }
 
-// enter takes the places that are needed before anybody is asked.
+// enter takes the places that are needed before anybody is asked. An answer that can go without a
+// shard waits for its place no longer than for its answer.
 func (f *fanout) enter() (err error) {
-	x := f.x
-	if f.slots, err = x.s.unselective.take(f.ctx, f.questions); err != nil || f.read != nil || len(f.questions) < 2 {
-		return err
+	x, ctx := f.x, f.ctx
+	if patience := x.shardPatience(); patience > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	if f.slots, err = x.s.unselective.take(ctx, f.questions); err != nil || f.read != nil || len(f.questions) < 2 {
+		return f.noRoom(err)
 	}
 	var shards []*shard.Shard
 	for at := range f.asked {
@@ -113,12 +119,25 @@ func (f *fanout) enter() (err error) {
 	if err = x.budget.Hold(held); err == nil {
 		f.held = held
 		var leave map[*shard.Shard]func()
-		if leave, err = x.st.top.EnterAll(f.ctx, shards); err == nil {
-			f.slots, f.entered = f.slots.with(leave), true
+		if leave, err = x.st.top.EnterAll(ctx, shards); err == nil {
+			f.slots, f.entered = f.slots.with(leave, f.questions), true
 			return nil
 		}
 	}
-	f.slots.begun()
+	f.slots.drop()
+	return f.noRoom(err)
+}
+
+// noRoom marks the error of a wait for room at a shard as the loss of that shard, where the answer
+// can go without it.
+func (f *fanout) noRoom(err error) error {
+	if e := qerr.From(err); e != nil && len(e.Shards) == 1 {
+		for _, q := range f.questions {
+			if q.shard.Name() == e.Shards[0] {
+				return f.x.shardError(q.shard, err)
+			}
+		}
+	}
 	return err
 }
 
@@ -146,16 +165,18 @@ func (f *fanout) few() bool {
 // run asks everything and returns when each call has failed or begun to answer, or, one by one, has
 // been read.
 func (f *fanout) run() {
+	f.waits = f.x.waitFor(f.ctx, f.questions)
 	switch {
 	case len(f.questions) == 1:
 		f.call(0) // waking a goroutine would be for nothing
 	case f.read == nil:
 		var wg sync.WaitGroup
+		f.begins = newBeginning(len(f.questions))
 		last := len(f.questions) - 1
 		for i := range last {
-			wg.Go(func() { f.call(i) })
+			wg.Go(func() { f.beside(i) })
 		}
-		f.call(last)
+		f.beside(last)
 		wg.Wait()
 	default:
 		l := newLanes(f.questions, f.x.width())
@@ -288,6 +309,15 @@ func (f *fanout) inTurn(i int, entered func()) {
 	f.call(i)
 }
 
+// beside is call for an answer that is read side by side with the others.
+func (f *fanout) beside(i int) {
+	f.call(i)
+	f.begins.one()
+	if r := &f.results[i]; r.resp != nil {
+		f.ahead(r)
+	}
+}
+
 // call asks one question, and reads its answer where that is not for later.
 func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
@@ -352,6 +382,7 @@ func (f *fanout) take(i int) (err error) {
 // on.
 func (f *fanout) failed(i int, err error) {
 	f.results[i].err = err
+	f.slots.failed(f.questions[i].shard)
 	f.waits.over(i, false)
 	if f.results[i].lost = f.x.replaceable(f.questions[i], err); f.results[i].lost {
 		return
@@ -394,24 +425,38 @@ func (k *keeper) keep(i int, _ *question, src merge.Source) error {
 	k.kept[i] = b
 	k.mu.Unlock()
 	for size := firstPiece; b.err == nil; size = min(2*size, mostPiece) {
-		if err := k.budget.Hold(int64(size)); err != nil {
+		if err := k.hold(int64(size)); err != nil {
 			return err
 		}
-		k.mu.Lock()
-		k.held += int64(size)
-		k.mu.Unlock()
-		piece, n := make([]byte, size), 0
-		for n < size && b.err == nil {
-			var m int
-			m, b.err = src.Body.Read(piece[n:])
-			n += m
-		}
+		n := b.fill(src.Body, size, func() bool { return false })
 		if err := k.size.AddBytes(int64(n)); err != nil {
 			return err
 		}
-		b.pieces = append(b.pieces, piece[:n])
 	}
 	return nil
+}
+
+// hold holds so many bytes of the budget until drop.
+func (k *keeper) hold(n int64) error {
+	if err := k.budget.Hold(n); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.held += n
+	k.mu.Unlock()
+	return nil
+}
+
+// fill reads one more piece, until it is full or enough is true, and tells how much that was.
+func (b *keptBody) fill(body io.Reader, size int, enough func() bool) int {
+	piece, n := make([]byte, size), 0
+	for n < size && b.err == nil && !enough() {
+		var m int
+		m, b.err = body.Read(piece[n:])
+		n += m
+	}
+	b.pieces = append(b.pieces, piece[:n])
+	return n
 }
 
 // of is the answer to the i-th question as it was kept; nil where it was not.

@@ -127,7 +127,6 @@ func (x *exchange) askAndRead(questions []question, read reading) (*replies, err
 	f := x.newFanout(questions, read)
 	r := &replies{calls: &x.calls, fanout: f}
 	if err := f.enter(); err != nil {
-		f.waits.stop()
 		r.close()
 		return nil, err
 	}
@@ -162,7 +161,6 @@ func (x *exchange) askAndRead(questions []question, read reading) (*replies, err
 			x.s.observeCall(q.mode, q.shard.Name(), res.resp.Replica.Name(), q.req.Query)
 		}
 	}
-	f.slots.begun()
 	if f.broken != nil { // what else failed only followed
 		r.broken = f.broken
 		return r, nil

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -21,10 +22,11 @@ import (
 // admits as many.
 const maxUnselective = 2
 
-// slots are taken by a request for ALL the shards it is about to ask, in the order of their names,
-// before it asks any. If each call of a fan-out waited at its own replica's gate instead, two
-// requests could hold the slots of one shard while two others hold those of another, and all four
-// would wait for each other until their deadlines. The zero value is ready for use.
+// slots are taken by a request for ALL the shards it is about to ask before it asks any, and none
+// is held while another one is waited for. If each call of a fan-out waited at its own replica's
+// gate instead, two requests could hold the slots of one shard while two others hold those of
+// another, and all four would wait for each other until their deadlines. The zero value is ready
+// for use.
 type slots struct {
 	mu sync.Mutex
 	by map[string]*semaphore.Weighted // by shard name; as many as configurations ever named
@@ -45,7 +47,7 @@ func (s *slots) of(name string) *semaphore.Weighted {
 }
 
 // take waits, until shortly before the deadline, for one slot of every shard that an unselective
-// question is for. The caller calls begun exactly once if the error is nil.
+// question is for. If the error is nil, each question is asked or failed, or the caller calls drop.
 func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 	var wanted []*shard.Shard
 	for _, q := range questions {
@@ -57,38 +59,57 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 		return nil, nil
 	}
 	slices.SortFunc(wanted, func(a, b *shard.Shard) int { return cmp.Compare(a.Name(), b.Name()) })
-	wait := ctx
-	if dl, ok := ctx.Deadline(); ok { // what is left is for the answer that says so
+	doors := make([]slotDoor, len(wanted))
+	for i, sh := range wanted {
+		doors[i] = slotDoor{s.of(sh.Name()), ctx, sh}
+	}
+	if err := admit.EnterAll(doors); err != nil {
+		return nil, err
+	}
+	leave := make(map[*shard.Shard]func(), len(wanted))
+	for i, sh := range wanted {
+		leave[sh] = doors[i].Leave
+	}
+	return taken(nil).with(leave, questions), nil
+}
+
+// slotDoor is where one request gets a slot of one shard; it implements admit.Door.
+type slotDoor struct {
+	sem   *semaphore.Weighted
+	ctx   context.Context
+	shard *shard.Shard
+}
+
+func (d slotDoor) Try() bool { return d.sem.TryAcquire(1) }
+
+func (d slotDoor) Wait() error {
+	wait := d.ctx
+	if dl, ok := wait.Deadline(); ok { // what is left is for the answer that says so
 		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadline(ctx, dl.Add(-min(time.Until(dl)/20, 250*time.Millisecond)))
+		wait, cancel = context.WithDeadline(wait, dl.Add(-min(time.Until(dl)/20, 250*time.Millisecond)))
 		defer cancel()
 	}
-	t, began := taken{}, time.Now()
-	for _, sh := range wanted {
-		sem := s.of(sh.Name())
-		if err := sem.Acquire(wait, 1); err != nil {
-			t.begun()
-			if ctx.Err() != nil && !qerr.TimedOut(ctx) {
-				return nil, qerr.From(context.Cause(ctx))
-			}
-			e := qerr.Overload(policy.BoundUnselectiveSlots, strconv.Itoa(maxUnselective), time.Second,
-				"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
-				"%s is asked at most %d requests at once that select nothing in particular, and there was no room for this one before its deadline (it waited %s)",
-				sh.Name(), maxUnselective, time.Since(began).Round(10*time.Millisecond))
-			e.Shards = []string{sh.Name()}
-			return nil, e
-		}
-		h := &slot{give: func() { sem.Release(1) }}
-		h.users.Store(1) // the request itself, until begun
-		t[sh] = h
+	began := time.Now()
+	if d.sem.Acquire(wait, 1) == nil {
+		return nil
 	}
-	return t, nil
+	if d.ctx.Err() != nil && !qerr.TimedOut(d.ctx) {
+		return qerr.From(context.Cause(d.ctx))
+	}
+	e := qerr.Overload(policy.BoundUnselectiveSlots, strconv.Itoa(maxUnselective), time.Second,
+		"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
+		"%s is asked at most %d requests at once that select nothing in particular, and there was no room for this one before its deadline (it waited %s)",
+		d.shard.Name(), maxUnselective, time.Since(began).Round(10*time.Millisecond))
+	e.Shards = []string{d.shard.Name()}
+	return e
 }
+
+func (d slotDoor) Leave() { d.sem.Release(1) }
 
 // taken are the slots of one request.
 type taken map[*shard.Shard]*slot
 
-// slot goes back when the last of its users is done.
+// slot goes back when the last of its users, the shard's questions, is done.
 type slot struct {
 	users atomic.Int32
 	give  func()
@@ -101,40 +122,49 @@ func (s *slot) done() {
 }
 
 // with are the slots together with places of the same request at the shards; each goes back with
-// its shard's slot.
-func (t taken) with(leave map[*shard.Shard]func()) taken {
+// its shard's slot, when the last of the shard's questions has.
+func (t taken) with(leave map[*shard.Shard]func(), questions []question) taken {
 	if t == nil {
 		t = make(taken, len(leave))
 	}
 	for sh, f := range leave {
-		h := t[sh]
-		if h == nil {
-			h = &slot{give: f}
-			h.users.Store(1)
-			t[sh] = h
+		if h := t[sh]; h != nil {
+			give := h.give
+			h.give = func() { f(); give() }
 			continue
 		}
-		give := h.give
-		h.give = func() { f(); give() }
+		h := &slot{give: f}
+		for _, q := range questions {
+			if q.shard == sh {
+				h.users.Add(1)
+			}
+		}
+		t[sh] = h
 	}
 	return t
 }
 
-// until keeps the shard's slot, if there is one, until the answer's end too: at its end, or when it
-// is closed, the shard has done its work, however long the client takes to read.
+// until keeps a question's part of the shard's slot, if there is one, until its answer's end: then,
+// or when it is closed, the shard has done its work, however long the client takes to read.
 func (t taken) until(sh *shard.Shard, body io.ReadCloser) io.ReadCloser {
 	s := t[sh]
 	if s == nil {
 		return body
 	}
-	s.users.Add(1)
 	return slotBody{body, sync.OnceFunc(s.done)}
 }
 
-// begun says that all answers that there will be have begun.
-func (t taken) begun() {
-	for _, s := range t {
+// failed says that a question has no answer.
+func (t taken) failed(sh *shard.Shard) {
+	if s := t[sh]; s != nil {
 		s.done()
+	}
+}
+
+// drop gives everything back of which nothing was asked.
+func (t taken) drop() {
+	for _, s := range t {
+		s.give()
 	}
 }
 

@@ -67,7 +67,7 @@ func TestSlotsInOrder(t *testing.T) {
 					}
 					bodies = append(bodies, taken.until(q.shard, io.NopCloser(strings.NewReader("answer"))))
 				}
-				taken.begun()
+				taken.failed(qs[0].shard)
 				time.Sleep(20 * time.Millisecond)
 				for i, b := range bodies {
 					held[qs[i].shard.Index].Add(-1)
@@ -122,8 +122,8 @@ func TestNoSlot(t *testing.T) {
 	})
 }
 
-// TestSlotUntilTheLastAnswer: a shard of which two replicas were asked has its slot back after both
-// answers, and one that never answered after the asking.
+// TestSlotUntilTheLastAnswer: a shard of which three replicas were asked has its slot back when the
+// last of them has answered or failed, and one of which nothing was asked at once.
 func TestSlotUntilTheLastAnswer(t *testing.T) {
 	var s slots
 	sh := unselectiveShards(1)[0]
@@ -134,13 +134,13 @@ func TestSlotUntilTheLastAnswer(t *testing.T) {
 		s.of(sh.Name()).Release(maxUnselective)
 		return true
 	}
-	taken, err := s.take(t.Context(), unselective(sh, sh))
+	taken, err := s.take(t.Context(), unselective(sh, sh, sh))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := taken.until(sh, io.NopCloser(strings.NewReader("")))
 	b := taken.until(sh, io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{})))
-	taken.begun()
+	taken.failed(sh)
 	if free() {
 		t.Error("free before any answer has ended")
 	}
@@ -155,9 +155,15 @@ func TestSlotUntilTheLastAnswer(t *testing.T) {
 	if taken, err = s.take(t.Context(), unselective(sh)); err != nil {
 		t.Fatal(err)
 	}
-	taken.begun()
+	taken.failed(sh)
 	if !free() {
 		t.Error("not free although there is no answer to wait for")
+	}
+	if taken, err = s.take(t.Context(), unselective(sh, sh)); err != nil {
+		t.Fatal(err)
+	}
+	if taken.drop(); !free() {
+		t.Error("not free although nothing was asked")
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard/h1"
 )
@@ -27,9 +28,10 @@ import (
 // slowly, or asks much, keeps others waiting for one another alone.
 //
 // Nobody waits for anybody who waits for him: places are taken in the order class, shard, process,
-// at each gate the peer's first, and those of several shards in the order of their names
-// (EnterAll). Who has passed the last gate waits for its server alone, or for a client that reads
-// what others' answers are merged with.
+// at each gate the peer's first, and of several shards (EnterAll) none is held while another one is
+// waited for, or, at last, they are taken in the order of the shards' names. Who has passed the
+// last gate waits for its server alone, or for a client that reads what others' answers are merged
+// with.
 
 const (
 	// maxCalls is the default of limits.replica_calls: as many as a Prometheus evaluates at once
@@ -133,18 +135,17 @@ func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Shard]func(), err error) {
 	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	all := t.crowd.all
+	doors := make([]door, len(order))
 	for i, s := range order {
-		if err = s.calls.take(ctx, s, 1); err != nil {
-			order = order[:i]
-			break
-		}
+		doors[i] = door{s.calls, ctx, s}
 	}
-	if err == nil { // at once: one after the other, two requests could each have half of what is there
-		err = all.take(ctx, order[0], int64(min(len(order), all.share())))
+	if err = admit.EnterAll(doors); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		for _, s := range order {
-			s.calls.give(ctx, 1)
+	// At once: one after the other, two requests could each have half of what is there.
+	if err = all.take(ctx, order[0], int64(min(len(order), all.share()))); err != nil {
+		for _, d := range doors {
+			d.Leave()
 		}
 		return nil, err
 	}
@@ -158,6 +159,35 @@ func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Sh
 		}
 	}
 	return leave, nil
+}
+
+// door is a gate as one request sees it; it implements admit.Door.
+type door struct {
+	gate  *gate
+	ctx   context.Context
+	shard *Shard
+}
+
+func (d door) Try() bool   { return d.gate.try(d.ctx) }
+func (d door) Wait() error { return d.gate.take(d.ctx, d.shard, 1) }
+func (d door) Leave()      { d.gate.give(d.ctx, 1) }
+
+// try takes a place, as take does, where there is one that nobody waits for.
+func (g *gate) try(ctx context.Context) bool {
+	p := g.join(ctx, 1)
+	if p != nil && !p.sem.TryAcquire(1) {
+		g.part(p, 1)
+		return false
+	}
+	if !g.sem.TryAcquire(1) {
+		if p != nil {
+			p.sem.Release(1)
+			g.part(p, 1)
+		}
+		return false
+	}
+	g.held.Add(1)
+	return true
 }
 
 // take waits for n places until shortly before the deadline of ctx, so that there is time to say
@@ -232,7 +262,9 @@ func (g *gate) wait(ctx context.Context, s *Shard, p *peer, n int64) error {
 	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice, "%s has %s%s under way%s, %s, and there was no room for this one before its deadline (it waited %s)",
 		who, count(int64(most), g.what), to, whose, rule, waited(began))
 	e.Seen = count(others, "other") + " waiting"
-	e.Shards = []string{s.Name()}
+	if g == s.calls { // else it is nothing about the shard
+		e.Shards = []string{s.Name()}
+	}
 	return e
 }
 
