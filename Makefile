@@ -47,6 +47,9 @@ build: ## the binary, and the laboratory's, into dist/
 	go build -o dist/spillway ./cmd/spillway
 	go build -o dist/spillway-lab ./cmd/spillway-lab
 
+image: ## the proxy's container image into dist/image, without a container engine; IMAGEFLAGS="-push HOST/NAME:TAG" sends it to a registry
+	@go run ./deploy/image $(IMAGEFLAGS)
+
 plugin: ## the Grafana datasource, both halves, into grafana-plugin/dist (needs npm); PLATFORMS="linux/amd64 linux/arm64" chooses for what
 	@./tools/plugin.sh build
 
@@ -125,6 +128,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) thanos go test ./proofs/thanos -parallel 4 -thanos.all -thanos.watch $(THANOSWATCH) -timeout 900m -v
 	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -fidelity.served 3 -timeout 90m -v
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
+	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
 	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -hostile.strict -timeout 360m -v
@@ -145,4 +149,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo dashboards screenshots pictures build plugin generate tools test npm vet staticcheck panels race proofs fuzz test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots pictures build image plugin generate tools test npm vet staticcheck panels race proofs fuzz test-full bench fmt fmt-check

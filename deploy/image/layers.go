@@ -1,0 +1,189 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
+)
+
+// nobody is who the program runs as, whom distroless images call nonroot.
+const nobody = 65532
+
+// file is one entry of a layer. A name that ends in a slash is a folder.
+type file struct {
+	name    string
+	mode    int64
+	owner   int
+	content []byte
+}
+
+// ground is what a static program expects to find: who it is, whom it trusts, and room for files.
+func ground() []file {
+	return []file{
+		{name: "etc/", mode: 0o755},
+		{name: "etc/group", mode: 0o644, content: fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", nobody)},
+		{
+			name: "etc/passwd", mode: 0o644,
+			content: fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", nobody, nobody),
+		},
+		{name: "etc/spillway/", mode: 0o755},
+		{name: "etc/ssl/", mode: 0o755},
+		{name: "etc/ssl/certs/", mode: 0o755},
+		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: roots()},
+		{name: "tmp/", mode: 0o1777},
+		{name: "var/", mode: 0o755},
+		{name: "var/lib/", mode: 0o755},
+		{name: "var/lib/spillway/", mode: 0o755, owner: nobody},
+	}
+}
+
+// roots are the authorities that Mozilla trusts, in PEM. Those that it trusts only for certificates
+// issued before some day are left out: a file of certificates cannot say that.
+func roots() []byte {
+	var b bytes.Buffer
+	for r := range bundle.Roots() {
+		if r.Constraint == nil {
+			_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: r.Certificate}) // a buffer takes everything
+		}
+	}
+	return b.Bytes()
+}
+
+// layer packs files, all as old as the commit.
+func layer(files []file, at time.Time) (v1.Layer, error) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
+		h := &tar.Header{
+			Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.content)), Mode: f.mode, Uid: f.owner, Gid: f.owner,
+			ModTime: at, Format: tar.FormatPAX,
+		}
+		if strings.HasSuffix(f.name, "/") {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil },
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+}
+
+// built is the program for one platform.
+type built struct {
+	platform *v1.Platform
+	path     string
+}
+
+// build compiles the program for the platforms into a folder.
+func build(ctx context.Context, s source, platforms []string, dir string) ([]built, error) {
+	var out []built
+	for _, text := range platforms {
+		p, err := platform(text)
+		if err != nil {
+			return nil, err
+		}
+		b := built{p, filepath.Join(dir, "spillway-"+strings.ReplaceAll(p.String(), "/", "-"))}
+		if err := compile(ctx, s, b); err != nil {
+			return nil, err
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// pack is the image of the programs, and their lists of what is in them by the lists' file names.
+func pack(s source, programs []built) (v1.ImageIndex, map[string][]byte, error) {
+	base, err := layer(ground(), s.created)
+	if err != nil {
+		return nil, nil, err
+	}
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	boms := map[string][]byte{}
+	for _, b := range programs {
+		content, err := os.ReadFile(b.path)
+		if err != nil {
+			return nil, nil, err
+		}
+		top, err := layer([]file{{name: "spillway", mode: 0o755, content: content}}, s.created)
+		if err != nil {
+			return nil, nil, err
+		}
+		img, err := image(s, b.platform, base, top)
+		if err != nil {
+			return nil, nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: b.platform}})
+		if boms[filepath.Base(b.path)+".cdx.json"], err = bom(s, b.path); err != nil {
+			return nil, nil, err
+		}
+	}
+	return mutate.Annotations(index, labels(s)).(v1.ImageIndex), boms, nil
+}
+
+// image is the image for one platform.
+func image(s source, p *v1.Platform, layers ...v1.Layer) (v1.Image, error) {
+	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	for i, l := range layers {
+		var err error
+		history := v1.History{Created: v1.Time{Time: s.created}, CreatedBy: []string{"ground", "spillway " + s.version}[i]}
+		if img, err = mutate.Append(img, mutate.Addendum{Layer: l, History: history}); err != nil {
+			return nil, err
+		}
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	file.OS, file.Architecture, file.Variant, file.Created = p.OS, p.Architecture, p.Variant, v1.Time{Time: s.created}
+	file.Config = v1.Config{
+		User:         fmt.Sprintf("%d:%d", nobody, nobody),
+		Entrypoint:   []string{"/spillway"},
+		Cmd:          []string{"proxy", "--config.file=/etc/spillway/spillway.yaml", "--web.listen-address=:9090"},
+		Env:          []string{"PATH=/"},
+		WorkingDir:   "/",
+		ExposedPorts: map[string]struct{}{"9090/tcp": {}},
+		Labels:       labels(s),
+	}
+	if img, err = mutate.ConfigFile(img, file); err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(img, labels(s)).(v1.Image), nil
+}
+
+// labels are what registries show of an image (OCI image specification 1.1, annotations.md).
+func labels(s source) map[string]string {
+	revision := s.revision
+	if s.modified {
+		revision += "-dirty"
+	}
+	return map[string]string{
+		"org.opencontainers.image.title":       "spillway",
+		"org.opencontainers.image.description": "A query proxy that keeps Prometheus standing on very large clusters.",
+		"org.opencontainers.image.licenses":    "Apache-2.0",
+		"org.opencontainers.image.version":     s.version,
+		"org.opencontainers.image.revision":    revision,
+		"org.opencontainers.image.created":     s.created.Format(time.RFC3339),
+	}
+}
