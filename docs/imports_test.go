@@ -20,7 +20,9 @@ var own = map[string][]string{
 	"internal/version": {},
 	"internal/oauth":   {},
 	"proxy/endpoint":   {"internal/clip", "proxy/qerr"},
-	"proxy/config":     {"internal/clip", "internal/plainfile", "proxy/endpoint"},
+	"proxy/config":     {"internal/clip", "internal/plainfile", "proxy/deny", "proxy/endpoint"},
+	"proxy/deny":       {"internal/tree"},
+	"proxy/journal":    {"internal/clip"},
 	"proxy/discovery":  {"internal/clip", "proxy/config"},
 	"proxy/tenant": {
 		"internal/oauth", "internal/plainfile", "internal/tree", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",

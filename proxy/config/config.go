@@ -63,6 +63,11 @@ type Config struct {
 	UsageLog UsageLog `yaml:"usage_log"`
 	// DropRules are the plans of the drop rules that the servers apply.
 	DropRules DropRules `yaml:"drop_rules"`
+	// Deny are rules that refuse requests.
+	Deny []DenyRule `yaml:"deny" is:"filled max=1000"`
+	// StateDir is a folder in which Spillway keeps what outlives its process; empty is none. After
+	// Load it is absolute or relative to the working directory.
+	StateDir string `yaml:"state_dir" is:"filled"`
 	// StrictParameters answers an unknown request parameter with 400 instead of dropping it.
 	StrictParameters bool `yaml:"strict_parameters"`
 	// PartialResponse is PartialAbort or PartialWarn, for requests that do not choose themselves.
@@ -86,6 +91,10 @@ func (Config) meaning() map[string]string {
 		"usage_log": "One line for each request, see [usage-log.md](usage-log.md). Without it none is written.",
 		"drop_rules": "What the servers' drop rules take away, so that a query for it is told; see " +
 			"[drop-rules-report.md](drop-rules-report.md#warnings-for-dropped-metrics).",
+		"deny": "Requests that are refused by rule; see [deny-rules.md](deny-rules.md).",
+		"state_dir": "A folder of Spillway's own, relative to the configuration file, in which it keeps what outlives its process: " +
+			"rules of the admin API, and which requests are under way; see [deny-rules.md](deny-rules.md). Without it these " +
+			"are lost when it ends. It is read at the start, not at a reload.",
 		"strict_parameters": "Whether an unknown request parameter is answered with 400. Otherwise it is dropped and counted.",
 		"partial_response": "What becomes of a request when a shard fails: `abort` answers with an error that names it, `warn` with what " +
 			"the others hold and a warning; remote read and federate, which have no place for one, stay at `abort`. " +

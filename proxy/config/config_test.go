@@ -189,7 +189,15 @@ func problemRows() []problemRow {
 	jwt := func(rest string) string {
 		return minimal + "tenants: [{name: a, jwt_values: [x]}]\njwt: {" + rest + "}\n"
 	}
+	deny := func(rest string) string { return minimal + "deny: [{name: a, reason: b, " + rest + "}]\n" }
 	return []problemRow{
+		{"deny without a reason", minimal + "deny: [{name: a, user: b}]\n", "deny[0].reason", "it is what those who are refused are told"},
+		{"deny nothing", deny("shadow: true"), "deny[0]", "it names nothing to refuse"},
+		{"deny by a broken regex", deny(`regex: "("`), "deny[0].regex", "missing closing"},
+		{"deny by a broken selector", deny(`selector: "{"`), "deny[0].selector", "parse error"},
+		{"deny until never", deny("user: c, until: -1h"), "deny[0].until", "a distance from now"},
+		{"deny twice", minimal + "deny: [{name: a, reason: b, user: c}, {name: a, reason: b, user: d}]\n", "deny[1].name", "is taken by deny[0]"},
+		{"deny by too many regexes", minimal + "deny:\n" + manyRegexes(), "deny", "21 rules have a regex"},
 		{"jwt without issuer", jwt(`audience: [a], claim: c, jwks_file: f`), "jwt.issuer", "it is missing"},
 		{"jwt without audience", jwt(`issuer: i, claim: c, jwks_file: f`), "jwt.audience", "1 to 100 names"},
 		{"jwt with an empty audience", jwt(`issuer: i, audience: [""], claim: c, jwks_file: f`), "jwt.audience", "none of them empty"},
@@ -545,4 +553,13 @@ func TestDefaultHTTPClientIsNotShared(t *testing.T) {
 	if commonconfig.DefaultHTTPClientConfig.FollowRedirects == defaultHTTPClient().FollowRedirects {
 		t.Error("redirects are followed, or the library's default was changed")
 	}
+}
+
+// manyRegexes are one rule with a regex more than there may be.
+func manyRegexes() string {
+	var b strings.Builder
+	for i := range 21 {
+		fmt.Fprintf(&b, "  - {name: r%d, reason: b, regex: a}\n", i)
+	}
+	return b.String()
 }

@@ -268,6 +268,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"jwt without keys": others, "jwt with keys twice": others, "jwt client of a file": others, "jwt of nobody": others,
 		"jwt_values without jwt": others, "jwt_values of two": others, "jwt over plain http": words, "jwt with credentials": words,
 		"jwt follows redirects": clients,
+		"deny nothing":          others, "deny twice": others, "deny by too many regexes": others,
+		"deny by a broken regex": words, "deny by a broken selector": words, "deny until never": words,
 	}
 	seen := 0
 	for _, tc := range slices.Concat(problemRows(), hashmodRows()) {

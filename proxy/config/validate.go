@@ -55,6 +55,10 @@ func (v *validator) config(c *Config) {
 	v.jwt(&c.JWT, c.Tenants)
 	v.usageLog(&c.UsageLog)
 	v.dropRules(&c.DropRules)
+	v.deny(c.Deny)
+	if c.StateDir != "" {
+		c.StateDir = commonconfig.JoinDir(v.dir, c.StateDir)
+	}
 	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {
 		v.problem("partial_response", "%q is neither abort nor warn", clip.Text(c.PartialResponse, 40))
 	}

@@ -46,6 +46,8 @@ const (
 	BoundProcessCalls = "process_calls"
 	// BoundQuarantine refuses for a while what a server was working on when it ended.
 	BoundQuarantine = "quarantine"
+	// BoundDenyRule refuses what whoever runs Spillway has forbidden, by the rule's name.
+	BoundDenyRule = "deny_rule"
 	// BoundMemoryBudget is the memory that all requests together hold, memory.budget.
 	BoundMemoryBudget = "memory.budget"
 	// BoundMemoryHeap is the memory that the process may really hold.
@@ -66,8 +68,8 @@ func Bounds() []string {
 		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange,
 		BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints, BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes,
 		BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
-		BoundQuarantine, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision, BoundThanosRaw,
-		BoundBody,
+		BoundQuarantine, BoundDenyRule, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision,
+		BoundThanosRaw, BoundBody,
 	}
 }
 

@@ -39,6 +39,9 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET "+adminAPI+"queries/{id}", s.adminQuery)
 	mux.HandleFunc("DELETE "+adminAPI+"queries", s.killQuery)
 	mux.HandleFunc("DELETE "+adminAPI+"queries/{id}", s.killQuery)
+	mux.HandleFunc("GET "+adminAPI+"deny", s.adminDeny)
+	mux.HandleFunc("POST "+adminAPI+"deny", s.adminForbid)
+	mux.HandleFunc("DELETE "+adminAPI+"deny/{name}", s.adminAllow)
 	mux.HandleFunc("GET "+adminAPI+"explain", s.adminExplain)
 	mux.HandleFunc("GET /{$}", s.console)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
@@ -109,7 +112,7 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 	for path, methods := range map[string][]string{
 		"/-/reload": post, "/metrics": get, "/-/healthy": get, "/-/ready": get,
 		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "usage": get,
-		adminAPI + "queries": remove,
+		adminAPI + "queries": remove, adminAPI + "deny": {http.MethodGet, http.MethodPost, http.MethodDelete},
 	} {
 		if r.URL.Path == path || len(methods) > 1 && strings.HasPrefix(r.URL.Path, path+"/") {
 			takes := path + " takes " + strings.Join(methods, " and ")
@@ -117,7 +120,7 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage and queries; PromQL is on the main listener", adminAPI).WriteTo(w)
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage, queries and deny; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.

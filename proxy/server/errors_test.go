@@ -44,6 +44,10 @@ var sayings = []saying{
 		form: []string{"match[]", "up"},
 	},
 	{name: "a shard has been down for a while, federate", script: "down", known: true, path: "/federate", form: []string{"match[]", "up"}},
+	{
+		name: "a deny rule", more: "deny: [{name: wall, reason: \"the wall of TVs asks too much; talk to team X\", query: up, until: \"2099-01-01T00:00:00Z\"}]\n",
+		form: []string{"query", "up"},
+	},
 	{name: "a shard hangs", script: "stall", form: []string{"query", "up", "timeout", "1s"}},
 	{name: "a shard is known to hang", script: "stall", known: true, form: []string{"query", "up"}},
 	{name: "a shard resets", script: "reset", form: []string{"query", "up"}},

@@ -17,6 +17,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/journal"
 	"github.com/spillwayproject/spillway/proxy/live"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -55,6 +56,8 @@ type exchange struct {
 	doing   doing
 	before  float64     // byte seconds of the attempts before
 	shown   *live.Entry // among the live queries; nil where it is not
+	noted   *journal.Slot
+	shadows []string // names of rules in shadow mode that would refuse it
 }
 
 // asker is who asks, and where the answer goes.
@@ -104,6 +107,7 @@ const (
 // close gives back what the request held.
 func (x *exchange) close() {
 	x.s.live.Leave(x.shown)
+	x.s.journal.Leave(x.noted)
 	x.watched.Leave()
 	if x.out != nil {
 		x.out.Close()

@@ -49,13 +49,9 @@ func (x *exchange) show() {
 		return
 	}
 	req := x.dec.Request
-	text := req.Query
-	if text == "" {
-		text = strings.Join(req.Match, ", ")
-	}
 	c := x.caller
 	x.shown = x.s.live.Enter(live.Facts{
-		ID: x.uid, Endpoint: string(req.ID), Query: text, Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel,
+		ID: x.uid, Endpoint: string(req.ID), Query: words(req), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel,
 		Rule: c.Rule, Claimed: c.Claimed, Started: x.began.UTC(), Deadline: x.began.Add(x.dec.Deadline).UTC(),
 	}, x.look, x.end)
 }

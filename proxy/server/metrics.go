@@ -35,6 +35,7 @@ type metrics struct {
 	waited     prometheus.Histogram
 	evictions  prometheus.Counter
 	kills      prometheus.Counter
+	denied     *prometheus.CounterVec
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
 	connsFull  *prometheus.CounterVec
@@ -90,6 +91,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}),
 		evictions:  single("spillway_evictions_total", "Requests that were ended because they held most of a memory that was nearly full."),
 		kills:      single("spillway_queries_killed_total", "Requests that were ended by hand over the admin listener."),
+		denied:     counter("spillway_denied_requests_total", "Requests that a deny rule refused, or would have in shadow mode, by mode (refused, shadow).", "mode"),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
 		conns:      gauge("spillway_connections", "Open client connections, by listener (main, admin, metrics).", "listener"),
 		connsFull:  counter("spillway_connections_waiting_total", "Times that a listener stopped accepting because its connections were at their cap.", "listener"),
@@ -113,8 +115,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "spillway_evaluations_waiting",
 		Help: "Evaluations that wait for a processor now.",
-	},
-		func() float64 { return float64(s.gate.Waiting()) })
+	}, func() float64 { return float64(s.gate.Waiting()) })
 	held := reads("spillway_memory_held_bytes", "What was alive after the last garbage collection, and what Go holds beside its heap.", func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
 	ceiling := reads("spillway_memory_ceiling_bytes", "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended.", func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := reads("spillway_processors", "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less.", quota.Processors)
@@ -122,7 +123,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
-		m.reloadTime, m.hash, budget, most, used,
+		m.reloadTime, m.hash, budget, most, used, m.denied, denyRules{s},
 	)
 	return m
 }
@@ -133,6 +134,20 @@ func keysRead(s *Server) prometheus.Collector {
 		Name: "spillway_jwks_read_timestamp_seconds",
 		Help: "When the keys of tenants' signed tokens (jwt) were last read with success, in seconds since 1970; 0 where there are none, or while no token was shown. They are looked at when one is shown.",
 	}, s.keysRead)
+}
+
+// denyRules is how many rules there are to deny requests.
+type denyRules struct{ s *Server }
+
+var descDenyRules = prometheus.NewDesc("spillway_deny_rules",
+	"Rules in force that deny requests, by source: config, api (the admin listener), crash (what was under way when Spillway was killed).", []string{"source"}, nil)
+
+func (denyRules) Describe(ch chan<- *prometheus.Desc) { ch <- descDenyRules }
+
+func (d denyRules) Collect(ch chan<- prometheus.Metric) {
+	for source, n := range d.s.deny.Count(d.s.now()) {
+		ch <- prometheus.MustNewConstMetric(descDenyRules, prometheus.GaugeValue, float64(n), string(source))
+	}
 }
 
 // blame counts a plan that fetches series with the shard that its cause lies with, where it lies

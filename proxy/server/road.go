@@ -168,6 +168,9 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	if err == nil && x.tenant.Narrow() {
 		err = x.narrow(now)
 	}
+	if err == nil {
+		err = x.forbid()
+	}
 	span.End()
 	if err != nil {
 		return err
@@ -397,6 +400,9 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 		}
 		if x.req != nil && x.req.Query != "" {
 			attrs = append(attrs, slog.String("query", clip.Text(x.req.Query, 256)))
+		}
+		if len(x.shadows) > 0 {
+			attrs = append(attrs, slog.Any("shadow_rules", x.shadows))
 		}
 		if qe != nil {
 			attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip.Text(qe.Error(), 2048)))

@@ -28,9 +28,11 @@ import (
 	"github.com/spillwayproject/spillway/proxy/attribution"
 	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/heap"
+	"github.com/spillwayproject/spillway/proxy/journal"
 	"github.com/spillwayproject/spillway/proxy/live"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -173,6 +175,8 @@ type Server struct {
 	flights      coalesce.Group[facts] // requests under way that others may wait for
 	gate         *evaluation.Gate      // of evaluations; outlives reloads
 	heap         *heap.Watch
+	deny         deny.Table       // rules that refuse requests
+	journal      *journal.Journal // of what is under way; nil where it is not kept
 	digest       digest
 	timers       timers.Set // of requests and connections
 
@@ -242,6 +246,10 @@ func New(o Options) (*Server, error) {
 		s.end()
 		return nil, err
 	}
+	if err := s.keeps(cfg); err != nil {
+		s.end()
+		return nil, err
+	}
 	st, err := s.build(cfg, drops, nil)
 	if err != nil {
 		s.end()
@@ -301,6 +309,9 @@ func (s *Server) limitMemory(cfg *config.Config) {
 func (s *Server) end() {
 	s.stop()
 	s.discovery.Close()
+	if err := s.journal.Close(); err != nil {
+		s.log.Warn("closing the journal of what is under way", "err", err)
+	}
 }
 
 func setDefault[T comparable](p *T, v T) {

@@ -224,6 +224,10 @@ func (s *Server) put(base *config.Config) (err error) {
 	wait, cancel := context.WithTimeout(s.background, 2*time.Second)
 	_ = st.top.WaitFirstProbe(wait) // new replicas are known before requests come to them, if they answer soon
 	cancel()
+	if err := s.deny.Configure(rulesOf(cfg)); err != nil {
+		st.retire()
+		return fmt.Errorf("deny: %w", err)
+	}
 	s.state.Store(st)
 	s.limitMemory(cfg)
 	s.metrics.configHash(cfg.Hash)

@@ -1,0 +1,286 @@
+package deny
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+var now = time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
+
+// subject is a panel's range query.
+func subject(t testing.TB) *Subject {
+	t.Helper()
+	const query = `sum by (pod) (rate(container_cpu_usage_seconds_total{namespace="a", pod=~"x.+"}[5m]))`
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Subject{
+		Endpoint: "query_range", Tenant: "research", User: "ann", Dashboard: "abc", Panel: "7", Raw: query, Query: expr.String,
+		Selectors: parser.ExtractSelectors(expr), Range: 6 * time.Hour, Step: 15 * time.Second,
+	}
+}
+
+// TestLook: each condition alone refuses what has it and nothing else, and several refuse what has
+// them all.
+func TestLook(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		rule    Rule
+		matches bool
+	}{
+		{"endpoint", Rule{Endpoint: "query_range"}, true},
+		{"other endpoint", Rule{Endpoint: "query"}, false},
+		{"tenant", Rule{Tenant: "research"}, true},
+		{"other tenant", Rule{Tenant: "Research"}, false},
+		{"user", Rule{User: "ann"}, true},
+		{"other user", Rule{User: "an"}, false},
+		{"dashboard", Rule{Dashboard: "abc"}, true},
+		{"other dashboard", Rule{Dashboard: "abcd"}, false},
+		{"panel", Rule{Panel: "7"}, true},
+		{"other panel", Rule{Panel: "8"}, false},
+		{"query in another form", Rule{Query: "sum(rate(container_cpu_usage_seconds_total{namespace='a',pod=~'x.+'}[5m]))by(pod)"}, true},
+		{"other query", Rule{Query: "sum by (pod) (rate(container_cpu_usage_seconds_total[5m]))"}, false},
+		{"what is no query", Rule{Query: "sum("}, false},
+		{"regex", Rule{Regex: `sum by \(pod\).*container_cpu.*`}, true},
+		{"regex of a part", Rule{Regex: `container_cpu`}, false},
+		{"selector by name", Rule{Selector: "container_cpu_usage_seconds_total"}, true},
+		{"selector of one matcher", Rule{Selector: `{pod=~"x.+"}`}, true},
+		{"selector of another value", Rule{Selector: `{pod=~"x.*"}`}, false},
+		{"selector of another kind", Rule{Selector: `{namespace=~"a"}`}, false},
+		{"selector with more than there is", Rule{Selector: `{namespace="a",node="n"}`}, false},
+		{"range", Rule{Range: model.Duration(6 * time.Hour)}, true},
+		{"longer range", Rule{Range: model.Duration(6*time.Hour + 1)}, false},
+		{"step", Rule{Step: model.Duration(15 * time.Second)}, true},
+		{"shorter step", Rule{Step: model.Duration(14 * time.Second)}, false},
+		{"digest", Rule{Digest: Digest("query_range", subject(t).Raw)}, true},
+		{"digest of another endpoint", Rule{Digest: Digest("query", subject(t).Raw)}, false},
+		{"all that it has", Rule{User: "ann", Dashboard: "abc", Range: model.Duration(time.Hour), Selector: `{namespace="a"}`}, true},
+		{"one that it has not", Rule{User: "ann", Dashboard: "abc", Range: model.Duration(time.Hour), Selector: `{namespace="b"}`}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.rule.Name, tc.rule.Reason, tc.rule.Until = "r", "because", now.Add(time.Minute)
+			for _, shadow := range []bool{false, true} {
+				tc.rule.Shadow = shadow
+				var table Table
+				if table.Any() {
+					t.Error("an empty table has rules")
+				}
+				if err := table.Configure([]Rule{tc.rule}); err != nil {
+					t.Fatal(err)
+				}
+				f := table.Look(subject(t), now)
+				if (f.Rule != nil) != (tc.matches && !shadow) || (len(f.Shadows) > 0) != (tc.matches && shadow) {
+					t.Errorf("shadow %t: %+v", shadow, f)
+				}
+				want := int64(0)
+				if tc.matches {
+					want = 1
+				}
+				if list := table.List(now); len(list) != 1 || list[0].Hits != want || list[0].Last.IsZero() == tc.matches {
+					t.Errorf("%+v", list)
+				}
+				over := now.Add(time.Minute)
+				if f := table.Look(subject(t), over); f.Rule != nil || f.Shadows != nil || len(table.List(over)) != 0 {
+					t.Errorf("a rule that has ended: %+v", f)
+				}
+			}
+		})
+	}
+	instant := subject(t)
+	instant.Step = 0
+	var table Table
+	err := table.Configure([]Rule{{Name: "r", Reason: "b", Step: model.Duration(time.Hour)}})
+	if err != nil || table.Look(instant, now).Rule != nil {
+		t.Errorf("%v: a rule about steps refuses what has none", err)
+	}
+}
+
+// TestLongText: a regular expression sees the beginning of a long text, and costs no more.
+func TestLongText(t *testing.T) {
+	s := subject(t)
+	long := strings.Repeat("a", MaxRegexText) + "b"
+	s.Query = func() string { return long }
+	var table Table
+	if err := table.Configure([]Rule{{Name: "r", Reason: "b", Regex: "a+"}}); err != nil || table.Look(s, now).Rule == nil {
+		t.Errorf("%v: the first %d bytes do not match", err, MaxRegexText)
+	}
+}
+
+// TestRefusedRules: what is no rule is refused by the name of the field.
+func TestRefusedRules(t *testing.T) {
+	for _, tc := range []struct {
+		rule Rule
+		want string
+	}{
+		{Rule{Name: "r", Reason: "b"}, "it names nothing to refuse"},
+		{Rule{Name: "r", Reason: "b", Until: now, Shadow: true}, "it names nothing to refuse"},
+		{Rule{Name: "r", Reason: " ", User: "a"}, "reason: "},
+		{Rule{Name: "r", Reason: strings.Repeat("a", MaxReason+1), User: "a"}, "reason: "},
+		{Rule{Name: "r", Reason: "\xff", User: "a"}, "reason: "},
+		{Rule{Name: "", Reason: "b", User: "a"}, "name: "},
+		{Rule{Name: "a/b", Reason: "b", User: "a"}, "name: "},
+		{Rule{Name: "r", Reason: "b", Regex: "("}, "regex: "},
+		{Rule{Name: "r", Reason: "b", Regex: ")|("}, "regex: "},
+		{Rule{Name: "r", Reason: "b", Selector: "{"}, "selector: "},
+		{Rule{Name: "r", Reason: "b", Query: strings.Repeat("a", MaxPattern+1)}, "at most"},
+		{Rule{Name: "r", Reason: "b", Range: -1}, "range, step: "},
+	} {
+		if err := Check(tc.rule); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%+v: %v; want %q", tc.rule, err, tc.want)
+		}
+		var table Table
+		if table.Configure([]Rule{tc.rule}) == nil || table.Add(tc.rule, API, now) == nil || table.Any() {
+			t.Errorf("%+v was taken", tc.rule)
+		}
+	}
+}
+
+// TestOwnRules: rules that were added outlive a new configuration and, by their file, the process;
+// those that have ended do not.
+func TestOwnRules(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deny.json")
+	var table Table
+	if err := table.Open(path, now); err != nil {
+		t.Fatal(err)
+	}
+	config := []Rule{{Name: "c", Reason: "b", User: "bob"}}
+	if err := table.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Rule{
+		{Name: "a", Reason: "b", User: "ann", Until: now.Add(time.Hour)},
+		{Name: "soon", Reason: "b", User: "ann", Until: now.Add(time.Minute)},
+	} {
+		if err := table.Add(r, API, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Add(Rule{Name: "c", Reason: "b", User: "x"}, API, now); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	if err := table.Remove("c"); !errors.Is(err, ErrConfigured) {
+		t.Error(err)
+	}
+	if err := table.Remove("d"); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	table.Look(&Subject{User: "bob", Query: func() string { return "" }}, now)
+	if err := table.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	if list := table.List(now); len(list) != 3 || list[1].Hits != 1 {
+		t.Errorf("a reload of the same rules forgets what they did: %+v", list)
+	}
+	var next Table
+	if err := next.Open(path, now.Add(2*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if list := next.List(now.Add(2 * time.Minute)); len(list) != 1 || list[0].Name != "a" || list[0].Source != API {
+		t.Errorf("after a restart: %+v", list)
+	}
+	if f := next.Look(subject(t), now); f.Rule == nil || f.Source != API {
+		t.Errorf("after a restart it refuses nothing: %+v", f)
+	}
+	if err := next.Remove("a"); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || bytes.Contains(text, []byte(`"a"`)) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestBrokenFile: what is no file of rules is put aside, and the table goes on without; where
+// nothing can be written, a rule is in force all the same.
+func TestBrokenFile(t *testing.T) {
+	for _, text := range []string{
+		"", "[]", "{", `{"version":2,"rules":[]}`, `{"version":1,"rules":[{"name":"a"}]}`, `{"version":1,"more":1}`,
+	} {
+		path := filepath.Join(t.TempDir(), "deny.json")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var table Table
+		if err := table.Open(path, now); err == nil || !strings.Contains(err.Error(), path+".broken") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if kept, err := os.ReadFile(path + ".broken"); err != nil || string(kept) != text {
+			t.Errorf("%q was lost: %v", text, err)
+		}
+		if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); err != nil {
+			t.Error(err)
+		}
+	}
+	var table Table
+	if err := table.Open(filepath.Join(t.TempDir(), "gone", "deny.json"), now); err != nil {
+		t.Fatal(err)
+	}
+	var file *FileError
+	if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); !errors.As(err, &file) {
+		t.Errorf("a rule that is not kept: %v", err)
+	}
+	if table.Look(subject(t), now).Rule == nil {
+		t.Error("it is not in force")
+	}
+}
+
+// TestFull: there are so many rules and no more, and those that have ended make room.
+func TestFull(t *testing.T) {
+	var table Table
+	for i := range MaxRegexes {
+		if err := table.Add(Rule{Name: fmt.Sprint("x", i), Reason: "b", Regex: "a"}, API, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Add(Rule{Name: "y", Reason: "b", Regex: "a"}, API, now); !errors.Is(err, ErrFull) {
+		t.Error(err)
+	}
+	for i := range MaxRules - MaxRegexes {
+		if err := table.Add(Rule{Name: fmt.Sprint("r", i), Reason: "b", User: "a", Until: now.Add(time.Hour)}, API, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := Rule{Name: "z", Reason: "b", User: "a"}
+	if err := table.Add(one, API, now); !errors.Is(err, ErrFull) {
+		t.Error(err)
+	}
+	if err := table.Add(one, API, now.Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+	if n := table.Count(now.Add(time.Hour)); n[API] != MaxRegexes+1 || n[Config] != 0 {
+		t.Errorf("%v", n)
+	}
+}
+
+// FuzzOpen: no file brings the table down, and what it takes it writes again.
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(`{"version":1,"rules":[{"name":"a","reason":"b","user":"c","source":"api","hits":1}]}`))
+	f.Add([]byte(`{"version":1,"rules":[{"name":"a","reason":"b","regex":"(a|b)+","range":"6h","source":"crash"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "deny.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var table, next Table
+		if table.Open(path, now) != nil {
+			return
+		}
+		table.Look(&Subject{Query: func() string { return "up" }, Selectors: [][]*labels.Matcher{nil}}, now)
+		if err := table.keep(); err != nil {
+			t.Fatal(err)
+		}
+		if err := next.Open(path, now); err != nil || len(next.List(now)) != len(table.List(now)) {
+			t.Errorf("%v: %d rules, then %d", err, len(table.List(now)), len(next.List(now)))
+		}
+	})
+}

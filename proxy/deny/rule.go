@@ -1,0 +1,209 @@
+package deny
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
+)
+
+const (
+	// MaxRules is how many rules there are of each source.
+	MaxRules = 1000
+	// MaxRegexes is how many of them may have a regular expression.
+	MaxRegexes = 20
+	// MaxRegexText is how many bytes of a request's text a regular expression sees.
+	MaxRegexText = 8 << 10
+	// MaxReason is how long a reason may be, in bytes; MaxPattern a text, selector or regular
+	// expression.
+	MaxReason, MaxPattern = 500, 2 << 10
+)
+
+// Source is where a rule comes from.
+type Source string
+
+const (
+	// Config is the configuration file.
+	Config Source = "config"
+	// API is the admin listener.
+	API Source = "api"
+	// Crash is a request that was under way when the process was killed.
+	Crash Source = "crash"
+)
+
+// Rule refuses requests. Fields that are empty match every request; at least one is not.
+type Rule struct {
+	// Name is unique among all rules; letters, digits, '_', '-' and '.', at most 63.
+	Name string `json:"name"`
+	// Reason is what the caller is told, and needed.
+	Reason string `json:"reason"`
+	// Until is when the rule ends; zero is never.
+	Until time.Time `json:"until,omitzero"`
+	// Shadow counts what the rule would refuse, and lets it through.
+	Shadow bool `json:"shadow,omitempty"`
+
+	// Endpoint is a row of the endpoint table, such as query_range.
+	Endpoint string `json:"endpoint,omitempty"`
+	// Tenant, User, Dashboard and Panel are the caller's, as live queries and the usage log have
+	// them: where nobody vouches for the caller's headers they are what it claims.
+	Tenant    string `json:"tenant,omitempty"`
+	User      string `json:"user,omitempty"`
+	Dashboard string `json:"dashboard,omitempty"`
+	Panel     string `json:"panel,omitempty"`
+	// Query is a whole query; it is compared as Prometheus prints it, so that spaces mean nothing.
+	// For metadata it is the selectors of match[], joined by a comma and a space.
+	Query string `json:"query,omitempty"`
+	// Regex is a regular expression (RE2), anchored at both ends, over the same text.
+	Regex string `json:"regex,omitempty"`
+	// Selector is a series selector: one of the request's has all its matchers, as they are
+	// written.
+	Selector string `json:"selector,omitempty"`
+	// Range is how far a request reaches at least, from the oldest sample that it may read to the
+	// newest; 0 is any.
+	Range model.Duration `json:"range,omitempty"`
+	// Step is the step of a range query at most; 0 is any, and other requests too.
+	Step model.Duration `json:"step,omitempty"`
+	// Digest is the Digest of the request's text, for rules of source Crash.
+	Digest string `json:"digest,omitempty"`
+}
+
+// Subject is what of a request rules look at.
+type Subject struct {
+	Endpoint, Tenant, User, Dashboard, Panel string
+	// Query is the query as Prometheus prints it, or the selectors of match[].
+	Query func() string
+	// Raw is the text as it came.
+	Raw string
+	// Selectors are the matchers of its selectors.
+	Selectors [][]*labels.Matcher
+	// Range is the time from the oldest sample that it may read to the newest; Step is 0 for all
+	// but range queries.
+	Range, Step time.Duration
+}
+
+// Digest names a request's endpoint and text without having them: 32 hexadecimal digits.
+func Digest(endpoint, text string) string {
+	sum := sha256.Sum256([]byte(endpoint + "\x00" + text))
+	return hex.EncodeToString(sum[:16])
+}
+
+// rule is a Rule that can be asked.
+type rule struct {
+	Rule
+	source   Source
+	query    string
+	regex    *regexp.Regexp
+	matchers []*labels.Matcher
+	hits     atomic.Int64
+	last     atomic.Int64 // nanoseconds since 1970
+}
+
+var ruleName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`)
+
+// compile checks a rule. The error names the field.
+func compile(r Rule, source Source) (*rule, error) {
+	out := &rule{Rule: r, source: source, query: r.Query}
+	switch {
+	case !ruleName.MatchString(r.Name):
+		return nil, fmt.Errorf("name: %.64q is none; use up to 63 letters, digits, '_', '-' and '.'", r.Name)
+	case strings.TrimSpace(r.Reason) == "":
+		return nil, errors.New("reason: it is what those who are refused are told, such as who refuses it and whom to ask")
+	case len(r.Reason) > MaxReason || !utf8.ValidString(r.Reason):
+		return nil, fmt.Errorf("reason: at most %d bytes of UTF-8", MaxReason)
+	case max(len(r.Query), len(r.Regex), len(r.Selector)) > MaxPattern:
+		return nil, fmt.Errorf("query, regex, selector: at most %d bytes each", MaxPattern)
+	case r.Range < 0 || r.Step < 0:
+		return nil, errors.New("range, step: a duration such as 6h, above 0")
+	}
+	bare := r
+	bare.Name, bare.Reason, bare.Until, bare.Shadow = "", "", time.Time{}, false
+	if bare == (Rule{}) {
+		return nil, errors.New("it names nothing to refuse; give one or more of endpoint, tenant, user, dashboard, panel, query, regex, selector, range, step")
+	}
+	if r.Query != "" {
+		out.query = Normal(r.Query)
+	}
+	var err error
+	if r.Regex != "" {
+		if _, err = regexp.Compile(r.Regex); err == nil { // by itself, or ")|(" would be one
+			out.regex, err = regexp.Compile("^(?s:" + r.Regex + ")$")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("regex: %w", err)
+		}
+	}
+	if r.Selector != "" {
+		if out.matchers, err = parser.NewParser(parser.Options{}).ParseMetricSelector(r.Selector); err != nil {
+			return nil, fmt.Errorf("selector: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// Normal is a query as Prometheus prints it, or as it is where it is none.
+func Normal(query string) string {
+	expr, err := parser.NewParser(parser.Options{EnableExperimentalFunctions: true}).ParseExpr(query)
+	if err != nil {
+		return query
+	}
+	return tree.String(expr)
+}
+
+// Check tells what is wrong with a rule of the configuration.
+func Check(r Rule) error {
+	_, err := compile(r, Config)
+	return err
+}
+
+// over tells whether the rule has ended.
+func (r *rule) over(now time.Time) bool { return !r.Until.IsZero() && !now.Before(r.Until) }
+
+// matches tells whether the request has all that the rule names.
+func (r *rule) matches(s *Subject) bool {
+	for _, f := range [...]struct{ want, have string }{
+		{r.Endpoint, s.Endpoint},
+		{r.Tenant, s.Tenant},
+		{r.User, s.User},
+		{r.Dashboard, s.Dashboard},
+		{r.Panel, s.Panel},
+	} {
+		if f.want != "" && f.want != f.have {
+			return false
+		}
+	}
+	if r.Range > 0 && s.Range < time.Duration(r.Range) || r.Step > 0 && (s.Step == 0 || s.Step > time.Duration(r.Step)) {
+		return false
+	}
+	if r.Digest != "" && r.Digest != Digest(s.Endpoint, s.Raw) || r.query != "" && r.query != s.Query() {
+		return false
+	}
+	if r.matchers != nil && !slices.ContainsFunc(s.Selectors, r.isPartOf) {
+		return false
+	}
+	if r.regex == nil {
+		return true
+	}
+	text := s.Query()
+	return r.regex.MatchString(text[:min(len(text), MaxRegexText)])
+}
+
+// isPartOf tells whether the selector has all matchers of the rule's.
+func (r *rule) isPartOf(selector []*labels.Matcher) bool {
+	return !slices.ContainsFunc(r.matchers, func(want *labels.Matcher) bool {
+		return !slices.ContainsFunc(selector, func(have *labels.Matcher) bool {
+			return have.Name == want.Name && have.Type == want.Type && have.Value == want.Value
+		})
+	})
+}

@@ -1,0 +1,301 @@
+package deny
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Table holds the rules that are in force. The zero value has none and keeps nothing in a file. Its
+// methods may be called by any goroutine.
+type Table struct {
+	all atomic.Pointer[[]*rule] // what requests look at
+
+	mu     sync.Mutex
+	config []*rule
+	own    []*rule // of sources API and Crash
+	path   string  // where own is kept; empty: nowhere
+}
+
+// Found is what rules say of a request.
+type Found struct {
+	// Rule refuses it; nil where none does.
+	Rule *Rule
+	// Source is where that rule comes from.
+	Source Source
+	// Shadows are the names of rules in shadow mode that would.
+	Shadows []string
+}
+
+// Look compares a request with all rules.
+func (t *Table) Look(s *Subject, now time.Time) Found {
+	var f Found
+	all := t.all.Load()
+	if all == nil {
+		return f
+	}
+	for _, r := range *all {
+		if r.over(now) || f.Rule != nil && !r.Shadow || !r.matches(s) {
+			continue
+		}
+		r.hits.Add(1)
+		r.last.Store(now.UnixNano())
+		if r.Shadow {
+			f.Shadows = append(f.Shadows, r.Name)
+		} else {
+			f.Rule, f.Source = &r.Rule, r.source
+		}
+	}
+	return f
+}
+
+// Any tells whether there is a rule at all.
+func (t *Table) Any() bool {
+	all := t.all.Load()
+	return all != nil && len(*all) > 0
+}
+
+// Configure puts the configuration's rules into force in place of those of before. They are
+// checked already.
+func (t *Table) Configure(rules []Rule) error {
+	var list []*rule
+	for _, r := range rules {
+		c, err := compile(r, Config)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.Name, err)
+		}
+		list = append(list, c)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range list { // what it refused before it goes on counting
+		for _, old := range t.config {
+			if old.Rule == c.Rule {
+				c.hits.Store(old.hits.Load())
+				c.last.Store(old.last.Load())
+			}
+		}
+	}
+	t.config = list
+	t.publish()
+	return nil
+}
+
+// publish shows requests what is in force.
+func (t *Table) publish() {
+	all := slices.Concat(t.config, t.own)
+	// Texts last: what a rule with a regular expression refuses, a cheaper one may have refused.
+	slices.SortStableFunc(all, func(a, b *rule) int { return cmp.Compare(a.dear(), b.dear()) })
+	t.all.Store(&all)
+}
+
+// dear orders rules by what it takes to ask them.
+func (r *rule) dear() int {
+	switch {
+	case r.regex != nil:
+		return 2
+	case r.query != "":
+		return 1
+	}
+	return 0
+}
+
+// Errors of Add and Remove.
+var (
+	// ErrTaken is a name that another rule has.
+	ErrTaken = errors.New("another rule has this name")
+	// ErrFull is a table with MaxRules rules that were added, or MaxRegexes with a regex.
+	ErrFull = fmt.Errorf("there are %d rules, or %d with a regular expression; remove others", MaxRules, MaxRegexes)
+	// ErrUnknown is a name that no rule has.
+	ErrUnknown = errors.New("no rule has this name")
+	// ErrConfigured is a rule of the configuration.
+	ErrConfigured = errors.New("the rule stands in the configuration; change it there")
+)
+
+// Add puts a rule into force. An error of the file leaves it in force, for as long as the process
+// lives, and is a *FileError.
+func (t *Table) Add(r Rule, source Source, now time.Time) error {
+	c, err := compile(r, source)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.own = slices.DeleteFunc(t.own, func(r *rule) bool { return r.over(now) })
+	regexes := 0
+	for _, o := range slices.Concat(t.config, t.own) {
+		if o.Name == r.Name {
+			return ErrTaken
+		}
+		if o.regex != nil {
+			regexes++
+		}
+	}
+	if len(t.own) >= MaxRules || c.regex != nil && regexes >= MaxRegexes {
+		return ErrFull
+	}
+	t.own = append(t.own, c)
+	t.publish()
+	return t.keep()
+}
+
+// Remove ends a rule that was added. The error of the file is as with Add.
+func (t *Table) Remove(name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	is := func(r *rule) bool { return r.Name == name }
+	switch {
+	case slices.ContainsFunc(t.config, is):
+		return ErrConfigured
+	case !slices.ContainsFunc(t.own, is):
+		return ErrUnknown
+	}
+	t.own = slices.DeleteFunc(slices.Clone(t.own), is)
+	t.publish()
+	return t.keep()
+}
+
+// Entry is a rule in a list.
+type Entry struct {
+	Rule
+	Source Source    `json:"source"`
+	Hits   int64     `json:"hits"`          // requests that it refused, or would have
+	Last   time.Time `json:"last,omitzero"` // when it last did
+}
+
+// List are the rules that are in force, by name.
+func (t *Table) List(now time.Time) []Entry {
+	out := []Entry{}
+	if all := t.all.Load(); all != nil {
+		for _, r := range *all {
+			if r.over(now) {
+				continue
+			}
+			e := Entry{Rule: r.Rule, Source: r.source, Hits: r.hits.Load()}
+			if last := r.last.Load(); last != 0 {
+				e.Last = time.Unix(0, last).UTC()
+			}
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// Count is how many rules are in force, by their source.
+func (t *Table) Count(now time.Time) map[Source]int {
+	out := map[Source]int{Config: 0, API: 0, Crash: 0}
+	for _, e := range t.List(now) {
+		out[e.Source]++
+	}
+	return out
+}
+
+// FileError is the failure to keep the rules in their file.
+type FileError struct{ Err error }
+
+// Error implements error.
+func (e *FileError) Error() string {
+	return "the rule is in force, and lost when Spillway ends: " + e.Err.Error()
+}
+
+// Unwrap is the file system's error.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// kept is what the file holds.
+type kept struct {
+	Version int     `json:"version"` // 1
+	Rules   []Entry `json:"rules"`
+}
+
+// maxFileBytes is the largest file that is read.
+const maxFileBytes = 8 << 20
+
+// Open reads the rules that were kept in the file, and keeps them there from now on. A file that
+// holds something else is renamed to the same name with .broken at its end, and the error says so;
+// the table is usable all the same.
+func (t *Table) Open(path string, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.path = path
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var k kept
+	if len(text) > maxFileBytes {
+		err = fmt.Errorf("%d bytes are more than rules take", len(text))
+	} else {
+		dec := json.NewDecoder(bytes.NewReader(text))
+		dec.DisallowUnknownFields()
+		if err = dec.Decode(&k); err == nil && k.Version != 1 {
+			err = fmt.Errorf("it has version %d", k.Version)
+		}
+	}
+	var own []*rule
+	for _, e := range k.Rules {
+		if err != nil {
+			break
+		}
+		var c *rule
+		if c, err = compile(e.Rule, e.Source); err == nil && !c.over(now) && len(own) < MaxRules {
+			own = append(own, c)
+		}
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s does not hold rules, and was put aside as %s.broken: %w", path, path, err), os.Rename(path, path+".broken"))
+	}
+	t.own = own
+	t.publish()
+	return nil
+}
+
+// keep writes the rules that were added to their file, which is whole at all times.
+func (t *Table) keep() error {
+	if t.path == "" {
+		return nil
+	}
+	k := kept{Version: 1, Rules: []Entry{}}
+	for _, r := range t.own {
+		k.Rules = append(k.Rules, Entry{Rule: r.Rule, Source: r.source})
+	}
+	text, err := json.MarshalIndent(k, "", "  ")
+	if err == nil {
+		err = replace(t.path, append(text, '\n'))
+	}
+	if err != nil {
+		return &FileError{err}
+	}
+	return nil
+}
+
+// replace writes a file beside, and renames it.
+func replace(path string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".deny-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error is the one to tell
+	}
+	return err
+}

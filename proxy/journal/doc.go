@@ -1,0 +1,21 @@
+// Package journal remembers across a kill which requests were under way: a file has a slot for each
+// request, written when it begins and cleared when it ends. What stands there at the next start was
+// under way when the process was killed, and may have been why.
+//
+// # Promises
+//
+// A slot is written before the request is worked on, and is there after kill -9 and after the
+// kernel's out-of-memory killer, which take a process and not what it has written. Once a second
+// the slot learns how much memory its request holds. An orderly end leaves no slot filled. Nothing
+// waits for the disk, so that a machine that loses power may lose the last slots.
+//
+// # Refusals
+//
+// A file that holds something else, and one that another process has open. A request that finds no
+// free slot is served and not remembered.
+//
+// # Memory
+//
+// Slots of SlotBytes each in the file, 2 MiB in all; in memory a few words for each request that is
+// under way.
+package journal

@@ -1,0 +1,217 @@
+package journal
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// writer, in the environment, has the test's own program write a journal and wait to be killed.
+const writer = "SPILLWAY_JOURNAL_WRITER"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(writer); path != "" {
+		write(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func nothing() int64 { return 0 }
+
+// write has three requests begin, one of which ends, and says so.
+func write(path string) {
+	j, _, err := Open(path)
+	if err != nil {
+		panic(err)
+	}
+	began := time.Unix(1_700_000_000, 0).UTC()
+	j.Enter(Leftover{Digest: "small", Endpoint: "query", Text: "up", Began: began}, nothing)
+	ended := j.Enter(Leftover{Digest: "ended", Endpoint: "query", Text: "down", Began: began}, nothing)
+	j.Enter(Leftover{Digest: "large", Endpoint: "query_range", Text: strings.Repeat("sum(", 100) + "\x00", Began: began.Add(time.Second)},
+		func() int64 { return 1 << 30 })
+	j.Leave(ended)
+	time.Sleep(sampled + sampled/2) // until what they hold is written
+	j.Enter(Leftover{Digest: "last", Endpoint: "series", Text: "\n", Began: began.Add(2 * time.Second)}, nothing)
+	fmt.Println("written")
+	select {}
+}
+
+// TestKilled: what was under way in a process that was killed is told to the next one, what held
+// most first, and once.
+func TestKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "running.journal")
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), writer+"="+path)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if _, _, lerr := Open(path); lerr == nil || !strings.Contains(lerr.Error(), "another process has it open") {
+		t.Errorf("while it is open: %v", lerr)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if err != nil || line != "written\n" {
+		t.Fatalf("%v: %q", err, line)
+	}
+	j, left, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, l := range left {
+		got = append(got, fmt.Sprintf("%s %s %d", l.Digest, l.Endpoint, l.Held))
+	}
+	if want := "large query_range 1073741824,small query 0,last series 0"; strings.Join(got, ",") != want {
+		t.Errorf("got %q, want %q", strings.Join(got, ","), want)
+	}
+	if !left[0].Began.Equal(time.Unix(1_700_000_001, 0)) || !strings.HasPrefix(left[0].Text, "sum(sum(") ||
+		len(left[0].Text) > maxText+len("…") {
+		t.Errorf("%+v", left[0])
+	}
+	j.Enter(Leftover{Digest: "open", Endpoint: "query"}, nothing)
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+	if s := j.Enter(Leftover{Digest: "late"}, nothing); s != nil {
+		t.Error("a closed journal takes a request")
+	}
+	j, left, err = Open(path)
+	if err != nil || len(left) > 0 {
+		t.Errorf("after an orderly end: %v, %+v", err, left)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFull: as many requests as there are slots are remembered, a slot is used again, and texts of
+// any characters fit.
+func TestFull(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "running.journal")
+	j, _, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var all []*Slot
+	for i := range Slots {
+		text := strings.Repeat("\x01", 300)
+		s := j.Enter(Leftover{Digest: fmt.Sprintf("%032d", i), Endpoint: "query_exemplars", Text: text, Began: time.Now()}, nothing)
+		if s == nil {
+			t.Fatalf("no slot for the %dth", i)
+		}
+		all = append(all, s)
+	}
+	if j.Enter(Leftover{Digest: "more"}, nothing) != nil {
+		t.Error("there are more slots than there may be")
+	}
+	j.Leave(all[7])
+	j.Leave(nil)
+	if j.Enter(Leftover{Digest: "again"}, nothing) == nil {
+		t.Error("a slot that was left is not used again")
+	}
+	if err := j.Failed(); err != nil {
+		t.Error(err)
+	}
+	text, err := os.ReadFile(path)
+	filled := strings.Count(string(text), `"d":"`)
+	if err != nil || len(text) != len(magic)+Slots*SlotBytes || filled != Slots || !strings.Contains(string(text), `"again"`) {
+		t.Errorf("%v: %d bytes, %d slots", err, len(text), filled)
+	}
+}
+
+// TestForeignFile: a file of somebody else's is left as it is, and half a slot tells nothing.
+func TestForeignFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "running.journal")
+	for _, foreign := range []string{"precious", magic + strings.Repeat("x", Slots*SlotBytes+1)} {
+		if err := os.WriteFile(path, []byte(foreign), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Open(path); err == nil || !strings.Contains(err.Error(), "no journal of Spillway's") {
+			t.Errorf("%v", err)
+		}
+		if text, err := os.ReadFile(path); err != nil || string(text) != foreign {
+			t.Errorf("%v: it was changed", err)
+		}
+	}
+	if _, _, err := Open(filepath.Join(path, "x")); err == nil {
+		t.Error("opened under a file")
+	}
+	if err := os.WriteFile(path, []byte(magic+`{"d":"half`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, left, err := Open(path)
+	if err != nil || len(left) != 0 {
+		t.Errorf("%v: %+v", err, left)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNil: where nothing is kept, nothing happens.
+func TestNil(t *testing.T) {
+	var j *Journal
+	j.Leave(j.Enter(Leftover{}, nothing))
+	if err := j.Failed(); err != nil {
+		t.Error(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzOpen: no file brings it down.
+func FuzzOpen(f *testing.F) {
+	f.Add([]byte(magic + `{"d":"a","e":"query","t":"up","b":"2026-01-01T00:00:00Z","h":1}` + "\n"))
+	f.Add([]byte(magic + strings.Repeat("\x00", SlotBytes) + `{"d":"a"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "j")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, left, err := Open(path)
+		if err != nil {
+			return
+		}
+		if len(left) > Slots {
+			t.Errorf("%d", len(left))
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func BenchmarkEnterLeave(b *testing.B) {
+	j, _, err := Open(filepath.Join(b.TempDir(), "j"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	what := Leftover{Digest: strings.Repeat("a", 32), Endpoint: "query_range", Text: strings.Repeat("sum(", 100), Began: time.Now()}
+	for b.Loop() {
+		j.Leave(j.Enter(what, nothing))
+	}
+	if err := j.Close(); err != nil {
+		b.Error(err)
+	}
+}

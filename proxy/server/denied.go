@@ -1,0 +1,236 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/deny"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/journal"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// What whoever runs Spillway has forbidden, and what was under way when it was killed.
+
+const (
+	// suspected is how long a request is refused that was under way when the process was killed,
+	// and suspectedAgain where that was so once more meanwhile.
+	suspected, suspectedAgain = 10 * time.Minute, time.Hour
+	// maxSuspects is how many of them are, those that held most: a hundred dashboards that were
+	// open then have done nothing wrong.
+	maxSuspects = 16
+	// denyFor is how long a rule of the admin API holds where it does not say, maxDenyFor at most.
+	denyFor, maxDenyFor = time.Hour, 30 * 24 * time.Hour
+	// maxDenyBody is the largest such rule.
+	maxDenyBody = 16 << 10
+)
+
+// keeps opens the files of state_dir, and suspects what was under way when they were last open.
+func (s *Server) keeps(cfg *config.Config) error {
+	if err := s.deny.Configure(rulesOf(cfg)); err != nil {
+		return fmt.Errorf("deny: %w", err)
+	}
+	dir := cfg.StateDir
+	if dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state_dir: %w", err)
+	}
+	now := s.now()
+	if err := s.deny.Open(filepath.Join(dir, "deny.json"), now); err != nil {
+		s.log.Error("the deny rules of the admin API are lost", "err", err)
+	}
+	j, left, err := journal.Open(filepath.Join(dir, "running.journal"))
+	if err != nil {
+		s.log.Error("what is under way is not remembered; a request that gets Spillway killed will not be told next time", "err", err)
+		return nil
+	}
+	s.journal = j
+	for _, l := range left[:min(len(left), maxSuspects)] {
+		s.suspect(l, now, len(left))
+	}
+	return nil
+}
+
+// suspect refuses for a while what was under way when the process was killed.
+func (s *Server) suspect(l journal.Leftover, now time.Time, of int) {
+	r := deny.Rule{
+		Name: "crash-" + l.Digest[:min(len(l.Digest), 12)], Endpoint: l.Endpoint, Digest: l.Digest, Until: now.Add(suspected).UTC(),
+		Reason: fmt.Sprintf("it was under way, one of %d, when Spillway was killed: begun at %s, it held %s", of,
+			l.Began.UTC().Format("15:04:05 UTC"), admit.FormatBytes(l.Held)),
+	}
+	if err := s.deny.Remove(r.Name); err == nil {
+		r.Until = now.Add(suspectedAgain).UTC()
+	}
+	err := s.deny.Add(r, deny.Crash, now)
+	s.log.Warn("a request was under way when Spillway was killed, and is refused for a while", "rule", r.Name, "until", r.Until, "endpoint", l.Endpoint,
+		"text", l.Text, "held", l.Held, "err", err)
+}
+
+func rulesOf(cfg *config.Config) []deny.Rule {
+	var out []deny.Rule
+	for _, d := range cfg.Deny {
+		out = append(out, d.Rule())
+	}
+	return out
+}
+
+// words are the text of a request: its query, or the selectors of match[].
+func words(req *endpoint.Request) string {
+	if req.Query != "" {
+		return req.Query
+	}
+	return strings.Join(req.Match, ", ")
+}
+
+// forbid refuses what a rule refuses, and writes down what goes on.
+func (x *exchange) forbid() error {
+	if x.inner {
+		return nil
+	}
+	s, now := x.s, x.s.now()
+	if s.deny.Any() {
+		if err := x.lookDenied(now); err != nil {
+			return err
+		}
+	}
+	if s.journal != nil {
+		text := words(x.dec.Request)
+		x.noted = s.journal.Enter(journal.Leftover{
+			Digest: deny.Digest(string(x.id), text), Endpoint: string(x.id), Text: text, Began: now.UTC(),
+		}, func() int64 { return x.weighed.Load().Held() })
+	}
+	return nil
+}
+
+func (x *exchange) lookDenied(now time.Time) error {
+	s, req, c := x.s, x.dec.Request, x.caller
+	f := s.deny.Look(&deny.Subject{
+		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Raw: words(req),
+		Query: sync.OnceValue(func() string {
+			if x.dec.Expr != nil {
+				return tree.String(x.dec.Expr)
+			}
+			return words(req)
+		}),
+		Selectors: x.dec.Selectors, Range: time.Duration(x.dec.End-x.dec.Start) * time.Millisecond, Step: req.Step,
+	}, now)
+	if len(f.Shadows) > 0 {
+		x.shadows = f.Shadows
+		s.metrics.denied.WithLabelValues("shadow").Inc()
+	}
+	if f.Rule == nil {
+		return nil
+	}
+	s.metrics.denied.WithLabelValues("refused").Inc()
+	return deniedBy(f, now)
+}
+
+// deniedBy is what the caller is told.
+func deniedBy(f deny.Found, now time.Time) error {
+	until := ""
+	if !f.Rule.Until.IsZero() {
+		until = " until " + f.Rule.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	if f.Source == deny.Crash {
+		e := qerr.New(qerr.Unavailable, "this request is refused%s, since %s", until, f.Rule.Reason)
+		e.Bound, e.Value, e.RetryAfter = policy.BoundQuarantine, f.Rule.Name, f.Rule.Until.Sub(now)
+		e.Advice = "ask for less: fewer series, a shorter range; whoever runs Spillway can let it pass: DELETE " + adminAPI + "deny/" + f.Rule.Name
+		return e
+	}
+	return qerr.Refuse(policy.BoundDenyRule, f.Rule.Name, "", "ask whoever runs Spillway, by the rule's name",
+		"this request is refused%s by the rule %s: %s", until, f.Rule.Name, f.Rule.Reason)
+}
+
+// adminDeny lists the rules.
+func (s *Server) adminDeny(w http.ResponseWriter, _ *http.Request) {
+	adminData(w, s.deny.List(s.now()))
+}
+
+// newRule is a rule of the admin API.
+type newRule struct {
+	deny.Rule
+	For model.Duration `json:"for"`
+}
+
+// adminForbid adds a rule.
+func (s *Server) adminForbid(w http.ResponseWriter, r *http.Request) {
+	const path = adminAPI + "deny"
+	var n newRule
+	dec := json.NewDecoder(io.LimitReader(r.Body, maxDenyBody))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(&n)
+	now := s.now()
+	switch {
+	case err != nil:
+		err = fmt.Errorf("it is no rule in JSON, such as {\"dashboard\": \"abc\", \"reason\": \"ask team X\", \"for\": \"1h\"}: %w", err)
+	case n.For < 0 || time.Duration(n.For) > maxDenyFor:
+		err = fmt.Errorf("for: a duration up to %s; what is to last longer stands in the configuration", model.Duration(maxDenyFor))
+	case !n.Until.IsZero() || n.Digest != "":
+		err = errors.New("until, digest: say with for how long the rule is to hold")
+	}
+	if err == nil {
+		if n.Name == "" {
+			n.Name = "rule-" + strings.ToLower(identity.NewID()[:8])
+		}
+		if n.For == 0 {
+			n.For = model.Duration(denyFor)
+		}
+		n.Until = now.Add(time.Duration(n.For)).UTC().Round(time.Second)
+		err = s.deny.Add(n.Rule, deny.API, now)
+	}
+	var file *deny.FileError
+	if err != nil && !errors.As(err, &file) {
+		s.audit("deny", s.requestedBy(r, path), resultRefused)
+		qerr.New(qerr.BadData, "the rule was not taken: %s", err).WriteTo(w)
+		return
+	}
+	s.audit("deny", s.requestedBy(r, path), resultBegun, "rule", n.Name, "until", n.Until, "shadow", n.Shadow)
+	s.answerRule(w, n.Rule, file)
+}
+
+// adminAllow removes a rule.
+func (s *Server) adminAllow(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	err := s.deny.Remove(name)
+	var file *deny.FileError
+	if err != nil && !errors.As(err, &file) {
+		kind := qerr.NotFound
+		if errors.Is(err, deny.ErrConfigured) {
+			kind = qerr.BadData
+		}
+		qerr.New(kind, "%.64q: %s", name, err).WriteTo(w)
+		return
+	}
+	s.audit("allow", s.requestedBy(r, adminAPI+"deny/"+name), resultEnded, "rule", name)
+	s.answerRule(w, deny.Rule{Name: name}, file)
+}
+
+// answerRule says what was done with a rule, and what could not be.
+func (s *Server) answerRule(w http.ResponseWriter, r deny.Rule, file *deny.FileError) {
+	out := struct {
+		deny.Rule
+		Warning string `json:"warning,omitempty"`
+	}{Rule: r}
+	if file != nil {
+		s.log.Error("the deny rules were not written to their file", "err", file)
+		out.Warning = "it is in force, and not written to the file, so that the next start will not know of it; see the log"
+	}
+	adminData(w, out)
+}

@@ -1,0 +1,243 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/deny"
+	"github.com/spillwayproject/spillway/proxy/journal"
+)
+
+// adminRule asks the admin listener for what stands behind deny.
+func (r *rig) adminRule(method, path, body string, status int) string {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.admin+adminAPI+"deny"+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got := r.ask(req)
+	if got.status != status || got.err != nil {
+		r.t.Errorf("%s deny%s %s: %s, want %d", method, path, body, got, status)
+	}
+	return string(got.body)
+}
+
+// ruled are the rules by name.
+func (r *rig) ruled() map[string]deny.Entry {
+	r.t.Helper()
+	var out struct{ Data []deny.Entry }
+	if err := json.Unmarshal([]byte(r.adminRule(http.MethodGet, "", "", 200)), &out); err != nil {
+		r.t.Fatal(err)
+	}
+	by := map[string]deny.Entry{}
+	for _, e := range out.Data {
+		by[e.Name] = e
+	}
+	return by
+}
+
+// logs wants each of the words in the log.
+func (r *rig) logs(words ...string) {
+	r.t.Helper()
+	log := strings.Join(r.log.atLeast(slog.LevelDebug), "\n")
+	for _, w := range words {
+		if !strings.Contains(log, w) {
+			r.t.Errorf("the log has no %q:\n%s", w, log)
+		}
+	}
+}
+
+func (r *rig) asks(path string, form ...string) *reply {
+	r.t.Helper()
+	return r.ask(r.request(context.Background(), asking{path: path}, form...))
+}
+
+// TestDenyRules: what a rule of the configuration or of the admin listener refuses reaches no
+// shard, and its caller is told why; everything else is answered.
+func TestDenyRules(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, manyShards(2), `deny:
+  - {name: wall, reason: ask team X, dashboard: abc}
+  - {name: old, reason: it is over, until: "2020-01-01T00:00:00Z", query: up}
+  - {name: looking, reason: not yet, selector: '{job="fake"}', shadow: true}
+`)
+	asked := func() (n int) {
+		for _, s := range r.all() {
+			n += len(s.RequestsTo("/api/v1/query")) + len(s.RequestsTo("/api/v1/series"))
+		}
+		return n
+	}
+	refused := func(got *reply, rule, reason string) {
+		t.Helper()
+		if got.status != 422 || !strings.Contains(got.message.Error, "by the rule "+rule+": "+reason) ||
+			!strings.Contains(string(got.body), `"bound":"deny_rule","value":"`+rule+`"`) {
+			t.Errorf("want a refusal by %s, got %s", rule, got)
+		}
+	}
+	req := r.request(context.Background(), asking{path: "/api/v1/query"}, "query", "up")
+	req.Header.Set("X-Dashboard-Uid", "abc")
+	before := asked()
+	refused(r.ask(req), "wall", "ask team X")
+	if n := asked(); n != before {
+		t.Errorf("a refused request was asked of shards, %d times", n-before)
+	}
+	for _, form := range [][]string{{"query", "up"}, {"query", `up{job="fake"}`}} {
+		if got := r.asks("/api/v1/query", form...); got.status != 200 {
+			t.Errorf("%q: %s", form, got)
+		}
+	}
+	if got := r.metric("spillway_denied_requests_total", "mode=shadow"); got != 1 {
+		t.Errorf("%g requests would have been refused, want 1", got)
+	}
+	if got := r.metric("spillway_denied_requests_total", "mode=refused"); got != 1 {
+		t.Errorf("%g requests were refused, want 1", got)
+	}
+	said := r.adminRule(http.MethodPost, "", `{"name": "sum", "reason": "too dear", "query": "sum( up )", "for": "10m"}`, 200)
+	if !strings.Contains(said, `"name":"sum"`) || strings.Contains(said, "warning") {
+		t.Error(said)
+	}
+	r.adminRule(http.MethodPost, "", `{"reason": "which", "endpoint": "series"}`, 200)
+	refused(r.asks("/api/v1/query", "query", "sum(up)"), "sum", "too dear")
+	if got := r.asks("/api/v1/series", "match[]", "up"); got.status != 422 || !strings.Contains(got.message.Error, ": which") {
+		t.Errorf("series: %s", got)
+	}
+	rules := r.ruled()
+	if len(rules) != 4 || rules["sum"].Hits != 1 || rules["sum"].Source != deny.API || rules["wall"].Hits != 1 ||
+		rules["looking"].Hits != 1 || time.Until(rules["sum"].Until) > 11*time.Minute {
+		t.Errorf("%+v", rules)
+	}
+	if got := r.metric("spillway_deny_rules", "source=api"); got != 2 {
+		t.Errorf("%g rules of the admin listener", got)
+	}
+	if got := r.adminRule(http.MethodDelete, "/wall", "", 400); !strings.Contains(got, "stands in the configuration") {
+		t.Error(got)
+	}
+	r.adminRule(http.MethodDelete, "/nobody", "", 404)
+	r.adminRule(http.MethodDelete, "/sum", "", 200)
+	if got := r.asks("/api/v1/query", "query", "sum(up)"); got.status != 200 {
+		t.Errorf("the rule is gone: %s", got)
+	}
+	for body, want := range map[string]string{
+		"":                            "it is no rule in JSON",
+		`{"user": "a"}`:               "reason: ",
+		`{"reason": "a"}`:             "it names nothing to refuse",
+		`{"reason": "a", "usr": "a"}`: "unknown field",
+		`{"reason": "a", "user": "a", "for": "31d"}`:                         "for: a duration up to 30d",
+		`{"reason": "a", "user": "a", "until": "2027-01-01T00:00:00Z"}`:      "say with for",
+		`{"reason": "a", "user": "a", "name": "wall"}`:                       "another rule has this name",
+		`{"reason": "a", "regex": "("}`:                                      "regex: ",
+		`{"reason": "` + strings.Repeat("a", maxDenyBody) + `", "user": ""}`: "it is no rule in JSON",
+	} {
+		if got := r.adminRule(http.MethodPost, "", body, 400); !strings.Contains(got, want) {
+			t.Errorf("%.60s: %s, want %q", body, got, want)
+		}
+	}
+	r.logs("action=deny", "action=allow", "shadow_rules")
+	r.idle()
+}
+
+// TestSuspects: what was under way when the process was killed is refused after the start, and
+// nothing else; whoever runs Spillway can let it pass, and rules of theirs are still there.
+func TestSuspects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "running.journal")
+	killed(t, file, "sum(up)")
+	var name string
+	t.Run("first", func(t *testing.T) {
+		r := newRig(t, manyShards(2), "state_dir: "+dir+"\n")
+		got := r.asks("/api/v1/query", "query", "sum(up)")
+		if got.status != 503 || got.header.Get("Retry-After") == "" || !strings.Contains(string(got.body), `"bound":"quarantine"`) ||
+			!strings.Contains(got.message.Error, "it was under way, one of 1, when Spillway was killed") {
+			t.Errorf("what was under way: %s", got)
+		}
+		for _, other := range []string{"up", "sum(up )"} {
+			if got := r.asks("/api/v1/query", "query", other); got.status != 200 {
+				t.Errorf("%s: %s", other, got)
+			}
+		}
+		for n, e := range r.ruled() {
+			if name = n; e.Source != deny.Crash || time.Until(e.Until) > suspected || e.Hits != 1 {
+				t.Errorf("%+v", e)
+			}
+		}
+		r.adminRule(http.MethodPost, "", `{"name": "kept", "reason": "a", "user": "b"}`, 200)
+	})
+	killed(t, file, "sum(up)")
+	t.Run("second", func(t *testing.T) {
+		r := newRig(t, manyShards(2), "state_dir: "+dir+"\n")
+		rules := r.ruled()
+		if len(rules) != 2 || rules["kept"].Source != deny.API || time.Until(rules[name].Until) < suspected {
+			t.Errorf("after the second kill: %+v", rules)
+		}
+		r.adminRule(http.MethodDelete, "/"+name, "", 200)
+		if got := r.asks("/api/v1/query", "query", "sum(up)"); got.status != 200 {
+			t.Errorf("it may pass: %s", got)
+		}
+	})
+	if text, err := os.ReadFile(file); err != nil || len(text) > 0 {
+		t.Errorf("after an orderly end: %v, %q", err, text)
+	}
+}
+
+// TestFewSuspects: of many that were under way those are suspected that held most.
+func TestFewSuspects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var texts []string
+	for i := range 3 * maxSuspects {
+		texts = append(texts, "up + "+itoa(int64(i)))
+	}
+	killed(t, filepath.Join(dir, "running.journal"), texts...)
+	r := newRig(t, manyShards(1), "state_dir: "+dir+"\n")
+	if n := len(r.ruled()); n != maxSuspects {
+		t.Errorf("%d are suspected, want %d", n, maxSuspects)
+	}
+}
+
+// TestStateDir: a file that cannot be used keeps nobody from being served; a folder that cannot be
+// made is an error.
+func TestStateDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"running.journal", "deny.json"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("something else"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := newRig(t, manyShards(1), "state_dir: "+dir+"\n")
+	if got := r.asks("/api/v1/query", "query", "up"); got.status != 200 {
+		t.Error(got)
+	}
+	r.logs("no journal of Spillway's", "was put aside")
+}
+
+// killed leaves a journal as a process does that is killed while it answers such queries.
+func killed(t *testing.T, path string, texts ...string) {
+	t.Helper()
+	j, _, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range texts {
+		what := journal.Leftover{Digest: deny.Digest("query", text), Endpoint: "query", Text: text, Began: time.Now()}
+		j.Enter(what, func() int64 { return 0 })
+	}
+	was, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, was, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
