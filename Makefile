@@ -128,6 +128,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) thanos go test ./proofs/thanos -parallel 4 -thanos.all -thanos.watch $(THANOSWATCH) -timeout 900m -v
 	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -fidelity.served 3 -timeout 90m -v
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
+	@$(STEP) rehearse go test ./internal/rehearse -run TestPlantedChanges -rehearse.queries 5000 -timeout 30m -v
 	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v

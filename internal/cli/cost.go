@@ -57,7 +57,7 @@ func costCommand(e *Env, parent Clause) func() error {
 		if *failOver && !o.Directory.HasBudgets() {
 			return errUsage{errors.New("--fail-over-budget: no team has a budget: --directory names a file with teams[].budget")}
 		}
-		hc, err := apiClient(*httpConfig, "spillway-cost")
+		hc, err := apiClient("--http.config.file", *httpConfig, "spillway-cost")
 		if err != nil {
 			return err
 		}
@@ -161,20 +161,20 @@ func costDirectory(file string, prices []string, currency string) (*cost.Directo
 	return d, priced, nil
 }
 
-// apiClient is a client of a Prometheus API, by the name of who asks. Every request has two
-// minutes.
-func apiClient(file, name string) (*http.Client, error) {
+// apiClient is a client of a Prometheus API, by the name of who asks, as the file that a flag names
+// says. Every request has two minutes.
+func apiClient(flag, file, name string) (*http.Client, error) {
 	cfg := &promconfig.HTTPClientConfig{}
 	*cfg = promconfig.DefaultHTTPClientConfig
 	if file != "" {
 		var err error
 		if cfg, _, err = promconfig.LoadHTTPConfigFile(file); err != nil {
-			return nil, fmt.Errorf("--http.config.file=%s: %w", file, err)
+			return nil, fmt.Errorf("%s=%s: %w", flag, file, err)
 		}
 	}
 	hc, err := promconfig.NewClientFromConfig(*cfg, name, promconfig.WithUserAgent(name))
 	if err != nil {
-		return nil, fmt.Errorf("--http.config.file=%s: %w", file, err)
+		return nil, fmt.Errorf("%s=%s: %w", flag, file, err)
 	}
 	hc.Timeout = 2 * time.Minute
 	return hc, nil

@@ -67,7 +67,7 @@ func mixinCanaryCommand(e *Env, parent Clause) func() error {
 		for _, w := range set.Warnings {
 			fmt.Fprintf(e.Stderr, "warning: %s\n", w)
 		}
-		hc, err := apiClient(*httpConfig, "spillway-canary")
+		hc, err := apiClient("--http.config.file", *httpConfig, "spillway-canary")
 		if err != nil {
 			return err
 		}

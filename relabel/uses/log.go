@@ -3,17 +3,13 @@ package uses
 import (
 	"bufio"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +48,7 @@ type LogOptions struct {
 // left itself when it took stock through the proxy. Lines of a version that is not known, and what
 // is no line of such a log, are errors.
 func Log(ctx context.Context, set *Set, path string, o LogOptions) error {
-	parts, err := rotated(path)
+	parts, err := usage.Parts(path)
 	if err != nil {
 		return fmt.Errorf("usage log: %w", err)
 	}
@@ -64,43 +60,6 @@ func Log(ctx context.Context, set *Set, path string, o LogOptions) error {
 	}
 	l.finish(set, path)
 	return nil
-}
-
-// rotated are the files of a log, the oldest first.
-func rotated(path string) ([]string, error) {
-	type part struct {
-		path   string
-		number int
-	}
-	var parts []part
-	entries, err := os.ReadDir(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	base := filepath.Base(path)
-	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), base)
-		if !ok || e.IsDir() {
-			continue
-		}
-		rest = strings.TrimSuffix(rest, ".gz")
-		number := 0
-		if rest != "" {
-			if number, err = strconv.Atoi(strings.TrimPrefix(rest, ".")); err != nil || rest[0] != '.' {
-				continue
-			}
-		}
-		parts = append(parts, part{filepath.Join(filepath.Dir(path), e.Name()), number})
-	}
-	if len(parts) == 0 {
-		return nil, fmt.Errorf("%s: %w", path, os.ErrNotExist)
-	}
-	slices.SortFunc(parts, func(a, b part) int { return cmp.Or(b.number-a.number, strings.Compare(a.path, b.path)) })
-	out := make([]string, len(parts))
-	for i := range parts {
-		out[i] = parts[i].path
-	}
-	return out, nil
 }
 
 // line is what is read of a record. The lists stay as they are until they are needed: nearly every
@@ -180,19 +139,11 @@ func newLogReader(o LogOptions) *logReader {
 }
 
 func (l *logReader) file(ctx context.Context, path string) (err error) {
-	f, err := os.Open(path)
+	r, err := usage.OpenPart(path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	var r io.Reader = f
-	if strings.HasSuffix(path, ".gz") {
-		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<18))
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		r = z
-	}
+	defer func() { err = errors.Join(err, r.Close()) }()
 	if number, err := l.read(ctx, r); err != nil {
 		return inFile(path, number, err)
 	}
