@@ -26,11 +26,11 @@ var Rooms = []Room{
 	{Name: "mixin", Help: "Alerts, recording rules and dashboards.", Commands: map[string]Command{
 		"canary": mixinCanaryCommand, "render": mixinRenderCommand,
 	}},
-	{Name: "rehearse", Help: "Tries a change before it is made.", Commands: map[string]Command{"upgrade": rehearseUpgradeCommand}},
 	{Name: "relabel", Help: "Drop rules, made from what is looked at and proven harmless.", Commands: map[string]Command{
 		"diff": relabelDiffCommand, "emit": relabelEmitCommand, "plan": relabelPlanCommand, "report": relabelReportCommand,
 		"verify": relabelVerifyCommand,
 	}},
+	{Name: "rehearse", Help: "Tries a change before it is made.", Commands: map[string]Command{"upgrade": rehearseUpgradeCommand}},
 }
 
 // notServed is what kingpin says before a word that is no command, quoted.
