@@ -116,6 +116,12 @@ func TestDenyRules(t *testing.T) {
 	if got := r.metric("spillway_deny_rules", "source=api"); got != 2 {
 		t.Errorf("%g rules of the admin listener", got)
 	}
+	page := string(r.get(r.admin + "/").body)
+	for _, want := range []string{"<code>wall</code>", "<code>looking</code> (shadow)", "too dear", "it is removed"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
 	if got := r.adminRule(http.MethodDelete, "/wall", "", 400); !strings.Contains(got, "stands in the configuration") {
 		t.Error(got)
 	}

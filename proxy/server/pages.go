@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/attribution"
+	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/live"
 )
 
@@ -100,7 +103,11 @@ var consolePage = template.Must(template.New("console").Parse(pageHead + `
 <p>One is ended by <code>curl -X DELETE {{.Base}}/api/spillway/v1/queries/ID</code></p>{{else}}<p>Nothing is asked now.</p>{{end}}
 <h2>What took most of the shards' time in the last hour</h2>{{if .Took}}<table><tr><th class="value">seconds</th><th class="value">requests</th><th class="value">refused</th><th class="value">GiB seconds</th><th>query</th></tr>
 {{range .Took}}<tr><td class="value">{{printf "%.1f" .ShardSeconds}}</td><td class="value">{{.Requests}}</td><td class="value">{{.Refused}}</td><td class="value">{{printf "%.2f" .GiBSeconds}}</td><td><code>{{.Name}}</code></td></tr>{{end}}</table>{{else}}<p>Nothing was asked.</p>{{end}}
-<ul><li><a href="/api/spillway/v1/queries">live queries</a></li><li><a href="/api/spillway/v1/usage">usage</a> by tenant, user, dashboard, panel, rule and query</li><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
+<h2>Refused by rule</h2>{{if .Rules}}<table><tr><th>rule</th><th>from</th><th>until</th><th class="value">requests</th><th>reason</th></tr>
+{{range .Rules}}<tr><td><code>{{.Name}}</code>{{if .Shadow}} (shadow){{end}}</td><td>{{.Source}}</td><td>{{if .Until.IsZero}}it is removed{{else}}{{.Until.UTC.Format "2006-01-02 15:04:05Z"}}{{end}}</td><td class="value">{{.Hits}}</td><td>{{.Reason}}</td></tr>{{end}}</table>
+{{with .MoreRules}}<p>and {{.}} more</p>{{end}}
+<p>One that was added is removed by <code>curl -X DELETE {{.Base}}/api/spillway/v1/deny/RULE</code></p>{{else}}<p>There is no rule that denies requests.</p>{{end}}
+<ul><li><a href="/api/spillway/v1/deny">deny rules</a></li><li><a href="/api/spillway/v1/queries">live queries</a></li><li><a href="/api/spillway/v1/usage">usage</a> by tenant, user, dashboard, panel, rule and query</li><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
 </body></html>
 `))
 
@@ -114,11 +121,14 @@ func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	for _, q := range under[:min(len(under), consoleRows)] {
 		listed = append(listed, newLiveRow(q))
 	}
+	rules := s.deny.List(now)
+	slices.SortStableFunc(rules, func(a, b deny.Entry) int { return cmp.Compare(b.Hits, a.Hits) })
 	writePage(w, consolePage, map[string]any{
 		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))],
 		"Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
 		"Used":   admit.FormatBytes(st.pool.InUse()), "Limit": admit.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
 		"Live": listed, "More": len(under) - len(listed), "Base": "http://" + r.Host,
+		"Rules": rules[:min(len(rules), consoleRows)], "MoreRules": max(0, len(rules)-consoleRows),
 		"Took": s.spent.Top(now, attribution.ByQuery, "shard_s", consoleRows).Rows,
 	})
 }
