@@ -21,8 +21,8 @@ var own = map[string][]string{
 	"internal/oauth":   {},
 	"proxy/endpoint":   {"internal/clip", "proxy/qerr"},
 	"proxy/config":     {"internal/clip", "internal/plainfile", "proxy/deny", "proxy/endpoint"},
-	"proxy/deny":       {"internal/tree"},
-	"proxy/journal":    {"internal/clip"},
+	"proxy/deny":       {"internal/plainfile", "internal/tree"},
+	"proxy/journal":    {"internal/clip", "internal/plainfile"},
 	"proxy/discovery":  {"internal/clip", "proxy/config"},
 	"proxy/tenant": {
 		"internal/oauth", "internal/plainfile", "internal/tree", "proxy/config", "proxy/endpoint", "proxy/identity", "proxy/qerr",

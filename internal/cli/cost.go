@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	promconfig "github.com/prometheus/common/config"
 
 	"github.com/spillwayproject/spillway/internal/cost"
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // costCommand makes the bill of a GPU cluster.
@@ -180,19 +179,7 @@ func apiClient(flag, file, name string) (*http.Client, error) {
 	return hc, nil
 }
 
-// WriteWhole writes a file under another name first: who reads it sees all of it or the one before.
-func WriteWhole(file string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(write(f), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	return os.Rename(f.Name(), file)
+// WriteWhole writes a file that everybody may read: whole, or not at all.
+func WriteWhole(file string, write func(io.Writer) error) error {
+	return plainfile.Replace(file, 0o644, write)
 }

@@ -1,6 +1,7 @@
 // Package plainfile opens the files that a configuration names, and nothing else that a path can
 // lead to. Opening a named pipe waits until somebody writes into it, so that a process which reads
 // its configuration again would wait for ever, and everybody who asks it to do so behind it.
+// Files are replaced whole.
 package plainfile
 
 import (

@@ -55,3 +55,33 @@ func TestOpen(t *testing.T) {
 		}
 	}
 }
+
+// TestReplace: a file is whole or as it was, and nothing stays beside it.
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	says := func(text string, err error) func(io.Writer) error {
+		return func(w io.Writer) error {
+			_, werr := io.WriteString(w, text)
+			return errors.Join(werr, err)
+		}
+	}
+	for _, step := range []struct {
+		text string
+		err  error
+		want string
+	}{{"one", nil, "one"}, {"two", errors.New("half"), "one"}, {"three", nil, "three"}} {
+		err := Replace(path, 0o600, says(step.text, step.err))
+		got, rerr := os.ReadFile(path)
+		info, serr := os.Stat(path)
+		if (err == nil) != (step.err == nil) || rerr != nil || string(got) != step.want || serr != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%q: %v, %q, %v", step.text, err, got, info.Mode())
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("%v: %v", err, entries)
+	}
+	if err := Replace(filepath.Join(dir, "gone", "file"), 0o600, says("", nil)); err == nil {
+		t.Error("written into a folder that is not there")
+	}
+}

@@ -6,13 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Table holds the rules that are in force. The zero value has none and keeps nothing in a file. Its
@@ -227,16 +229,20 @@ func (t *Table) Open(path string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.path = path
-	text, err := os.ReadFile(path)
+	f, err := plainfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
 	var k kept
 	if len(text) > maxFileBytes {
-		err = fmt.Errorf("%d bytes are more than rules take", len(text))
+		err = fmt.Errorf("it is larger than rules are, %d MiB", maxFileBytes>>20)
 	} else {
 		dec := json.NewDecoder(bytes.NewReader(text))
 		dec.DisallowUnknownFields()
@@ -273,29 +279,13 @@ func (t *Table) keep() error {
 	}
 	text, err := json.MarshalIndent(k, "", "  ")
 	if err == nil {
-		err = replace(t.path, append(text, '\n'))
+		err = plainfile.Replace(t.path, 0o600, func(w io.Writer) error {
+			_, err := w.Write(append(text, '\n'))
+			return err
+		})
 	}
 	if err != nil {
 		return &FileError{err}
 	}
 	return nil
-}
-
-// replace writes a file beside, and renames it.
-func replace(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".deny-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is the one to tell
-	}
-	return err
 }

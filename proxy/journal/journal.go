@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 const (
@@ -65,6 +66,9 @@ type Slot struct {
 // Open opens the file, or makes it, and says which requests were under way when it was last open,
 // those that held most first. The caller closes it.
 func Open(path string) (*Journal, []Leftover, error) {
+	if err := plainfile.Check(path); err != nil {
+		return nil, nil, err
+	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil, err
