@@ -161,6 +161,7 @@ var laboratory = []string{
 	module + "alerts/live", module + "alerts/soak",
 	module + "dashboards/live", module + "grafana-plugin/pkg", module + "deploy/ruler", module + "proofs",
 	"gonum.org/v1/plot", "github.com/prometheus/prometheus/web",
+	"helm.sh/helm", "k8s.io/pod-security-admission", "github.com/prometheus-operator/prometheus-operator", "sigs.k8s.io/gateway-api",
 }
 
 // TestProductLinksNoLaboratory looks at the whole closure; and that the laboratory's own does have

@@ -1,0 +1,287 @@
+package helm
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	kubeyaml "k8s.io/apimachinery/pkg/util/yaml"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files, the schema, the README and deploy/kubernetes anew")
+
+const dir = "spillway"
+
+// TestMain keeps Helm from saying for each link of the mixin that it follows it.
+func TestMain(m *testing.M) {
+	log.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// ours is the chart, read once.
+var ours = sync.OnceValues(func() (*chart.Chart, error) { return loader.LoadDir(dir) })
+
+// types are those that objects are decoded into; what is none of them is an error.
+var types = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, autoscalingv2.AddToScheme, networkingv1.AddToScheme,
+		rbacv1.AddToScheme, monitoringv1.AddToScheme, gatewayv1.Install,
+	} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
+	}
+	return s
+})
+
+// object is one of what the chart rendered: its text, and what that is in the types of Kubernetes.
+type object struct {
+	text string
+	in   runtime.Object
+	meta metav1.Object
+}
+
+func (o object) kind() string { return o.in.GetObjectKind().GroupVersionKind().Kind }
+
+// render gives the objects that `helm template` would print, decoded strictly, in the order of
+// their files.
+func render(values map[string]any) ([]object, error) {
+	c, err := ours()
+	if err != nil {
+		return nil, err
+	}
+	release := chartutil.ReleaseOptions{Name: "spillway", Namespace: "monitoring", IsInstall: true, Revision: 1}
+	all, err := chartutil.ToRenderValues(c, values, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	files, err := engine.Render(c, all)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range files {
+		if strings.HasSuffix(name, ".yaml") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	var out []object
+	for _, name := range names {
+		some, err := decode(files[name])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w\n%s", name, err, files[name])
+		}
+		out = append(out, some...)
+	}
+	return out, nil
+}
+
+// decode reads documents strictly: a field that the type does not have, or has twice, is an error.
+func decode(text string) ([]object, error) {
+	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, types(), types(), json.SerializerOptions{Yaml: true, Strict: true})
+	var out []object
+	for r := kubeyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text))); ; {
+		doc, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return nil, err
+		}
+		var any map[string]any
+		if err := yaml.Unmarshal(doc, &any); err != nil {
+			return nil, err
+		} else if len(any) == 0 {
+			continue
+		}
+		in, _, err := strict.Decode(doc, nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		meta, ok := in.(metav1.Object)
+		if !ok || meta.GetName() == "" {
+			return nil, fmt.Errorf("a %T without a name", in)
+		}
+		out = append(out, object{strings.Trim(string(doc), "\n-") + "\n", in, meta})
+	}
+}
+
+// valuesOf reads a file of values as Helm does.
+func valuesOf(t testing.TB, file string) map[string]any {
+	t.Helper()
+	v, err := chartutil.ReadValuesFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// ciFiles are the files of values in spillway/ci, by name without the ending.
+func ciFiles(t testing.TB) map[string]string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "ci", "*-values.yaml"))
+	if err != nil || len(all) < 6 {
+		t.Fatalf("%d files of values (%v)", len(all), err)
+	}
+	out := map[string]string{}
+	for _, f := range all {
+		out[strings.TrimSuffix(filepath.Base(f), "-values.yaml")] = f
+	}
+	return out
+}
+
+func quantity(s string) resource.Quantity { return resource.MustParse(s) }
+
+func find[T runtime.Object](t testing.TB, all []object, name string) T {
+	t.Helper()
+	for _, o := range all {
+		if in, ok := o.in.(T); ok && (name == "" || o.meta.GetName() == name) {
+			return in
+		}
+	}
+	var none T
+	t.Fatalf("no %T %s among %d objects", none, name, len(all))
+	return none
+}
+
+// golden compares a text with a file, or writes it with -update.
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is not what is rendered now: go test ./deploy/helm -update, and review it\n%s", file, firstDifference(string(want), string(got)))
+	}
+}
+
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	for i := range min(len(w), len(g)) {
+		if w[i] != g[i] {
+			return fmt.Sprintf("line %d\n- %s\n+ %s", i+1, w[i], g[i])
+		}
+	}
+	return fmt.Sprintf("%d lines, now %d", len(w), len(g))
+}
+
+// join writes objects as one file. What comes from alerts/ and dashboards/ as it is stands there
+// by its name only.
+func join(all []object) []byte {
+	var b bytes.Buffer
+	for _, o := range all {
+		text := o.text
+		if o.kind() == "PrometheusRule" || o.kind() == "ConfigMap" && strings.Contains(o.meta.GetName(), "-dashboard-") {
+			head, _, _ := strings.Cut(text, "\nspec:")
+			text, _, _ = strings.Cut(head, "\ndata:")
+			text += "\n"
+		}
+		fmt.Fprintf(&b, "---\n%s", text)
+	}
+	return b.Bytes()
+}
+
+// TestGolden renders each file of values in spillway/ci.
+func TestGolden(t *testing.T) {
+	for name, file := range ciFiles(t) {
+		t.Run(name, func(t *testing.T) {
+			all, err := render(valuesOf(t, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(t, all)
+			golden(t, filepath.Join("testdata", "golden", name+".yaml"), join(all))
+		})
+	}
+}
+
+// TestLint: Helm's own lint has nothing to say, not even a remark.
+func TestLint(t *testing.T) {
+	for name, file := range ciFiles(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, m := range lint.All(dir, valuesOf(t, file), "monitoring", true).Messages {
+				if m.Severity > support.UnknownSev {
+					t.Errorf("%s", m)
+				}
+			}
+		})
+	}
+}
+
+// TestNothingSet: who sets nothing, or two things that exclude each other, is told which value.
+func TestNothingSet(t *testing.T) {
+	group := map[string]any{"groups": []any{map[string]any{
+		"name": "a", "labels": map[string]any{}, "shards": []any{map[string]any{"replicas": []any{map[string]any{"url": "http://a:1"}}}},
+	}}}
+	for _, c := range []struct {
+		values map[string]any
+		want   string
+	}{
+		{nil, "set config.groups: the servers that Spillway asks, or existingSecret"},
+		{map[string]any{"config": group, "existingSecret": "a"}, "existingSecret and config are both set"},
+		{map[string]any{"config": group, "admin": map[string]any{"exposed": true}}, "admin.exposed needs web.existingSecret"},
+		{map[string]any{"config": group, "web": map[string]any{"tls": true}}, "web.tls and web.clientCertificates say what web.existingSecret holds"},
+		{
+			map[string]any{"config": group, "resources": map[string]any{"limits": map[string]any{"memory": "256Mi"}}},
+			"resources.limits.memory is 256Mi",
+		},
+		{
+			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "minReplicas": 9}},
+			"autoscaling.minReplicas (9) is above",
+		},
+		{
+			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "targetCPUUtilizationPercentage": 0}},
+			"autoscaling.enabled needs one of",
+		},
+		{
+			map[string]any{"config": group, "mixin": map[string]any{"rules": map[string]any{
+				"enabled": true, "files": []any{"shard/none.yaml"},
+			}}},
+			"mixin.rules.files: there is no shard/none.yaml",
+		},
+	} {
+		if _, err := render(c.values); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.values, err, c.want)
+		}
+	}
+}

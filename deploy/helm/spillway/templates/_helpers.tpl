@@ -1,0 +1,164 @@
+{{- define "spillway.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "spillway.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 52 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "spillway.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "spillway.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "spillway.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "spillway.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: spillway
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "spillway.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "spillway.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "spillway.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A quantity of memory of Kubernetes in bytes. */}}
+{{- define "spillway.bytes" -}}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
+{{- $q := toString . -}}
+{{- mulf (regexFind "^[0-9.]+" $q | float64) (get $units (regexFind "[A-Za-z]*$" $q) | float64) | int64 -}}
+{{- end -}}
+
+{{/* The memory.budget that fits the container, in MiB; 0 where it has no limit. The program needs
+twice the budget and 256 MiB, and takes nine tenths of the container's memory at most. */}}
+{{- define "spillway.budget" -}}
+{{- $limit := get (get .Values.resources "limits" | default dict) "memory" | default "" -}}
+{{- if $limit -}}
+{{- $budget := div (sub (div (mul (include "spillway.bytes" $limit | int64) 9) 10) 268435456) 2097152 -}}
+{{- if lt (int64 $budget) 32 -}}
+{{- fail (printf "resources.limits.memory is %v, which leaves no room for requests: give Spillway 512Mi or more" $limit) -}}
+{{- end -}}
+{{- $budget -}}
+{{- else -}}
+0
+{{- end -}}
+{{- end -}}
+
+{{/* How many proxies there may be at once. */}}
+{{- define "spillway.most" -}}
+{{- if .Values.autoscaling.enabled -}}{{ int .Values.autoscaling.maxReplicas }}{{- else -}}{{ int .Values.replicaCount }}{{- end -}}
+{{- end -}}
+
+{{/* spillway.yaml: config, with the memory.budget and limits.read_slots that fit, where it has none. */}}
+{{- define "spillway.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- $budget := include "spillway.budget" . | int64 -}}
+{{- if and $budget (not (hasKey $config "memory")) -}}
+{{- $_ := set $config "memory" (dict "budget" (printf "%dMiB" $budget)) -}}
+{{- end -}}
+{{- $most := include "spillway.most" . | int -}}
+{{- $limits := get $config "limits" | default dict -}}
+{{- if and (gt $most 1) (not (hasKey $limits "read_slots")) -}}
+{{- $limits = merge (dict "read_slots" (max 1 (div 8 $most))) $limits -}}
+{{- $_ := set $config "limits" $limits -}}
+{{- end -}}
+# {{ .Release.Name }}: made from the chart's value "config"
+{{ toYaml $config }}
+{{- end -}}
+
+{{/* Where shards are looked up in this cluster's API server, as JSON: {"namespaces": […], "clusterWide": bool, "services": bool}. */}}
+{{- define "spillway.discovery" -}}
+{{- $found := dict "wide" .Values.rbac.clusterWide "slices" (or .Values.rbac.clusterWide (gt (len .Values.rbac.namespaces) 0)) "names" .Values.rbac.namespaces -}}
+{{- $release := .Release.Namespace -}}
+{{- range $group := (get .Values.config "groups" | default list) -}}
+{{- range $sd := (get (get $group "shards_from" | default dict) "kubernetes_sd_configs" | default list) -}}
+{{- if and (not (get $sd "api_server")) (not (get $sd "kubeconfig_file")) -}}
+{{- $within := get $sd "namespaces" | default dict -}}
+{{- $names := get $within "names" | default list -}}
+{{- if get $within "own_namespace" -}}
+{{- $names = append $names $release -}}
+{{- end -}}
+{{- if not $names -}}{{- $_ := set $found "wide" true -}}{{- end -}}
+{{- if eq (get $sd "role") "endpointslice" -}}{{- $_ := set $found "slices" true -}}{{- end -}}
+{{- $_ := set $found "names" (concat (get $found "names") $names) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $names := get $found "names" | uniq | sortAlpha -}}
+{{- if get $found "wide" -}}{{- $names = list -}}{{- end -}}
+{{- dict "wide" (get $found "wide") "slices" (get $found "slices") "names" $names "any" (or (get $found "wide") (gt (len $names) 0)) | toJson -}}
+{{- end -}}
+
+{{/* What the account may do; the argument is whether endpointslices are looked at. */}}
+{{- define "spillway.rules" -}}
+{{- if . }}
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+- apiGroups: [""]
+  resources: [services, pods]
+  verbs: [list, watch]
+{{- else }}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+{{- end }}
+{{- end -}}
+
+{{/* What cannot be said by a schema. */}}
+{{- define "spillway.check" -}}
+{{- if and (not .Values.existingSecret) (not (get .Values.config "groups")) -}}
+{{- fail "set config.groups: the servers that Spillway asks, or existingSecret: a Secret with spillway.yaml; the chart's README has the smallest values file" -}}
+{{- end -}}
+{{- if and .Values.existingSecret .Values.config -}}
+{{- fail "existingSecret and config are both set: spillway.yaml comes from one of them" -}}
+{{- end -}}
+{{- if and .Values.admin.exposed (not .Values.web.existingSecret) -}}
+{{- fail "admin.exposed needs web.existingSecret: a web configuration with passwords or client certificates, without which the admin listener does not start beyond loopback" -}}
+{{- end -}}
+{{- if and (or .Values.web.tls .Values.web.clientCertificates) (not .Values.web.existingSecret) -}}
+{{- fail "web.tls and web.clientCertificates say what web.existingSecret holds, which is not set" -}}
+{{- end -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
+{{- fail (printf "autoscaling.minReplicas (%v) is above autoscaling.maxReplicas (%v)" .Values.autoscaling.minReplicas .Values.autoscaling.maxReplicas) -}}
+{{- end -}}
+{{- if not (or (int .Values.autoscaling.targetCPUUtilizationPercentage) (int .Values.autoscaling.targetBudgetUtilizationPercentage) .Values.autoscaling.metrics) -}}
+{{- fail "autoscaling.enabled needs one of targetCPUUtilizationPercentage, targetBudgetUtilizationPercentage and metrics" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The memory.budget in force, in MiB: that of config, that which fits, or the program's default. */}}
+{{- define "spillway.budgetInForce" -}}
+{{- $said := get (get .Values.config "memory" | default dict) "budget" | default "" | toString -}}
+{{- if $said -}}
+{{- $units := dict "" 1 "K" 1024 "M" 1048576 "G" 1073741824 "T" 1099511627776 -}}
+{{- $unit := regexFind "[A-Za-z]*$" $said | trimSuffix "B" | trimSuffix "i" | upper -}}
+{{- div (mulf (regexFind "^[0-9.]+" $said | float64) (get $units $unit | float64) | int64) 1048576 -}}
+{{- else -}}
+{{- default 512 (include "spillway.budget" . | int64) -}}
+{{- end -}}
+{{- end -}}
