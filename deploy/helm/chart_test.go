@@ -89,6 +89,11 @@ func render(values map[string]any) ([]object, error) {
 	if err != nil {
 		return nil, err
 	}
+	return objectsOf(files)
+}
+
+// objectsOf decodes what the engine rendered, without the notes.
+func objectsOf(files map[string]string) ([]object, error) {
 	var names []string
 	for name := range files {
 		if strings.HasSuffix(name, ".yaml") {
@@ -264,6 +269,10 @@ func TestNothingSet(t *testing.T) {
 		{
 			map[string]any{"config": group, "resources": map[string]any{"limits": map[string]any{"memory": "256Mi"}}},
 			"resources.limits.memory is 256Mi",
+		},
+		{
+			map[string]any{"config": map[string]any{"groups": group["groups"], "memory": map[string]any{"budget": "3GB"}}},
+			"config.memory.budget is more than resources.limits.memory (2Gi)",
 		},
 		{
 			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "minReplicas": 9}},

@@ -47,7 +47,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* A quantity of memory of Kubernetes in bytes. */}}
 {{- define "spillway.bytes" -}}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 -}}
-{{- $q := toString . -}}
+{{- /* Helm reads a number as float64, which prints as 2.1e+09. */ -}}
+{{- $q := toString . -}}{{- if not (kindIs "string" .) -}}{{- $q = int64 . | toString -}}{{- end -}}
 {{- mulf (regexFind "^[0-9.]+" $q | float64) (get $units (regexFind "[A-Za-z]*$" $q) | float64) | int64 -}}
 {{- end -}}
 
@@ -141,6 +142,12 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if and (or .Values.web.tls .Values.web.clientCertificates) (not .Values.web.existingSecret) -}}
 {{- fail "web.tls and web.clientCertificates say what web.existingSecret holds, which is not set" -}}
 {{- end -}}
+{{- $limit := get (get .Values.resources "limits" | default dict) "memory" | default "" -}}
+{{- if $limit -}}
+{{- if gt (mul (include "spillway.budgetInForce" . | int64) 1048576) (include "spillway.bytes" $limit | int64) -}}
+{{- fail (printf "config.memory.budget is more than resources.limits.memory (%v): Spillway needs twice the budget and 256 MiB" $limit) -}}
+{{- end -}}
+{{- end -}}
 {{- if .Values.autoscaling.enabled -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
 {{- fail (printf "autoscaling.minReplicas (%v) is above autoscaling.maxReplicas (%v)" .Values.autoscaling.minReplicas .Values.autoscaling.maxReplicas) -}}
@@ -153,7 +160,8 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 
 {{/* The memory.budget in force, in MiB: that of config, that which fits, or the program's default. */}}
 {{- define "spillway.budgetInForce" -}}
-{{- $said := get (get .Values.config "memory" | default dict) "budget" | default "" | toString -}}
+{{- $said := get (get .Values.config "memory" | default dict) "budget" | default "" -}}
+{{- if not (kindIs "string" $said) -}}{{- $said = int64 $said | toString -}}{{- end -}}
 {{- if $said -}}
 {{- $units := dict "" 1 "K" 1024 "M" 1048576 "G" 1073741824 "T" 1099511627776 -}}
 {{- $unit := regexFind "[A-Za-z]*$" $said | trimSuffix "B" | trimSuffix "i" | upper -}}

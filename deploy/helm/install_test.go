@@ -1,0 +1,183 @@
+package helm
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+var block = regexp.MustCompile("(?ms)^```yaml\n# ([a-z-]+\\.yaml)\n(.*?)^```")
+
+// TestPages holds each YAML text of the pages about installing to what reads it. Its first line
+// says which file it is.
+func TestPages(t *testing.T) {
+	seen := map[string]int{}
+	for _, page := range []string{"../../docs/install.md", "../../docs/uninstall.md", dir + "/README.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := block.FindAllStringSubmatch(string(text), -1)
+		if n := strings.Count(string(text), "```yaml"); n != len(all) {
+			t.Errorf("%s: %d of %d texts say which file they are", page, len(all), n)
+		}
+		for _, m := range all {
+			file, text := m[1], m[2]
+			seen[file]++
+			var v map[string]any
+			if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {
+				t.Errorf("%s: %s: %v", page, file, err)
+				continue
+			}
+			switch file {
+			case "values.yaml":
+				all, err := render(v)
+				if err != nil {
+					t.Errorf("%s: %v\n%s", page, err, text)
+					continue
+				}
+				check(t, all)
+			case "spillway.yaml":
+				if _, err := config.Parse([]byte(text), "."); err != nil {
+					t.Errorf("%s: %v\n%s", page, err, text)
+				}
+			case "kustomization.yaml":
+				overlay(t, text)
+			case "datasource.yaml":
+				likeOurs(t, v)
+			case "kube-prometheus-stack.yaml": // values of a chart that is not here
+			default:
+				t.Errorf("%s: nobody knows what %s is", page, file)
+			}
+		}
+	}
+	for file, n := range map[string]int{"values.yaml": 5, "spillway.yaml": 1, "kustomization.yaml": 1, "datasource.yaml": 1} {
+		if seen[file] != n {
+			t.Errorf("%d texts of %s were read, want %d", seen[file], file, n)
+		}
+	}
+}
+
+// overlay holds the page's kustomization to the one that it lies over.
+func overlay(t *testing.T, text string) {
+	t.Helper()
+	var over struct {
+		kustomization
+		SecretGenerator []struct {
+			generator
+			Behavior string `json:"behavior"`
+		} `json:"secretGenerator"`
+		Images []struct {
+			image
+			NewName string `json:"newName"`
+		} `json:"images"`
+	}
+	// The components are there as comments.
+	for _, part := range components {
+		if !strings.Contains(text, "deploy/kubernetes/"+part) {
+			t.Errorf("the page does not name the component %s", part)
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), &over); err != nil {
+		t.Fatal(err)
+	}
+	var base kustomization
+	b, err := os.ReadFile(filepath.Join(plain, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(b, &base); err != nil {
+		t.Fatal(err)
+	}
+	s := over.SecretGenerator[0]
+	if s.Behavior != "replace" || s.Name != base.SecretGenerator[0].Name || s.Namespace != base.SecretGenerator[0].Namespace {
+		t.Errorf("the overlay replaces %+v, the base makes %+v", s, base.SecretGenerator)
+	}
+	if !over.GeneratorOptions.DisableNameSuffixHash || over.Images[0].Name != base.Images[0].Name {
+		t.Errorf("%+v over %+v", over, base)
+	}
+}
+
+// likeOurs holds the page's data source to that of deploy/grafana, but for where it asks.
+func likeOurs(t *testing.T, page map[string]any) {
+	t.Helper()
+	b, err := os.ReadFile("../grafana/provisioning/datasources/spillway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole map[string]any
+	if err := yaml.Unmarshal(b, &whole); err != nil {
+		t.Fatal(err)
+	}
+	first := func(v map[string]any) map[string]any { return v["datasources"].([]any)[0].(map[string]any) }
+	settings := first(whole)["jsonData"].(map[string]any)
+	for key, value := range first(page)["jsonData"].(map[string]any) {
+		if settings[key] != value {
+			t.Errorf("the page has %s: %v, deploy/grafana %v", key, value, settings[key])
+		}
+	}
+}
+
+// TestOperatorValuesArePages: the values beside kube-prometheus-stack and Thanos are those of ci/,
+// whose objects and policies are looked at.
+func TestOperatorValuesArePages(t *testing.T) {
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pages []string
+	for _, m := range block.FindAllStringSubmatch(string(text), -1) {
+		var v map[string]any
+		if err := yaml.Unmarshal([]byte(m[2]), &v); err != nil {
+			t.Fatal(err)
+		}
+		b, err := yaml.Marshal(v["config"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, string(b))
+	}
+	for _, ci := range []string{"operator", "thanos"} {
+		b, err := yaml.Marshal(valuesOf(t, ciFiles(t)[ci])["config"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !contains(pages, string(b)) {
+			t.Errorf("docs/install.md has not the config of ci/%s-values.yaml:\n%s", ci, b)
+		}
+	}
+}
+
+// TestUnit: systemd takes the unit, and the program its arguments.
+func TestUnit(t *testing.T) {
+	b, err := os.ReadFile("../systemd/spillway.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^ExecStart=(\S+) (.*)$`).FindStringSubmatch(string(b))
+	if m == nil {
+		t.Fatal("it starts nothing")
+	}
+	if err := programTakes(strings.Fields(m[2])); err != nil {
+		t.Error(err)
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("what follows needs systemd-analyze, which this machine does not have")
+	}
+	// The program has to be there: here it is the one that asks.
+	unit := filepath.Join(t.TempDir(), "spillway.service")
+	if err := os.WriteFile(unit, []byte(strings.Replace(string(b), m[1], analyze, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(analyze, "verify", unit).CombinedOutput(); err != nil || strings.Contains(string(out), "spillway") {
+		t.Errorf("%v\n%s", err, out) // of other units of the machine it may say something too
+	}
+}

@@ -1,0 +1,281 @@
+package helm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubelabels "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// somebody is a pod, as far as policies look at it.
+type somebody struct {
+	name, namespace string
+	labels          map[string]string
+}
+
+// cluster says who reaches whom, by the semantics of networking.k8s.io/v1: a pod that no policy
+// selects takes everything; one that is selected takes what any of its policies allows.
+type cluster struct {
+	policies   []*networkingv1.NetworkPolicy
+	namespaces map[string]map[string]string // labels, by name
+}
+
+func selects(s *metav1.LabelSelector, of map[string]string) bool {
+	l, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && l.Matches(kubelabels.Set(of))
+}
+
+// meets says whether a peer of a policy in the namespace is somebody. Blocks of addresses are never
+// pods here.
+func (c cluster) meets(p networkingv1.NetworkPolicyPeer, namespace string, who somebody) bool {
+	switch {
+	case p.IPBlock != nil:
+		return false
+	case p.NamespaceSelector == nil && who.namespace != namespace:
+		return false
+	case p.NamespaceSelector != nil && !selects(p.NamespaceSelector, c.namespaces[who.namespace]):
+		return false
+	}
+	return p.PodSelector == nil || selects(p.PodSelector, who.labels)
+}
+
+func onPort(all []networkingv1.NetworkPolicyPort, port int) bool {
+	return len(all) == 0 || slices.ContainsFunc(all, func(p networkingv1.NetworkPolicyPort) bool {
+		return (p.Protocol == nil || *p.Protocol == corev1.ProtocolTCP) && (p.Port == nil || p.Port.IntValue() == port)
+	})
+}
+
+// reaches says whether a connection from one pod to a port of another is allowed.
+func (c cluster) reaches(from, to somebody, port int) bool {
+	selected := false
+	for _, p := range c.policies {
+		if p.Namespace != to.namespace || !selects(&p.Spec.PodSelector, to.labels) ||
+			!slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) {
+			continue
+		}
+		selected = true
+		for _, r := range p.Spec.Ingress {
+			meets := func(peer networkingv1.NetworkPolicyPeer) bool { return c.meets(peer, p.Namespace, from) }
+			if onPort(r.Ports, port) && (len(r.From) == 0 || slices.ContainsFunc(r.From, meets)) {
+				return true
+			}
+		}
+	}
+	return !selected
+}
+
+func app(name, namespace, of string) somebody {
+	return somebody{name, namespace, map[string]string{"app.kubernetes.io/name": of, "app.kubernetes.io/instance": name}}
+}
+
+// The pods of a cluster with the chart's release `spillway` in it.
+var (
+	proxyPod   = app("spillway", "monitoring", "spillway")
+	shardPod   = app("prometheus-0", "monitoring", "prometheus")
+	otherShard = app("prometheus-1", "monitoring", "prometheus")
+	grafana    = app("grafana", "monitoring", "grafana")
+	rulerPod   = app("ruler", "monitoring", "ruler")
+	sidecars   = app("thanos", "monitoring", "thanos-query")
+	notebook   = app("notebook", "research", "notebook")
+	stranger   = app("curl", "default", "curl")
+	neighbour  = app("curl", "monitoring", "curl")
+	// another is somebody who calls himself Spillway, elsewhere.
+	another = app("spillway", "default", "spillway")
+	thief   = app("grafana", "default", "grafana")
+)
+
+// ways are who may reach whom in the values of ci/operator, ci/thanos: everything that is asked of
+// the two, and true is yes.
+type way struct {
+	from, to somebody
+	port     int
+	may      bool
+}
+
+func (w way) String() string {
+	return fmt.Sprintf("%s/%s to %s:%d", w.from.namespace, w.from.name, w.to.name, w.port)
+}
+
+var ways = map[string][]way{
+	"operator": {
+		{proxyPod, shardPod, 9090, true},
+		{rulerPod, shardPod, 9090, true},
+		{shardPod, shardPod, 9090, true},
+		{otherShard, shardPod, 9090, true},
+		{otherShard, shardPod, 8080, true},
+		{grafana, shardPod, 9090, false},
+		{notebook, shardPod, 9090, false},
+		{stranger, shardPod, 9090, false},
+		{another, shardPod, 9090, false},
+		{sidecars, shardPod, 10901, false},
+		{proxyPod, shardPod, 8080, false},
+		{rulerPod, shardPod, 8080, false},
+		{grafana, proxyPod, 9090, true},
+		{notebook, proxyPod, 9090, true},
+		{stranger, proxyPod, 9090, false},
+		{thief, proxyPod, 9090, false},
+		{shardPod, proxyPod, 9092, true},
+		{grafana, proxyPod, 9092, false},
+		{notebook, proxyPod, 9092, false},
+		{grafana, proxyPod, 9091, false},
+		{shardPod, proxyPod, 9091, false},
+		{neighbour, proxyPod, 9090, false},
+		{neighbour, shardPod, 9090, false},
+		{app("prometheus", "research", "prometheus"), proxyPod, 9092, false},
+		{app("ruler", "default", "ruler"), shardPod, 9090, false},
+		{app("prometheus", "default", "prometheus"), shardPod, 8080, false},
+		{stranger, grafana, 3000, true}, // nobody's policy
+	},
+	"thanos": {
+		{proxyPod, shardPod, 9090, true},
+		{otherShard, shardPod, 9090, true},
+		{sidecars, shardPod, 10901, true},
+		{sidecars, shardPod, 9090, false},
+		{stranger, shardPod, 9090, false},
+		{stranger, shardPod, 10901, false},
+		{another, shardPod, 9090, false},
+		{app("scraper", "meta-monitoring", "prometheus"), shardPod, 10902, true},
+		{app("scraper", "meta-monitoring", "prometheus"), shardPod, 9090, false},
+		{app("scraper", "research", "prometheus"), shardPod, 10902, false},
+		{proxyPod, shardPod, 10901, false},
+		{neighbour, shardPod, 10901, false},
+		{app("thanos", "default", "thanos-query"), shardPod, 10901, false},
+		{grafana, proxyPod, 9090, true}, // nobody was named
+		{stranger, proxyPod, 9092, true},
+		{stranger, proxyPod, 9091, false},
+	},
+}
+
+func policiesOf(t *testing.T, ci string) cluster {
+	t.Helper()
+	all, err := render(valuesOf(t, ciFiles(t)[ci]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster{namespaces: map[string]map[string]string{}}
+	for _, ns := range []string{"monitoring", "research", "default", "meta-monitoring"} {
+		c.namespaces[ns] = map[string]string{"kubernetes.io/metadata.name": ns}
+	}
+	for _, o := range all {
+		if p, ok := o.in.(*networkingv1.NetworkPolicy); ok {
+			c.policies = append(c.policies, p)
+		}
+	}
+	if len(c.policies) != 2 {
+		t.Fatalf("%d policies", len(c.policies))
+	}
+	// The proxy's labels are those of the Deployment, not what this test believes.
+	d := deployment(all).Spec
+	if got := d.Template.Labels; !selects(&c.policies[0].Spec.PodSelector, got) || !selects(d.Selector, proxyPod.labels) {
+		t.Fatalf("the policy does not select pods with %v", got)
+	}
+	return c
+}
+
+func (c cluster) wrong(all []way) (out []string) {
+	for _, w := range all {
+		if c.reaches(w.from, w.to, w.port) != w.may {
+			out = append(out, fmt.Sprintf("%s: %v", w, !w.may))
+		}
+	}
+	return out
+}
+
+// TestWhoReachesWhom: nobody but Spillway, the ruler and the servers themselves reaches a server;
+// whom the values name reaches Spillway, and nobody its admin listener.
+func TestWhoReachesWhom(t *testing.T) {
+	for ci, all := range ways {
+		if wrong := policiesOf(t, ci).wrong(all); len(wrong) > 0 {
+			t.Errorf("%s:\n%s", ci, strings.Join(wrong, "\n"))
+		}
+	}
+}
+
+// TestEveryRuleMatters breaks the policies in every place, by which somebody reaches too much or
+// too little each time.
+func TestEveryRuleMatters(t *testing.T) {
+	n := 0
+	for ci, all := range ways {
+		for i := 0; ; i++ {
+			c := policiesOf(t, ci)
+			what := mutate(c, i)
+			if what == "" {
+				break
+			}
+			n++
+			if len(c.wrong(all)) == 0 {
+				t.Errorf("%s: %s changes nothing that is looked at", ci, what)
+			}
+		}
+	}
+	if n < 40 {
+		t.Errorf("only %d mutations", n)
+	}
+	t.Logf("%d mutations seen", n)
+}
+
+// mutate makes the i-th change to the policies and says which, or nothing where there are no more.
+func mutate(c cluster, i int) (what string) {
+	try := func(format string, a ...any) bool { i--; what = fmt.Sprintf(format, a...); return i < 0 }
+	for j, p := range c.policies {
+		s := &p.Spec
+		if try("%s does not select", p.Name) {
+			s.PodSelector.MatchLabels = map[string]string{"a": "b"}
+			return what
+		}
+		if try("%s is in another namespace", p.Name) {
+			c.policies[j].Namespace = "default"
+			return what
+		}
+		if try("%s lets everybody in", p.Name) {
+			s.Ingress = append(s.Ingress, networkingv1.NetworkPolicyIngressRule{})
+			return what
+		}
+		for r := range s.Ingress {
+			rule := &s.Ingress[r]
+			if try("%s lacks rule %d", p.Name, r) {
+				s.Ingress = slices.Delete(s.Ingress, r, r+1)
+				return what
+			}
+			anybody := len(rule.From) == 1 && rule.From[0].PodSelector == nil && rule.From[0].NamespaceSelector != nil &&
+				len(rule.From[0].NamespaceSelector.MatchLabels) == 0
+			if !anybody && try("%s, rule %d: from everybody", p.Name, r) {
+				rule.From = nil
+				return what
+			}
+			if len(rule.Ports) > 0 && try("%s, rule %d: on all ports", p.Name, r) {
+				rule.Ports = nil
+				return what
+			}
+			if len(rule.Ports) > 0 && try("%s, rule %d: on another port", p.Name, r) {
+				rule.Ports[0].Port = &intstr.IntOrString{IntVal: 1}
+				return what
+			}
+			for f := range rule.From {
+				peer := &rule.From[f]
+				if len(rule.From) > 1 && try("%s, rule %d lacks peer %d", p.Name, r, f) {
+					rule.From = slices.Delete(rule.From, f, f+1)
+					return what
+				}
+				if peer.PodSelector != nil && try("%s, rule %d, peer %d: any pod", p.Name, r, f) {
+					peer.PodSelector = nil
+					if peer.NamespaceSelector == nil {
+						peer.PodSelector = &metav1.LabelSelector{}
+					}
+					return what
+				}
+				if !anybody && try("%s, rule %d, peer %d: any namespace", p.Name, r, f) {
+					peer.NamespaceSelector = &metav1.LabelSelector{}
+					return what
+				}
+			}
+		}
+	}
+	return ""
+}
