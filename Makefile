@@ -53,7 +53,7 @@ image: ## the proxy's container image into dist/image, without a container engin
 plugin: ## the Grafana datasource, both halves, into grafana-plugin/dist (needs npm); PLATFORMS="linux/amd64 linux/arm64" chooses for what
 	@./tools/plugin.sh build
 
-generate: ## all that is committed and comes from other files: alerts/ and dashboards/ from jsonnet/, their pages in docs/, the plugin's queries for relabel
+generate: ## all that is committed and comes from other files: alerts/ and dashboards/ from jsonnet/, their pages in docs/, the plugin's queries for relabel, the chart's schema and deploy/kubernetes
 	go run ./cmd/spillway mixin render --out .
 	go test ./jsonnet -run '^(TestFormatted|TestAlertTable|TestDashboardsOfConfigurations|TestPluginDashboardsAreCommitted)$$' -update
 	go test ./dashboards -run '^TestDocs$$' -update
@@ -61,6 +61,8 @@ generate: ## all that is committed and comes from other files: alerts/ and dashb
 	go test ./alerts/live -run '^TestAlertsByTroublePage$$' -update
 	go test ./grafana-plugin/pkg/experiments -run '^(TestQueriesForRelabel|TestColumns)$$' -update
 	go test ./proxy/config ./proxy/endpoint -run '^TestDocs$$' -update
+	go test ./deploy/helm -run '^(TestSchema|TestReadme)$$' -update
+	go test ./deploy/helm -run '^(TestGolden|TestKubernetes)$$' -update
 
 tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 	./tools/build.sh
@@ -130,6 +132,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
 	@$(STEP) rehearse go test ./internal/rehearse -run TestPlantedChanges -rehearse.queries 5000 -timeout 30m -v
 	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
+	@$(STEP) chart go test ./deploy/helm -run TestGenuine -genuine -timeout 30m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run TestKillersUnderAMemoryLimit -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
 	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -hostile.strict -timeout 360m -v

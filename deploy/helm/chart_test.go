@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"go.uber.org/goleak"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -44,7 +45,7 @@ const dir = "spillway"
 // TestMain keeps Helm from saying for each link of the mixin that it follows it.
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard)
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // ours is the chart, read once.
@@ -273,6 +274,14 @@ func TestNothingSet(t *testing.T) {
 		{
 			map[string]any{"config": map[string]any{"groups": group["groups"], "memory": map[string]any{"budget": "3GB"}}},
 			"config.memory.budget is more than resources.limits.memory (2Gi)",
+		},
+		{
+			map[string]any{"config": group, "resources": map[string]any{"requests": map[string]any{"memory": "3Gi"}}},
+			"resources.requests.memory (3Gi) is above resources.limits.memory (2Gi)",
+		},
+		{
+			map[string]any{"config": group, "resources": map[string]any{"limits": map[string]any{"cpu": "0.4"}}},
+			"resources.requests.cpu (500m) is above resources.limits.cpu (0.4)",
 		},
 		{
 			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "minReplicas": 9}},

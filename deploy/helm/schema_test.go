@@ -38,6 +38,7 @@ var (
 	annotations = schema{"type": "object", "propertyNames": schema{"pattern": labelKey}, "additionalProperties": anyText}
 	// memory is a quantity that the chart computes with.
 	memory   = schema{"type": []string{"string", "integer"}, "pattern": `^[0-9]+(\.[0-9]+)?([kMGT]|[KMGT]i)?$`, "minimum": 1}
+	cpu      = schema{"type": []string{"string", "number"}, "pattern": `^([0-9]+m|[0-9]+(\.[0-9]+)?)$`, "minimum": 0}
 	quantum  = schema{"type": []string{"string", "number"}, "pattern": `^[0-9]+(\.[0-9]+)?(m|[kMGTPE]|[KMGTPE]i)?$`, "minimum": 0}
 	duration = schema{"type": "string", "pattern": `^([0-9]+h)?([0-9]+m)?([0-9]+s)?$`, "minLength": 2}
 )
@@ -212,7 +213,7 @@ func valuesSchema(t *testing.T) schema {
 }
 
 func amounts() schema {
-	return schema{"type": "object", "properties": schema{"memory": memory}, "additionalProperties": quantum}
+	return schema{"type": "object", "properties": schema{"memory": memory, "cpu": cpu}, "additionalProperties": quantum}
 }
 
 // TestSchema writes values.schema.json, whose types of Kubernetes are those of its own Go packages

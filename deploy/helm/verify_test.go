@@ -259,7 +259,7 @@ func TestBudgetFits(t *testing.T) {
 		"512Mi": "102MiB", "2Gi": "793MiB", "1500M": "515MiB", "8589934592": "3558MiB", "0.5Gi": "102MiB", "16Gi": "7244MiB",
 	} {
 		values := valuesOf(t, ciFiles(t)["minimal"])
-		values["resources"] = map[string]any{"limits": map[string]any{"memory": limit}, "requests": map[string]any{"memory": "1Mi"}}
+		values["resources"] = map[string]any{"limits": map[string]any{"memory": limit}}
 		all, err := render(values)
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,10 @@ var collections = map[string]string{
 	"PriorityLevelConfiguration":     "prioritylevelconfigurations",
 	"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "APIService": "apiservices",
 	"CustomResourceDefinition": "customresourcedefinitions",
-	"PrometheusRule":           "prometheusrules", "ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors",
+	"Secret":                   "secrets", "Deployment": "deployments", "PodDisruptionBudget": "poddisruptionbudgets",
+	"HorizontalPodAutoscaler": "horizontalpodautoscalers", "NetworkPolicy": "networkpolicies", "Ingress": "ingresses",
+	"HTTPRoute": "httproutes", "PriorityClass": "priorityclasses",
+	"PrometheusRule": "prometheusrules", "ServiceMonitor": "servicemonitors", "PodMonitor": "podmonitors",
 }
 
 // Create writes one object, JSON without apiVersion, into the API group and version, and then its

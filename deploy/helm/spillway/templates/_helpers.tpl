@@ -52,6 +52,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- mulf (regexFind "^[0-9.]+" $q | float64) (get $units (regexFind "[A-Za-z]*$" $q) | float64) | int64 -}}
 {{- end -}}
 
+{{/* A quantity of cpu in thousandths. */}}
+{{- define "spillway.milli" -}}
+{{- $q := toString . -}}
+{{- if hasSuffix "m" $q -}}{{ trimSuffix "m" $q | int64 }}{{- else -}}{{ mulf (float64 $q) 1000 | int64 }}{{- end -}}
+{{- end -}}
+
 {{/* The memory.budget that fits the container, in MiB; 0 where it has no limit. The program needs
 twice the budget and 256 MiB, and takes nine tenths of the container's memory at most. */}}
 {{- define "spillway.budget" -}}
@@ -147,6 +153,14 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if gt (mul (include "spillway.budgetInForce" . | int64) 1048576) (include "spillway.bytes" $limit | int64) -}}
 {{- fail (printf "config.memory.budget is more than resources.limits.memory (%v): Spillway needs twice the budget and 256 MiB" $limit) -}}
 {{- end -}}
+{{- end -}}
+{{- $requests := get .Values.resources "requests" | default dict -}}
+{{- $limits := get .Values.resources "limits" | default dict -}}
+{{- if and (get $requests "memory") (get $limits "memory") (gt (include "spillway.bytes" (get $requests "memory") | int64) (include "spillway.bytes" (get $limits "memory") | int64)) -}}
+{{- fail (printf "resources.requests.memory (%v) is above resources.limits.memory (%v)" (get $requests "memory") (get $limits "memory")) -}}
+{{- end -}}
+{{- if and (get $requests "cpu") (get $limits "cpu") (gt (include "spillway.milli" (get $requests "cpu") | int64) (include "spillway.milli" (get $limits "cpu") | int64)) -}}
+{{- fail (printf "resources.requests.cpu (%v) is above resources.limits.cpu (%v)" (get $requests "cpu") (get $limits "cpu")) -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
