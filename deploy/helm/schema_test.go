@@ -174,6 +174,7 @@ func valuesSchema(t *testing.T) schema {
 			},
 			"relabelings": relabel, "metricRelabelings": relabel,
 			"tlsConfig": typed[monitoringv1.TLSConfig](k),
+			"basicAuth": typed[monitoringv1.BasicAuth](k),
 		}, "interval", "scrapeTimeout"),
 		"mixin": section(schema{
 			"rules": part(schema{
