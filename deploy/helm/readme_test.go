@@ -146,7 +146,7 @@ func TestMixinIsLinked(t *testing.T) {
 		}
 		got, _ := filepath.Glob(filepath.Join(dir, pattern)) // a pattern that was just good
 		if len(got) != len(want) {
-			t.Errorf("%s: %d files, the chart has %d", of, len(want), len(got))
+			t.Errorf("%s: %d files, the chart has %d: ln -s ../../../../../dashboards/NAME.json deploy/helm/spillway/mixin/dashboards/", of, len(want), len(got))
 		}
 		for _, g := range got {
 			real, err := filepath.EvalSymlinks(g)
@@ -179,8 +179,10 @@ func TestReleaseFits(t *testing.T) {
 		kinds[o.kind()]++
 		manifest.WriteString(o.text)
 	}
-	if kinds["PrometheusRule"] != 37 || kinds["ConfigMap"] != 14 {
-		t.Errorf("%v: want all 37 files of rules and 14 dashboards", kinds)
+	rules, _ := filepath.Glob("../../alerts/*/*-rules.yaml") // a pattern that is good
+	dashboards, _ := filepath.Glob("../../dashboards/*.json")
+	if kinds["PrometheusRule"] <= len(rules) || kinds["ConfigMap"] != len(dashboards) {
+		t.Errorf("%v: want more than %d files of rules, and %d dashboards", kinds, len(rules), len(dashboards))
 	}
 	b, err := json.Marshal(map[string]any{"chart": c, "manifest": manifest.String(), "config": values})
 	if err != nil {
