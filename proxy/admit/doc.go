@@ -1,5 +1,5 @@
-// Package admit says what one request may still use: of the process' memory for answers, and of
-// the series, samples and bytes that its bounds allow.
+// Package admit says what one request may still use: of the process' memory for answers, of the
+// series, samples and bytes that its bounds allow, and of the places at servers.
 //
 // # Promises
 //
@@ -10,10 +10,16 @@
 //     while those that hold much fill the pool.
 //   - A refusal names the bound, its value, what was seen and what to do: max_series, max_samples
 //     and max_response_bytes are 422, memory.budget is 429.
+//   - A Gate lets at most so many calls through. Each lane has the share that is its own as soon as
+//     others leave, a part of it at once; in a lane the flow that has had the least is next; no
+//     place is idle while somebody waits who may have it; one address has a part of the places.
 //   - EnterAll takes a place at each of several doors, and holds none while it waits at another
 //     one, so that a server that hangs keeps no places of others.
 //
 // # Refusals
+//
+// At a Gate at most MaxWaiting wait in each lane, of one flow at most 3,072; who finds no room, or
+// no place in time, gets a *Refusal.
 //
 // For memory nothing waits here: there is room, or an error. What the bytes are held for, and how
 // many a thing takes, is for the reader that holds them to say. Where the heap holds more than was
@@ -21,5 +27,6 @@
 //
 // # Memory
 //
-// A Budget is 96 bytes, a Ledger 24. Nothing else is held.
+// A Budget is 96 bytes, a Ledger 24. Of a gate each waiter takes 250 bytes, each flow that has one
+// 100, and each address that has a place or waits 50; nothing is kept of those that have gone.
 package admit

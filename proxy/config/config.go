@@ -59,6 +59,9 @@ type Config struct {
 	Tenants []Tenant `yaml:"tenants" is:"filled max=1000"`
 	// JWT is whose signed tokens make a tenant known.
 	JWT JWT `yaml:"jwt"`
+	// Lanes are who gets what share of the places at the shards, first match wins; ask
+	// LanesInForce.
+	Lanes []Lane `yaml:"lanes" is:"filled max=16"`
 	// UsageLog is where each request leaves a line.
 	UsageLog UsageLog `yaml:"usage_log"`
 	// DropRules are the plans of the drop rules that the servers apply.
@@ -87,6 +90,7 @@ func (Config) meaning() map[string]string {
 		"limits":    "The bounds of one request, each the ceiling for all endpoints.",
 		"tenants":   "Who may ask, and what; see [tenants.md](tenants.md). Without it everybody who reaches the listener may ask everything.",
 		"jwt":       "Whose signed tokens make a tenant known; see [tenants.md](tenants.md#tokens-of-an-issuer).",
+		"lanes":     "Classes of callers, each with its own share of the places at the shards; see [lanes.md](lanes.md).",
 		"memory":    "What all requests together may hold.",
 		"usage_log": "One line for each request, see [usage-log.md](usage-log.md). Without it none is written.",
 		"drop_rules": "What the servers' drop rules take away, so that a query for it is told; see " +

@@ -296,7 +296,7 @@ func problemRows() []problemRow {
 
 // TestProblems gives one problem a row.
 func TestProblems(t *testing.T) {
-	for _, tc := range slices.Concat(problemRows(), hashmodRows(), kubernetesRows()) {
+	for _, tc := range slices.Concat(problemRows(), hashmodRows(), kubernetesRows(), laneRows()) {
 		t.Run(tc.name, func(t *testing.T) {
 			_, err := parseAt([]byte(tc.text), ".", testNow)
 			var problems Problems

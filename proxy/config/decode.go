@@ -388,6 +388,9 @@ func (d *decoder) scalar(n *yaml.Node, v reflect.Value, path, unit string) {
 
 var errZero = errors.New("every limit is finite and above zero, and 0 does not mean unlimited; remove the key for its default, or write what is meant")
 
+// plainFloat is a number without an exponent: what else ParseFloat takes is no part of anything.
+var plainFloat = regexp.MustCompile(`^-?[0-9]*\.?[0-9]+$`)
+
 func setScalar(s string, v reflect.Value, unit string) error {
 	t := v.Type()
 	switch {
@@ -436,6 +439,16 @@ func setScalar(s string, v reflect.Value, unit string) error {
 			return errZero
 		}
 		v.SetInt(i)
+		return nil
+	case t.Kind() == reflect.Float64:
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil || !plainFloat.MatchString(s) {
+			return errors.New("not a part of the whole; write it like 0.25")
+		}
+		if f <= 0 || f > 1 {
+			return errors.New("the part is above 0 and at most 1")
+		}
+		v.SetFloat(f)
 		return nil
 	case t.Kind() == reflect.Bool:
 		if s != "true" && s != "false" {

@@ -30,7 +30,7 @@ func kindOf(t reflect.Type, unit string) string {
 		return "path or list"
 	}
 	switch t.Kind() {
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int64, reflect.Float64:
 		return "number"
 	case reflect.Bool:
 		return "true or false"

@@ -20,7 +20,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte(secretive))
 	f.Add([]byte(spelled))
 	f.Add([]byte(special))
-	for _, row := range slices.Concat(problemRows(), hashmodRows()) {
+	for _, row := range slices.Concat(problemRows(), hashmodRows(), laneRows()) {
 		f.Add([]byte(row.text))
 	}
 	for _, pattern := range []string{"testdata/*.yaml", "../../docs/examples/*.yaml"} {

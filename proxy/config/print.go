@@ -139,6 +139,8 @@ func node(v reflect.Value, unit string) *yaml.Node {
 			return word(Bytes(v.Int()).String(), "!!str")
 		}
 		return word(strconv.FormatInt(v.Int(), 10), "!!int")
+	case reflect.Float64:
+		return word(strconv.FormatFloat(v.Float(), 'f', -1, 64), "!!float")
 	case reflect.Bool:
 		return word(strconv.FormatBool(v.Bool()), "!!bool")
 	default:

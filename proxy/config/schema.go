@@ -61,7 +61,6 @@ func fieldsOf(t reflect.Type) []field {
 // unserved are the keys of the contract that this version refuses, by the path of the key with []
 // for any index, and what to do instead. A type of replica is refused in validator.replica.
 var unserved = map[string]string{
-	"lanes":                                 "remove them: calls have places in the order in which they come, of which one address holds five sixths at most (replica_calls)",
 	"limits.max_series_touched":             "remove it; max_series bounds what is held and returned",
 	"limits.endpoints.*.max_series_touched": "remove it; max_series bounds what is held and returned",
 }
@@ -119,14 +118,17 @@ func keyPaths() []string {
 	return out
 }
 
-// suggest is what an unknown key was perhaps meant to be: a sibling that is spelled nearly so, or a
-// key of that name elsewhere; empty where there is none.
+// suggest is what an unknown key was perhaps meant to be: a sibling that is spelled nearly so, or
+// begins so, or a key of that name elsewhere; empty where there is none.
 func suggest(key, path string, siblings []string) string {
 	best, bestDistance := "", max(1, min(3, len(key)/3))+1
 	for _, s := range siblings {
 		if d := distance(strings.ToLower(key), s); d < bestDistance {
 			best, bestDistance = s, d
 		}
+	}
+	if i := slices.IndexFunc(siblings, func(s string) bool { return len(key) > 2 && strings.HasPrefix(s, key) }); best == "" && i >= 0 {
+		best = siblings[i]
 	}
 	if best != "" {
 		return "did you mean " + best + "?"

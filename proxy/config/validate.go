@@ -53,6 +53,7 @@ func (v *validator) config(c *Config) {
 	v.limits(c)
 	v.tenants(c.Tenants)
 	v.jwt(&c.JWT, c.Tenants)
+	v.lanes(c.Lanes, c.Tenants)
 	v.usageLog(&c.UsageLog)
 	v.dropRules(&c.DropRules)
 	v.deny(c.Deny)

@@ -13,8 +13,8 @@
 // can be put into a log or a page as it is (a page still escapes it). The package holds no state
 // and allocates no more than the fields.
 //
-// The request's id and tenant, and whose share it takes from, travel in the context, and nothing
-// else:
+// The request's id and tenant, whose share it takes from, and its lane and flow travel in the
+// context, and nothing else:
 //
 //	ctx := identity.With(r.Context(), identity.Request{ID: identity.NewID(), Tenant: caller.Tenant})
 package identity

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"hash/maphash"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -158,6 +159,10 @@ type Request struct {
 	Tenant string
 	// Peer is whose share of anything the request takes from; see HolderOf.
 	Peer string
+	// Lane is the name of the lane that it waits in; empty is the default one.
+	Lane string
+	// Flow is the hash of the flow that it belongs to in its lane; see FlowOf.
+	Flow uint64
 }
 
 // Peer is the address, without the port, of the other end of the connection: of all that a request
@@ -208,6 +213,20 @@ func With(ctx context.Context, r Request) context.Context {
 func From(ctx context.Context) Request {
 	r, _ := ctx.Value(contextKey{}).(Request)
 	return r
+}
+
+var flowSeed = maphash.MakeSeed()
+
+// FlowOf is the hash of whatever tells one flow from another, in this process: nobody outside can
+// choose a name that falls together with somebody else's.
+func FlowOf(parts ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(flowSeed)
+	for _, p := range parts {
+		_, _ = h.WriteString(p) // never fails, by its documentation
+		_ = h.WriteByte(0)
+	}
+	return h.Sum64()
 }
 
 // NewID returns an id for a request: 16 hexadecimal digits at random. A client's own request id is

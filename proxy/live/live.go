@@ -28,6 +28,8 @@ type Facts struct {
 	Dashboard string `json:"dashboard"`
 	Panel     string `json:"panel"`
 	Rule      string `json:"rule"`
+	// Lane is the lane in which its calls wait for their places at the shards.
+	Lane string `json:"lane"`
 	// Claimed tells that some of them were said by a caller that is not known to be allowed to.
 	Claimed bool `json:"claimed"`
 	// Started is when it arrived, and Deadline when it ends at the latest.

@@ -68,6 +68,7 @@ type asker struct {
 	end    context.CancelCauseFunc // ends the request with a cause
 	caller identity.Caller
 	tenant *tenant.Tenant // nil where there are none, and for who asks over the admin listener
+	lane   string         // the name of it
 	client *clientWriter
 	header http.Header // of the client's request; only content negotiation and attribution look at it
 }

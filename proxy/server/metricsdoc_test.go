@@ -51,6 +51,7 @@ var labelValues = map[string]struct {
 	"spillway_duplicate_series_total/other": {"the other shard, likewise", nil},
 	"rule":                                  {"IDs of the plans that `drop_rules` names, such as `node/names/1`", nil},
 	"group":                                 {"names of the configuration", nil},
+	"lane":                                  {"names of the configuration, and `default`", nil},
 	"shard":                                 {"the shard's place in its group, from 0", nil},
 	"replica":                               {"host:port", nil},
 	"hash":                                  {"12 hexadecimal digits; one series at a time", nil},
@@ -270,8 +271,6 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 
 // plannedMetrics are those that an alert or a dashboard waits for.
 var plannedMetrics = map[string]string{
-	"spillway_queue_length":      "requests that wait, by lane; the alert ProxyQueueFull and the queues of the dashboard *Query proxy* wait for it.",
-	"spillway_queue_limit":       "how many may wait, by lane; the same panel waits for it.",
 	"spillway_estimated_samples": "what requests were estimated to touch, beside what they touched; the dashboard *Query proxy* waits for it.",
 }
 

@@ -67,6 +67,7 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 	defer leave()
 	err := x.identify(ctx, r, own)
 	if err == nil {
+		ctx = x.inLane(ctx, r, own)
 		err = x.understand(ctx, r, own)
 	}
 	if err == nil {

@@ -27,6 +27,7 @@ type state struct {
 	usage   *usage.Log
 	tenants *tenant.Directory // nil where everybody may ask
 	known   weigh.Known       // of what shards hold
+	lanes   []config.Lane     // the last one is for whoever is in no other
 	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
 	owns    map[string]bool   // label names of any group
 	shards  int
@@ -89,7 +90,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	if err := cfg.CheckRegular(); err != nil {
 		return nil, err
 	}
-	st := &state{cfg: cfg, drops: drops, owns: map[string]bool{}, loaded: s.now()}
+	st := &state{cfg: cfg, drops: drops, lanes: cfg.LanesInForce(), owns: map[string]bool{}, loaded: s.now()}
 	var known *tenant.Directory
 	if prev != nil {
 		known = prev.tenants
@@ -101,6 +102,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	o := s.opts.shards
 	o.Logger, o.Registerer, o.UserAgent = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version
 	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
+	for _, l := range st.lanes {
+		o.Lanes = append(o.Lanes, admit.Lane{Name: l.Name, Share: float64(l.Share), Most: l.MaxConcurrent})
+	}
 	var prevTop *shard.Topology
 	if prev != nil {
 		prevTop = prev.top

@@ -492,7 +492,7 @@ func TestRemoteRead(t *testing.T) {
 		if kindOf(err) != tc.kind {
 			t.Errorf("%s: got %v, want %s", tc.script, err, tc.kind)
 		}
-		if held := r.up.gates.of(Heavy).held.Load(); held != 0 {
+		if held := r.up.gates.of(Heavy).Held(); held != 0 {
 			t.Errorf("%s: %d slots still held", tc.script, held)
 		}
 	}

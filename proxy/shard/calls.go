@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard/h1"
 )
@@ -25,10 +26,11 @@ import (
 // has under way.
 //
 // At either gate one peer holds a part of the places at most (peers.go), so that a caller who reads
-// slowly, or asks much, keeps others waiting for one another alone.
+// slowly, or asks much, keeps others waiting for one another alone; and whose turn is next lanes
+// and flows decide (admit.Gate).
 //
 // Nobody waits for anybody who waits for him: places are taken in the order class, shard, process,
-// at each gate the peer's first, and of several shards (EnterAll) none is held while another one is
+// and of several shards (EnterAll) none is held while another one is
 // waited for, or, at last, they are taken in the order of the shards' names. Who has passed the
 // last gate waits for its server alone, or for a client that reads what others' answers are merged
 // with.
@@ -67,19 +69,19 @@ func newCrowd(o Options) *crowd {
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
 	return &crowd{
 		by: map[string]*gate{}, idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)},
-		all: newGate(n, "process_calls", "call",
+		all: newGate(n, unbounded(o.Lanes), "process_calls", "call",
 			"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise it"),
 	}
 }
 
 // of is the gate of a shard with so many places: another one than before where a reload changes
 // their number.
-func (c *crowd) of(shard string, places int) *gate {
+func (c *crowd) of(shard string, places int, lanes []admit.Lane) *gate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.by[shard]
-	if g == nil || g.size != places {
-		g = newGate(places, "replica_calls", "call",
+	if g == nil || g.Places() != places {
+		g = newGate(places, lanes, "replica_calls", "call",
 			"try again in a moment; for good, see which queries keep the calls, and who asks them (the admin API's queries): where shards are read side by side a call lasts as long as that to the slowest of them; then record what is dear by a rule, or spread the series over more shards")
 		c.by[shard] = g
 	}
@@ -93,7 +95,10 @@ var (
 	descAllLimit     = prometheus.NewDesc("spillway_calls_limit", "How many calls to all shards there may be, process_calls.", nil, nil)
 	descAllWaiting   = prometheus.NewDesc("spillway_calls_waiting", "Calls, or groups of them, that wait until fewer than process_calls are under way.", nil, nil)
 	descAllWaited    = prometheus.NewDesc("spillway_calls_wait_seconds_total", "How long calls have waited until fewer than process_calls were under way, all together.", nil, nil)
-	crowdDescs       = []*prometheus.Desc{descCallsWaiting, descCallsWaited, descAllCalls, descAllLimit, descAllWaiting, descAllWaited}
+	crowdDescs       = []*prometheus.Desc{
+		descCallsWaiting, descCallsWaited, descAllCalls, descAllLimit, descAllWaiting, descAllWaited,
+		descLanePlaces, descLaneQueue, descLaneQueueLimit, descLaneWaited, descLaneRefused,
+	}
 )
 
 // collectCalls tells how full the gates are.
@@ -101,15 +106,18 @@ func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueTy
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
 			labels := []string{g.Name, strconv.Itoa(s.Index)}
-			metric(descCallsWaiting, prometheus.GaugeValue, float64(s.calls.waiting.Load()), labels...)
-			metric(descCallsWaited, prometheus.CounterValue, time.Duration(s.calls.waited.Load()).Seconds(), labels...)
+			waiting, waited := s.calls.Waiting()
+			metric(descCallsWaiting, prometheus.GaugeValue, float64(waiting), labels...)
+			metric(descCallsWaited, prometheus.CounterValue, waited.Seconds(), labels...)
 		}
 	}
+	t.collectLanes(metric)
 	all := t.crowd.all
-	metric(descAllCalls, prometheus.GaugeValue, float64(all.held.Load()))
-	metric(descAllLimit, prometheus.GaugeValue, float64(all.size))
-	metric(descAllWaiting, prometheus.GaugeValue, float64(all.waiting.Load()))
-	metric(descAllWaited, prometheus.CounterValue, time.Duration(all.waited.Load()).Seconds())
+	waiting, waited := all.Waiting()
+	metric(descAllCalls, prometheus.GaugeValue, float64(all.Held()))
+	metric(descAllLimit, prometheus.GaugeValue, float64(all.Places()))
+	metric(descAllWaiting, prometheus.GaugeValue, float64(waiting))
+	metric(descAllWaited, prometheus.CounterValue, waited.Seconds())
 }
 
 // Enter waits, until shortly before the deadline of ctx, for a place for one call to each of the
@@ -117,16 +125,18 @@ func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueTy
 // the error is nil; calls under it have CallOptions.Entered.
 func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 	own, all := s.calls, s.topology.crowd.all
-	if err := own.take(ctx, s, 1); err != nil {
+	place, err := own.take(ctx, s, 1)
+	if err != nil {
 		return nil, err
 	}
-	if err := all.take(ctx, s, 1); err != nil {
-		own.give(ctx, 1)
+	ofAll, err := all.take(ctx, s, 1)
+	if err != nil {
+		own.Leave(&place, 1)
 		return nil, err
 	}
 	return func() {
-		all.give(ctx, 1)
-		own.give(ctx, 1)
+		all.Leave(&ofAll, 1)
+		own.Leave(&place, 1)
 	}, nil
 }
 
@@ -134,16 +144,16 @@ func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 // ends before all have begun. leave has one function for each shard, each to be called once.
 func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Shard]func(), err error) {
 	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
-	all := t.crowd.all
-	doors := make([]door, len(order))
+	doors := make([]*door, len(order))
 	for i, s := range order {
-		doors[i] = door{s.calls, ctx, s}
+		doors[i] = &door{ctx: ctx, shard: s}
 	}
 	if err = admit.EnterAll(doors); err != nil {
 		return nil, err
 	}
 	// At once: one after the other, two requests could each have half of what is there.
-	if err = all.take(ctx, order[0], int64(min(len(order), all.share()))); err != nil {
+	all := &shared{gate: t.crowd.all}
+	if all.place, err = all.gate.take(ctx, order[0], len(order)); err != nil {
 		for _, d := range doors {
 			d.Leave()
 		}
@@ -152,104 +162,77 @@ func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Sh
 	leave = make(map[*Shard]func(), len(order))
 	for i, s := range order {
 		leave[s] = func() {
-			if i < all.share() {
-				all.give(ctx, 1)
-			}
-			s.calls.give(ctx, 1)
+			all.leave()
+			doors[i].Leave()
 		}
 	}
 	return leave, nil
 }
 
-// door is a gate as one request sees it; it implements admit.Door.
-type door struct {
+// shared is places that several give back, one each, from different goroutines. Where they are
+// fewer than those who do, the last ones have none.
+type shared struct {
 	gate  *gate
+	mu    sync.Mutex
+	place admit.Place
+}
+
+func (s *shared) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gate.Leave(&s.place, 1)
+}
+
+// door is a shard's gate as one request sees it; it implements admit.Door.
+type door struct {
 	ctx   context.Context
 	shard *Shard
+	place admit.Place
 }
 
-func (d door) Try() bool   { return d.gate.try(d.ctx) }
-func (d door) Wait() error { return d.gate.take(d.ctx, d.shard, 1) }
-func (d door) Leave()      { d.gate.give(d.ctx, 1) }
-
-// try takes a place, as take does, where there is one that nobody waits for.
-func (g *gate) try(ctx context.Context) bool {
-	p := g.join(ctx, 1)
-	if p != nil && !p.sem.TryAcquire(1) {
-		g.part(p, 1)
-		return false
-	}
-	if !g.sem.TryAcquire(1) {
-		if p != nil {
-			p.sem.Release(1)
-			g.part(p, 1)
-		}
-		return false
-	}
-	g.held.Add(1)
-	return true
+func (d *door) Try() (ok bool) {
+	d.place, ok = d.shard.calls.Try(asker(d.ctx), 1)
+	return ok
 }
+
+func (d *door) Wait() (err error) {
+	d.place, err = d.shard.calls.take(d.ctx, d.shard, 1)
+	return err
+}
+
+func (d *door) Leave() { d.shard.calls.Leave(&d.place, d.place.Places()) }
 
 // take waits for n places until shortly before the deadline of ctx, so that there is time to say
-// that there were none: first among those of the same peer, then among all. They are given back by
-// give with the same ctx. Where there is room it takes two locks that nobody holds for long.
-func (g *gate) take(ctx context.Context, s *Shard, n int64) error {
-	p := g.join(ctx, n)
-	if p != nil && !p.sem.TryAcquire(n) {
-		if err := g.wait(ctx, s, p, n); err != nil {
-			g.part(p, n)
-			return err
-		}
-	}
-	if !g.sem.TryAcquire(n) {
-		if err := g.wait(ctx, s, nil, n); err != nil {
-			if p != nil {
-				p.sem.Release(n)
-				g.part(p, n)
-			}
-			return err
-		}
-	}
-	g.held.Add(n)
-	return nil
-}
-
-func (g *gate) give(ctx context.Context, n int64) {
-	g.held.Add(-n)
-	g.sem.Release(n)
-	if p := g.peerOf(ctx); p != nil {
-		p.sem.Release(n)
-		g.part(p, n)
-	}
-}
-
-// wait waits for n places: for those of the peer, or, where it is nil, for any.
-func (g *gate) wait(ctx context.Context, s *Shard, p *peer, n int64) error {
-	wait := ctx
-	if dl, ok := ctx.Deadline(); ok {
-		remaining := time.Until(dl)
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, remaining-margin(remaining)/2)
-		defer cancel()
+// that there were none. Where there is room it takes one lock that nobody holds for long.
+func (g *gate) take(ctx context.Context, s *Shard, n int) (admit.Place, error) {
+	p, ok := g.Try(asker(ctx), n)
+	if ok {
+		return p, nil
 	}
 	began := time.Now()
-	g.waiting.Add(1)
-	sem := g.sem
-	if p != nil {
-		sem = p.sem
-	}
-	err := sem.Acquire(wait, n)
-	others := g.waiting.Add(-1)
-	g.waited.Add(int64(time.Since(began)))
+	p, err := g.wait(ctx, n)
 	if err == nil {
-		return nil
+		return p, nil
 	}
-	if ctx.Err() != nil && qerr.From(context.Cause(ctx)).Kind != qerr.Timeout && !qerr.TimedOut(ctx) {
-		return qerr.From(context.Cause(ctx))
+	r := (*admit.Refusal)(nil)
+	if !errors.As(err, &r) || canceled(ctx, r) {
+		return p, qerr.From(context.Cause(ctx))
 	}
-	most, whose, rule := g.size, "", "as many as there may be"
-	if p != nil {
-		most, whose, rule = g.share(), " for "+p.name, "as many of its "+itoa(g.size)+" as one address may have"
+	return p, g.noPlace(ctx, s, r, began)
+}
+
+// noPlace is the error of who has found no place.
+func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began time.Time) *qerr.Error {
+	whose, rule := "", "as many as there may be"
+	switch r.Why {
+	case admit.PeerFull:
+		whose, rule = " for "+identity.From(ctx).Peer, "as many of its "+itoa(g.Places())+" as one address may have"
+	case admit.LaneFull:
+		whose, rule = " for its lane", "as many as that may have"
+	case admit.AllHeld:
+		if r.Most < g.Places() {
+			rule = "and its other places are kept for other lanes"
+		}
 	}
 	who, to := "Spillway", " to all shards"
 	if g == s.calls {
@@ -259,9 +242,12 @@ func (g *gate) wait(ctx context.Context, s *Shard, p *peer, n int64) error {
 		}
 		who, to = s.Name()+" ("+strings.Join(hosts, ", ")+")", ""
 	}
-	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice, "%s has %s%s under way%s, %s, and there was no room for this one before its deadline (it waited %s)",
-		who, count(int64(most), g.what), to, whose, rule, waited(began))
-	e.Seen = count(others, "other") + " waiting"
+	e := qerr.Overload(g.bound, itoa(r.Most), time.Second, g.advice, "%s has %s%s under way%s, %s, and %s",
+		who, count(int64(r.Most), g.what), to, whose, rule, outcome(r, began))
+	if r.Why == admit.FlowFull {
+		e.Message = who + " has no room for another " + g.what + to + ": " + outcome(r, began)
+	}
+	e.Seen = count(int64(r.Others), "other") + " waiting"
 	if g == s.calls { // else it is nothing about the shard
 		e.Shards = []string{s.Name()}
 	}
@@ -276,7 +262,7 @@ func (r *Replica) noFile(err error) *qerr.Error {
 	errors.As(err, &no)
 	all := r.Shard.topology.crowd.all
 	e := qerr.Wrap(qerr.Overloaded, err, "Spillway's own machine had nothing left to open a connection to %s with: %s", r.Name(), no)
-	e.Bound, e.Value, e.Seen, e.RetryAfter = all.bound, itoa(all.size), no.Error(), time.Second
+	e.Bound, e.Value, e.Seen, e.RetryAfter = all.bound, itoa(all.Places()), no.Error(), time.Second
 	e.Advice = "try again in a moment, and raise Spillway's limit of open files (ulimit -n) or of local ports; the shard itself may be well"
 	e.Shards = []string{r.Name()}
 	return e

@@ -322,7 +322,7 @@ func TestGates(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if held, waiting := r.up.gates.unselective.held.Load(), r.up.gates.unselective.waiting.Load(); held != 0 || waiting != 0 {
+		if held, waiting := r.up.gates.unselective.Held(), r.up.gates.waiting(); held != 0 || waiting != 0 {
 			t.Errorf("%d held, %d waiting at the end", held, waiting)
 		}
 		top.Close()

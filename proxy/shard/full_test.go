@@ -117,15 +117,15 @@ func TestGatesFollowTheConfiguration(t *testing.T) {
 		return top, s.calls, s.Replicas[0].up.gates.of(Heavy)
 	}
 	a, calls, reads := of(Options{}, first)
-	if calls.size != maxCalls || reads.size != readSlots {
-		t.Errorf("%d calls, %d reads", calls.size, reads.size)
+	if calls.Places() != maxCalls || reads.Places() != readSlots {
+		t.Errorf("%d calls, %d reads", calls.Places(), reads.Places())
 	}
 	b, again, readsAgain := of(Options{}, a)
 	if again != calls || readsAgain != reads {
 		t.Error("a reload that changes nothing made other gates")
 	}
 	_, fewer, fewerReads := of(Options{MaxCalls: 16, ReadSlots: 4}, b)
-	if fewer.size != 16 || fewerReads.size != 4 {
-		t.Errorf("%d calls, %d reads, 16 and 4 were asked for", fewer.size, fewerReads.size)
+	if fewer.Places() != 16 || fewerReads.Places() != 4 {
+		t.Errorf("%d calls, %d reads, 16 and 4 were asked for", fewer.Places(), fewerReads.Places())
 	}
 }

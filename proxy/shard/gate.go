@@ -2,11 +2,12 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
+	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -29,76 +30,80 @@ const (
 // does is Options.ReadSlots.
 const maxUnselective = 2
 
-// gate admits at most n calls at once and the others in the order in which they came. It belongs to
-// a replica's upstream, or to the crowd of all, and outlives a reload, so a reload never resets
-// anyone's place.
+// gate admits at most so many calls at once, fairly by lanes (admit.Gate). It belongs to a
+// replica's upstream, to a shard, or to the crowd of all, and outlives a reload, so a reload never
+// resets anyone's place.
 type gate struct {
-	sem     *semaphore.Weighted
-	size    int
-	bound   string
-	what    string // it is a gate of, one of them
-	advice  string
-	waiting atomic.Int64
-	held    atomic.Int64
-	waited  atomic.Int64 // nanoseconds, of all together
-	peers   peers        // who holds a place or waits for one; unused where one may have all
+	*admit.Gate
+	bound  string
+	what   string // it is a gate of, one of them
+	advice string
 }
 
-func newGate(n int, bound, what, advice string) *gate {
-	return &gate{sem: semaphore.NewWeighted(int64(n)), size: n, bound: bound, what: what, advice: advice}
+func newGate(n int, lanes []admit.Lane, bound, what, advice string) *gate {
+	return &gate{Gate: admit.NewGate(n, n-n/sparePart, lanes), bound: bound, what: what, advice: advice}
 }
 
-// acquire waits for a slot, first among those of the same peer, then among all, until shortly
-// before the deadline of ctx, so that there is time to say that there was none. The caller calls
-// release exactly once if the error is nil.
+// asker is who asks in ctx. What the proxy asks for itself has no address, and no share of one.
+func asker(ctx context.Context) admit.Asker {
+	who := identity.From(ctx)
+	return admit.Asker{Lane: who.Lane, Flow: who.Flow, Peer: who.Peer}
+}
+
+// acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say
+// that there was none. The caller calls release exactly once if the error is nil.
 func (g *gate) acquire(ctx context.Context, name string) (release func(), err error) {
-	wait := ctx
-	if dl, ok := ctx.Deadline(); ok {
-		remaining := time.Until(dl)
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, remaining-margin(remaining)/2)
-		defer cancel()
-	}
-	var p *peer
-	most, whose := g.size, ""
-	if g.share() < g.size {
-		p = g.join(ctx, 1)
+	p, ok := g.Try(asker(ctx), 1)
+	if ok {
+		return func() { g.Leave(&p, 1) }, nil
 	}
 	began := time.Now()
-	g.waiting.Add(1)
-	if p != nil {
-		if err = p.sem.Acquire(wait, 1); err != nil {
-			most, whose = g.share(), " for "+p.name+", as many of its "+itoa(g.size)+" as one address may have"
-		}
+	if p, err = g.wait(ctx, 1); err == nil {
+		return func() { g.Leave(&p, 1) }, nil
 	}
-	if err == nil {
-		if err = g.sem.Acquire(wait, 1); err != nil && p != nil {
-			p.sem.Release(1)
-		}
-	}
-	others := g.waiting.Add(-1)
-	if err != nil {
-		if p != nil {
-			g.part(p, 1)
-		}
-		if ctx.Err() == nil || qerr.TimedOut(ctx) {
-			e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice,
-				"%s is asked at most %s at once%s, and there was no room for this one before its deadline (it waited %s)", name, count(int64(most), g.what), whose, waited(began))
-			e.Seen = count(others, "other") + " waiting"
-			e.Shards = []string{name}
-			return nil, e
-		}
+	r := (*admit.Refusal)(nil)
+	if !errors.As(err, &r) || canceled(ctx, r) {
 		return nil, qerr.From(context.Cause(ctx))
 	}
-	g.held.Add(1)
-	return func() {
-		g.held.Add(-1)
-		g.sem.Release(1)
-		if p != nil {
-			p.sem.Release(1)
-			g.part(p, 1)
-		}
-	}, nil
+	most, whose := r.Most, ""
+	switch {
+	case r.Why == admit.PeerFull && most < g.Places():
+		whose = " for " + identity.From(ctx).Peer + ", as many of its " + itoa(g.Places()) + " as one address may have"
+	case r.Why == admit.LaneFull:
+		whose = " for its lane, as many as that may have"
+	}
+	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice,
+		"%s is asked at most %s at once%s, and %s", name, count(int64(most), g.what), whose, outcome(r, began))
+	if r.Why == admit.FlowFull {
+		e.Message = name + " has no room for this one: " + outcome(r, began)
+	}
+	e.Seen = count(int64(r.Others), "other") + " waiting"
+	e.Shards = []string{name}
+	return nil, e
+}
+
+// wait waits for n places until shortly before the deadline of ctx.
+func (g *gate) wait(ctx context.Context, n int) (admit.Place, error) {
+	if dl, ok := ctx.Deadline(); ok {
+		remaining := time.Until(dl)
+		wait, cancel := context.WithTimeout(ctx, remaining-margin(remaining)/2)
+		defer cancel()
+		return g.Wait(wait, asker(ctx), n)
+	}
+	return g.Wait(ctx, asker(ctx), n)
+}
+
+// canceled tells whether a wait ended for another reason than that its time was over.
+func canceled(ctx context.Context, r *admit.Refusal) bool {
+	return r.Why != admit.FlowFull && ctx.Err() != nil && qerr.From(context.Cause(ctx)).Kind != qerr.Timeout && !qerr.TimedOut(ctx)
+}
+
+// outcome is what became of a wait that was in vain.
+func outcome(r *admit.Refusal, began time.Time) string {
+	if r.Why == admit.FlowFull {
+		return count(int64(r.Most), "call") + " of the same caller wait there already, as many as may"
+	}
+	return "there was no room for this one before its deadline (it waited " + waited(began).String() + ")"
 }
 
 // gates are the gates of one replica, by class.
@@ -108,15 +113,22 @@ type gates struct {
 }
 
 // size makes the gates, or a new one in place of one that is to have another size.
-func (g *gates) size(heavy int) {
-	if old := g.heavy.Load(); old == nil || old.size != heavy {
-		g.heavy.Store(newGate(heavy, "read_slots", "remote read",
+func (g *gates) size(heavy int, lanes []admit.Lane) {
+	if old := g.heavy.Load(); old == nil || old.Places() != heavy {
+		g.heavy.Store(newGate(heavy, unbounded(lanes), "read_slots", "remote read",
 			"try again in a moment, or ask for fewer series at once; for good, have the shards evaluate it (explain tells what keeps it from them) or record it there by a rule, or raise limits.read_slots and the servers' --storage.remote.read-concurrent-limit together"))
 	}
 	if g.unselective == nil {
-		g.unselective = newGate(maxUnselective, "unselective_slots", "unselective request",
+		g.unselective = newGate(maxUnselective, nil, "unselective_slots", "unselective request",
 			"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot")
 	}
+}
+
+// waiting is how many calls wait at the gates.
+func (g *gates) waiting() int {
+	reads, _ := g.heavy.Load().Waiting()
+	unselective, _ := g.unselective.Waiting()
+	return reads + unselective
 }
 
 func (g *gates) of(c Class) *gate {

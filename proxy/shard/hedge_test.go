@@ -95,9 +95,9 @@ func TestHedge(t *testing.T) {
 			time.Sleep(time.Second) // the server's own
 			for _, r := range s.Replicas {
 				if r.up.breaker.current(time.Now()) != Closed || r.up.breaker.failures != 0 || r.InFlight() != 0 ||
-					r.up.gates.of(Heavy).held.Load() != 0 {
+					r.up.gates.of(Heavy).Held() != 0 {
 					t.Errorf("%s: breaker %s after %d failures, %d calls, %d slots", r.Name(), r.up.breaker.current(time.Now()), r.up.breaker.failures,
-						r.InFlight(), r.up.gates.of(Heavy).held.Load())
+						r.InFlight(), r.up.gates.of(Heavy).Held())
 				}
 			}
 			m := top.metrics

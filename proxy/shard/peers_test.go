@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -65,7 +66,7 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if n := len(s.calls.peers.by); n != maxCalls-share {
+		if n := s.calls.Peers(); n != maxCalls-share {
 			t.Errorf("%d peers are remembered at the shard, want those %d that hold a place", n, maxCalls-share)
 		}
 		top.Close()
@@ -86,19 +87,21 @@ func TestNoPeerNoShare(t *testing.T) {
 		}
 		defer leave()
 	}
-	if g := newGate(5, "x", "", ""); g.share() != 5 {
-		t.Errorf("of 5 places one peer may have %d", g.share())
+	if g := newGate(5, nil, "x", "", ""); g.OfPeer() != 5 {
+		t.Errorf("of 5 places one peer may have %d", g.OfPeer())
 	}
-	g := newGate(12, "x", "", "")
+	g := newGate(12, nil, "x", "", "")
 	ctx := from(t.Context(), "2001:db8::1")
-	if err := g.take(ctx, s, int64(g.share())); err != nil {
-		t.Fatal(err)
+	place, err := g.take(ctx, s, 12)
+	if err != nil || place.Places() != g.OfPeer() {
+		t.Fatal(place.Places(), err)
 	}
-	for range g.share() { // taken at once, given one by one
-		g.give(ctx, 1)
+	for range g.OfPeer() { // taken at once, given one by one
+		g.Leave(&place, 1)
 	}
-	if g.held.Load() != 0 || len(g.peers.by) != 0 || !g.sem.TryAcquire(12) {
-		t.Errorf("%d are held at the end, %d peers remembered", g.held.Load(), len(g.peers.by))
+	g.Leave(&place, 1) // has none
+	if _, ok := g.Try(admit.Asker{}, 12); g.Held() != 12 || g.Peers() != 0 || !ok {
+		t.Errorf("%d are held at the end, %d peers remembered", g.Held(), g.Peers())
 	}
 }
 
@@ -106,10 +109,10 @@ func TestNoPeerNoShare(t *testing.T) {
 // in order, and is told why; Spillway's own reads have no address. Nothing of him is left.
 func TestOnePeerLeavesReadSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(readSlots, "read_slots", "remote read", "")
+		g := newGate(readSlots, nil, "read_slots", "remote read", "")
 		hog := from(t.Context(), "192.0.2.1")
 		var held []func()
-		for range g.share() {
+		for range g.OfPeer() {
 			release, err := g.acquire(hog, "x")
 			if err != nil {
 				t.Fatal(err)
@@ -149,8 +152,8 @@ func TestOnePeerLeavesReadSlots(t *testing.T) {
 			t.Errorf("those who waited came in the order %d, %d", a, b)
 		}
 		synctest.Wait()
-		if g.held.Load() != 0 || len(g.peers.by) != 0 || !g.sem.TryAcquire(readSlots) {
-			t.Errorf("%d are held at the end, %d peers remembered", g.held.Load(), len(g.peers.by))
+		if _, ok := g.Try(admit.Asker{}, readSlots); g.Held() != readSlots || g.Peers() != 0 || !ok {
+			t.Errorf("%d are held at the end, %d peers remembered", g.Held(), g.Peers())
 		}
 	})
 }

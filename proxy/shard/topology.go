@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/trust"
@@ -56,6 +57,9 @@ type Options struct {
 	MaxCalls int
 	// ReadSlots is how many of them may be remote reads; 0 is 8.
 	ReadSlots int
+	// Lanes share the places at gates; the last one is for whoever is in no other. With none there
+	// is one. They are in force from Start on, and at new gates at once.
+	Lanes []admit.Lane
 	// OpenFiles is how many files the process may have open; 0 is what the system says. A quarter
 	// of it may be calls to shards.
 	OpenFiles int
@@ -234,7 +238,7 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 		}
 	}
 	for r := range t.replicas() { // those that previous had, too
-		r.up.gates.size(o.ReadSlots)
+		r.up.gates.size(o.ReadSlots, o.Lanes)
 	}
 	t.inherit(previous)
 	return t, nil
@@ -274,7 +278,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		if s.beats = beats[s.key]; s.beats == nil {
 			s.beats = trust.New(g.Heartbeat, len(s.Replicas))
 		}
-		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls)
+		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls, t.opts.Lanes)
 		g.Shards = append(g.Shards, s)
 	}
 	g.apart = g.apartOf()
@@ -321,6 +325,7 @@ func (t *Topology) Start(ctx context.Context) {
 		return
 	}
 	ctx, t.cancel = context.WithCancelCause(ctx)
+	t.setLanes()
 	t.metrics.current.Store(t)
 	for r := range t.replicas() {
 		t.done.Go(func() { r.probeLoop(ctx) })

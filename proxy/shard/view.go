@@ -126,7 +126,7 @@ func (t *Topology) Status() []Info {
 			Base:    int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.Engine().Differences(ref)),
 			Heartbeat: g.Heartbeat,
 			Whole:     len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
-			Waiting: int(r.up.gates.heavy.Load().waiting.Load() + r.up.gates.unselective.waiting.Load()),
+			Waiting: r.up.gates.waiting(),
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Names, i.NamesError = r.Names()

@@ -291,6 +291,26 @@ func (t *Tenant) Bound(l config.Limits) config.Limits {
 	return t.Tenant.Bound(l)
 }
 
+// Source is what a request comes from: one of config.Sources, told from what Caller has left.
+// Where there are no tenants nobody is believed, and it is an API's like any other; so it is of a
+// tenant that may say nothing, whose User-Agent is not believed either.
+func (t *Tenant) Source(c identity.Caller) string {
+	switch {
+	case t == nil || len(t.MaySet) == 0:
+		return config.SourceAPI
+	case c.Alert || c.Rule != "":
+		return config.SourceAlerting
+	case c.Inventory || c.Agent != "":
+		return config.SourceBatch
+	case c.Dashboard != "":
+		return config.SourceDashboard
+	case c.User != "":
+		return config.SourceExplore
+	default:
+		return config.SourceAPI
+	}
+}
+
 // Caller is who asks, as far as the tenant may say so.
 func (t *Tenant) Caller(c identity.Caller) identity.Caller {
 	if t == nil {

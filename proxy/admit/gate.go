@@ -1,0 +1,466 @@
+package admit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Lane is a class of callers, and what it may have of a gate's places: a priority level, as
+// Kubernetes' API Priority and Fairness has it.
+type Lane struct {
+	// Name is unique at a gate.
+	Name string
+	// Share is the part of the places that is the lane's own, above 0 and up to 1; those of all
+	// lanes together are at most 1.
+	Share float64
+	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
+	// there are.
+	Most int
+}
+
+// Asker is who wants a place: all that fairness looks at.
+type Asker struct {
+	// Lane is the name of a lane. One that the gate does not have is its last one.
+	Lane string
+	// Flow is the hash of whatever is served fairly inside the lane.
+	Flow uint64
+	// Peer is the address that the places are counted for; empty is nobody's.
+	Peer string
+}
+
+// Gate lets at most so many through at once, and chooses fairly who is next.
+//
+//	place frees -> the lane that holds the least of its own share and has somebody who may have it
+//	            -> its flow that has had the least work -> whoever came first there
+//
+// A lane may hold more than its share while others leave places idle, but a part of each lane's
+// share is never lent (see kept), so that the lane's next caller is served at once. What is
+// borrowed comes back as its holders leave.
+//
+// A flow's work is the places that it holds, each for as long, of those for which it has waited. A
+// flow that comes, or comes back, begins with what the one had that was served last: a place that
+// frees is next its own, however many of another flow wait.
+//
+// Who wants several places waits until all of them are free, and nobody passes whose turn comes
+// later, but for what is kept for his lane.
+//
+// It is safe for concurrent use.
+type Gate struct {
+	places int
+	ofPeer int // places that one peer may hold
+	epoch  time.Time
+
+	mu      sync.Mutex
+	lanes   []*lane
+	held    int
+	waiting int // waiters
+	waited  time.Duration
+	count   uint64
+	peers   map[string]*peer
+	spare   *peer // one that was forgotten, for the next
+}
+
+// peer is an address that holds a place or waits for one.
+type peer struct {
+	name string
+	held int
+	refs int     // places held, and waiters
+	wide *waiter // whose several places are waited for: no other waiter of the peer passes
+}
+
+// waiter is somebody who waits.
+type waiter struct {
+	lane       *lane
+	flow       *flow
+	peer       *peer
+	n          int // places
+	count      uint64
+	since      int64
+	ready      chan struct{}
+	next, prev *waiter
+	place      Place    // once it has them
+	refused    *Refusal // once it lost its place in the queue to another one
+}
+
+// Place is places of a gate that somebody holds. The zero Place is none.
+type Place struct {
+	lane  *lane
+	flow  *flow // nil where nobody waited then
+	peer  *peer
+	n     int
+	since int64 // since epoch; 0 without flow
+}
+
+// Places is how many they are.
+func (p *Place) Places() int { return p.n }
+
+// NewGate is a gate of so many places, of which one peer may hold ofPeer. Without lanes there is
+// one, of all.
+func NewGate(places, ofPeer int, lanes []Lane) *Gate {
+	g := &Gate{places: places, ofPeer: ofPeer, epoch: time.Now(), peers: map[string]*peer{}}
+	g.setLanes(lanes)
+	return g
+}
+
+// Try takes n places, or as many as such a caller may ever have at once, if nobody waits whose turn
+// comes first.
+func (g *Gate) Try(a Asker, n int) (Place, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := g.lane(a.Lane)
+	n = g.most(l, a.Peer, n)
+	if g.waiting == 0 {
+		return g.atOnce(l, a, n)
+	}
+	if l.waiting >= maxLane {
+		return Place{}, false // a try sends nobody away
+	}
+	now := g.now()
+	w, _ := g.join(l, a, n, now)
+	if w == nil {
+		return Place{}, false
+	}
+	g.dispatch(now)
+	if w.place.n == 0 {
+		g.part(w, now)
+		w.flow.forget()
+	}
+	return w.place, w.place.n > 0
+}
+
+// Wait takes n places, or as many as such a caller may ever have at once, as soon as it is its
+// turn. The error is a *Refusal where there is no room for one more to wait, or when ctx ends,
+// which it wraps then.
+func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
+	g.mu.Lock()
+	l := g.lane(a.Lane)
+	n = g.most(l, a.Peer, n)
+	if g.waiting == 0 {
+		if p, ok := g.atOnce(l, a, n); ok {
+			g.mu.Unlock()
+			return p, nil
+		}
+	}
+	w, refused := g.join(l, a, n, g.now())
+	if w == nil {
+		l.refused++
+		g.mu.Unlock()
+		return Place{}, refused
+	}
+	g.dispatch(g.now())
+	has := w.place.n > 0
+	g.mu.Unlock()
+	if has {
+		return w.place, nil
+	}
+	select {
+	case <-w.ready:
+		return w.given()
+	case <-ctx.Done():
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-w.ready: // both at once
+		return w.given()
+	default:
+	}
+	now := g.now()
+	r := g.refusal(w)
+	g.part(w, now)
+	w.flow.forget()
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // else it was not refused, it left
+		l.refused++
+	}
+	r.Others, r.err = g.waiting, context.Cause(ctx)
+	g.dispatch(now) // it may have kept others waiting
+	return Place{}, r
+}
+
+// Leave gives n places of p back, at most as many as it has.
+func (g *Gate) Leave(p *Place, n int) {
+	n = min(n, p.n)
+	if n == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var now int64
+	if g.waiting > 0 || p.flow != nil {
+		now = g.now()
+	}
+	if p.flow != nil {
+		p.flow.accrue(now)
+		p.flow.running -= n
+		p.flow.forget()
+		p.lane.lasted(now - p.since)
+	}
+	p.n -= n
+	p.lane.held -= n
+	g.held -= n
+	if p.peer != nil {
+		p.peer.held -= n
+		g.unref(p.peer, n)
+	}
+	if g.waiting > 0 {
+		g.dispatch(now)
+	}
+}
+
+// Places is how many places there are, OfPeer how many of them one peer may have.
+func (g *Gate) Places() int { return g.places }
+
+// OfPeer is how many places one peer may have.
+func (g *Gate) OfPeer() int { return g.ofPeer }
+
+// Held is how many places are held.
+func (g *Gate) Held() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held
+}
+
+// Waiting is how many wait, and how long all have waited so far who wait no more.
+func (g *Gate) Waiting() (n int, waited time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.waiting, g.waited
+}
+
+// Peers is how many peers hold a place or wait for one.
+func (g *Gate) Peers() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.peers)
+}
+
+func (g *Gate) now() int64 { return int64(time.Since(g.epoch)) }
+
+// atOnce takes n places where nobody waits, if there are as many for the asker. No clock is read.
+func (g *Gate) atOnce(l *lane, a Asker, n int) (Place, bool) {
+	if !g.fits(l, n) || l.Most > 0 && l.held+n > l.Most {
+		return Place{}, false
+	}
+	p := g.peer(a.Peer)
+	if p != nil && p.held+n > g.ofPeer {
+		return Place{}, false // it holds some, and is not new
+	}
+	return g.take(l, p, n), true
+}
+
+// take hands n places out.
+func (g *Gate) take(l *lane, p *peer, n int) Place {
+	g.held += n
+	l.held += n
+	if p != nil {
+		p.held += n
+		p.refs += n
+	}
+	return Place{lane: l, peer: p, n: n}
+}
+
+// most is how many places such a caller can have at once, n at most and one at least: more would
+// never be free for him.
+func (g *Gate) most(l *lane, peer string, n int) int {
+	if n <= 1 {
+		return 1
+	}
+	free := g.places
+	for _, m := range g.lanes {
+		if m != l {
+			free -= m.kept
+		}
+	}
+	n = min(n, free)
+	if l.Most > 0 {
+		n = min(n, l.Most)
+	}
+	if peer != "" {
+		n = min(n, g.ofPeer)
+	}
+	return max(1, n)
+}
+
+// fits tells whether n more places are free for the lane: what is kept for others is not.
+func (g *Gate) fits(l *lane, n int) bool {
+	free := g.places - g.held - n
+	if free < 0 {
+		return false
+	}
+	if l.held+n <= l.kept {
+		return true
+	}
+	for _, m := range g.lanes {
+		if m != l && m.held < m.kept {
+			free -= m.kept - m.held
+		}
+	}
+	return free >= 0
+}
+
+// join puts a waiter in its queue, or says that there is no room.
+func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
+	f := l.flow(a.Flow)
+	if f.length >= maxFlow {
+		return nil, &Refusal{Why: FlowFull, Most: maxFlow, Others: g.waiting}
+	}
+	if l.waiting >= maxLane {
+		longest := l.longest()
+		if longest == f {
+			return nil, &Refusal{Why: FlowFull, Most: f.length, Others: g.waiting}
+		}
+		w := longest.last
+		w.refused = &Refusal{Why: FlowFull, Most: longest.length, Others: g.waiting}
+		g.part(w, now)
+		l.refused++
+		close(w.ready)
+	}
+	g.count++
+	w := &waiter{lane: l, flow: f, peer: g.peer(a.Peer), n: n, count: g.count, since: now, ready: make(chan struct{})}
+	if w.peer != nil {
+		w.peer.refs++
+	}
+	f.push(w, now)
+	l.waiting++
+	g.waiting++
+	return w, nil
+}
+
+// given is what became of who waits no more.
+func (w *waiter) given() (Place, error) {
+	if w.refused != nil {
+		return Place{}, w.refused
+	}
+	return w.place, nil
+}
+
+// part takes a waiter out.
+func (g *Gate) part(w *waiter, now int64) {
+	w.flow.remove(w)
+	w.lane.waiting--
+	g.waiting--
+	w.lane.waited += time.Duration(now - w.since)
+	g.waited += time.Duration(now - w.since)
+	if w.peer != nil {
+		if w.peer.wide == w {
+			w.peer.wide = nil
+		}
+		g.unref(w.peer, 1)
+	}
+}
+
+// dispatch lets in whoever's turn it is.
+func (g *Gate) dispatch(now int64) {
+	for g.waiting > 0 {
+		w := g.due(now)
+		if w == nil {
+			return
+		}
+		w.flow.accrue(now)
+		w.lane.work = max(w.lane.work, w.flow.work)
+		w.flow.running += w.n
+		w.place = g.take(w.lane, w.peer, w.n)
+		w.place.flow, w.place.since = w.flow, now
+		g.part(w, now)
+		close(w.ready)
+	}
+}
+
+// due is who is let in next; nil where nobody can be.
+func (g *Gate) due(now int64) *waiter {
+	var first, within *waiter // by need of their lanes: of all, and of what is kept for their lane
+	for _, l := range g.lanes {
+		if l.waiting == 0 {
+			continue
+		}
+		if w := l.due(g, now, false); w != nil && (first == nil || l.need() < first.lane.need()) {
+			first = w
+		}
+		if l.held < l.kept && (within == nil || l.need() < within.lane.need()) {
+			if w := l.due(g, now, true); w != nil {
+				within = w
+			}
+		}
+	}
+	if first != nil && g.fits(first.lane, first.n) {
+		return first
+	}
+	return within // takes nothing that anybody else waits for
+}
+
+// peer is the peer of that name, who is remembered while he has refs; nil for nobody.
+func (g *Gate) peer(name string) *peer {
+	if name == "" {
+		return nil
+	}
+	p := g.peers[name]
+	if p == nil {
+		if p = g.spare; p != nil {
+			g.spare = nil
+		} else {
+			p = &peer{}
+		}
+		p.name = name
+		g.peers[name] = p
+	}
+	return p
+}
+
+func (g *Gate) unref(p *peer, n int) {
+	if p.refs -= n; p.refs == 0 {
+		delete(g.peers, p.name)
+		g.spare = p
+	}
+}
+
+// Why is why somebody found no place.
+type Why uint8
+
+// The reasons, and what Refusal.Most is with each.
+const (
+	// AllHeld: all places that are not kept for others are held; so many are not.
+	AllHeld Why = iota
+	// PeerFull: the peer holds as many as one may.
+	PeerFull
+	// LaneFull: the lane holds as many as it may.
+	LaneFull
+	// FlowFull: so many of the flow wait already that one more may not.
+	FlowFull
+)
+
+// Refusal is the error of who found no place.
+type Refusal struct {
+	// Why is what was in the way when it gave up, and Most the number that goes with it.
+	Why  Why
+	Most int
+	// Others is how many others wait.
+	Others int
+
+	err error
+}
+
+// Error implements error.
+func (r *Refusal) Error() string {
+	if r.err == nil {
+		return fmt.Sprintf("%d wait there already", r.Most)
+	}
+	return fmt.Sprintf("no place in time: %s", r.err)
+}
+
+// Unwrap is what ended the wait; nil where there was none.
+func (r *Refusal) Unwrap() error { return r.err }
+
+// refusal is why the waiter has no place now.
+func (g *Gate) refusal(w *waiter) *Refusal {
+	switch {
+	case w.peer != nil && w.peer.held+w.n > g.ofPeer:
+		return &Refusal{Why: PeerFull, Most: g.ofPeer}
+	case w.lane.Most > 0 && w.lane.held+w.n > w.lane.Most:
+		return &Refusal{Why: LaneFull, Most: w.lane.Most}
+	default:
+		return &Refusal{Why: AllHeld, Most: g.held}
+	}
+}

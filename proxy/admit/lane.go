@@ -1,0 +1,280 @@
+package admit
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+const (
+	// maxFlow is how many of one flow wait at most: as many as one address has connections by
+	// default. maxLane is how many of a lane do; where it is full, the flow with the most waiters
+	// loses its last one to whoever comes.
+	maxFlow, maxLane = 3072, 16384
+	// lent is the part of a lane's share that others may use while it is idle.
+	lent = 0.5
+	// leastNominal is what the need of a lane with next to no share is reckoned by, so that it has
+	// a place now and then.
+	leastNominal = 0.5
+)
+
+// lane is a Lane at a gate.
+type lane struct {
+	Lane
+	nominal float64 // places that are its share
+	kept    int     // of them, that are never lent
+	held    int     // places
+	waiting int     // waiters
+	waited  time.Duration
+	refused int64
+	work    float64 // what a flow begins with: as much as the one had that was served last
+	mean    float64 // nanoseconds that a place is held, of those whose holders waited
+	flows   map[uint64]*flow
+	queued  []*flow // those with waiters
+}
+
+// need is less the more the lane lacks of its share.
+func (l *lane) need() float64 { return float64(l.held) / l.nominal }
+
+// keep sets what the lane's share comes to at a gate.
+func (l *lane) keep(places int) {
+	nominal := l.Share * float64(places)
+	l.kept = int(nominal * (1 - lent))
+	if l.kept == 0 && nominal >= 1 {
+		l.kept = 1
+	}
+	if l.Most > 0 {
+		l.kept = min(l.kept, l.Most)
+	}
+	l.nominal = max(nominal, leastNominal)
+}
+
+// lasted learns how long a place was held, in nanoseconds.
+func (l *lane) lasted(took int64) { l.mean += (float64(took) - l.mean) / 16 }
+
+// flow is the flow of that hash, which is remembered while it has waiters, or places for which
+// they waited.
+func (l *lane) flow(hash uint64) *flow {
+	f := l.flows[hash]
+	if f == nil {
+		if l.flows == nil {
+			l.flows = map[uint64]*flow{}
+		}
+		f = &flow{lane: l, hash: hash}
+		l.flows[hash] = f
+	}
+	return f
+}
+
+// longest is the flow with the most waiters.
+func (l *lane) longest() *flow {
+	return slices.MaxFunc(l.queued, func(a, b *flow) int { return cmp.Compare(a.length, b.length) })
+}
+
+// due is whoever is next in the lane; nil where nobody may have a place. With within only of what
+// is kept for the lane.
+func (l *lane) due(g *Gate, now int64, within bool) *waiter {
+	var best, wide turn
+	for _, f := range l.queued {
+		work := f.worked(now) + float64(f.running)*l.mean
+		if best.waiter != nil && (turn{f.first, work}).after(best) {
+			continue
+		}
+		w, kept := f.next(g, within)
+		if t := (turn{w, work}); w != nil && !t.after(best) {
+			best = t
+		}
+		if t := (turn{kept, work}); kept != nil && !t.after(wide) {
+			wide = t
+		}
+	}
+	if wide.waiter != nil && !wide.after(best) {
+		wide.waiter.peer.wide = wide.waiter
+		if best.waiter != nil && best.waiter.peer == wide.waiter.peer {
+			return l.due(g, now, within) // without the one, who would pass
+		}
+	}
+	w := best.waiter
+	switch {
+	case w == nil, l.Most > 0 && l.held+w.n > l.Most:
+		return nil
+	case within && (l.held+w.n > l.kept || g.held+w.n > g.places):
+		return nil
+	}
+	return w
+}
+
+// turn is a waiter with the work that his flow has had.
+type turn struct {
+	*waiter
+	work float64
+}
+
+// after tells whether the other one's turn is first.
+func (t turn) after(u turn) bool {
+	return u.waiter != nil && (t.work > u.work || t.work == u.work && t.count > u.count)
+}
+
+// flow is what is served fairly in a lane: its waiters, in their order, and what it has had.
+type flow struct {
+	lane        *lane
+	hash        uint64
+	at          int // its place among the lane's queued
+	first, last *waiter
+	length      int
+	running     int     // places held for which somebody waited
+	work        float64 // nanoseconds that places were held
+	until       int64   // when work was reckoned, since the gate's epoch
+}
+
+func (f *flow) worked(now int64) float64 { return f.work + float64(f.running)*float64(now-f.until) }
+
+func (f *flow) accrue(now int64) { f.work, f.until = f.worked(now), now }
+
+// forget forgets a flow that has nothing.
+func (f *flow) forget() {
+	if f.length == 0 && f.running == 0 {
+		delete(f.lane.flows, f.hash)
+	}
+}
+
+// next is the first waiter whose peer may have a place. wide is one before it whose peer may have
+// some, but not yet as many as it wants.
+func (f *flow) next(g *Gate, within bool) (w, wide *waiter) {
+	for w = f.first; w != nil; w = w.next {
+		p := w.peer
+		if p == nil || p.held+w.n <= g.ofPeer && (p.wide == nil || p.wide == w || within && p.wide.lane != f.lane) {
+			return w, wide
+		}
+		if wide == nil && p.wide == nil && p.held < g.ofPeer && p.held+w.n > g.ofPeer {
+			wide = w
+		}
+	}
+	return nil, wide
+}
+
+func (f *flow) push(w *waiter, now int64) {
+	if f.length == 0 { // who wants nothing for a while saves nothing up
+		f.accrue(now)
+		f.work = max(f.work, f.lane.work)
+		f.at = len(f.lane.queued)
+		f.lane.queued = append(f.lane.queued, f)
+	}
+	if w.prev = f.last; w.prev != nil {
+		w.prev.next = w
+	} else {
+		f.first = w
+	}
+	f.last = w
+	f.length++
+}
+
+func (f *flow) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		f.first = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		f.last = w.prev
+	}
+	w.next, w.prev = nil, nil
+	if f.length--; f.length == 0 {
+		l := f.lane
+		last := len(l.queued) - 1
+		l.queued[f.at] = l.queued[last]
+		l.queued[f.at].at = f.at
+		l.queued[last] = nil
+		l.queued = l.queued[:last]
+	}
+}
+
+// SetLanes changes the lanes. Nobody loses a place, nor one in a queue: lanes that keep their name
+// keep who is in them, and one that is gone lives on without a share while anybody is.
+func (g *Gate) SetLanes(lanes []Lane) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.setLanes(lanes)
+	g.clamp()
+	g.dispatch(g.now())
+}
+
+func (g *Gate) setLanes(lanes []Lane) {
+	if len(lanes) == 0 {
+		lanes = []Lane{{Name: "default", Share: 1}}
+	}
+	before := g.lanes
+	g.lanes = make([]*lane, 0, len(lanes))
+	for _, c := range lanes {
+		i := slices.IndexFunc(before, func(l *lane) bool { return l.Name == c.Name })
+		l := &lane{}
+		if i >= 0 {
+			l = before[i]
+		}
+		l.Lane = c
+		l.keep(g.places)
+		g.lanes = append(g.lanes, l)
+	}
+	last := len(g.lanes) - 1
+	for _, l := range before {
+		if !slices.Contains(g.lanes, l) && (l.held > 0 || l.waiting > 0) {
+			l.Share, l.Most = 0, 0
+			l.keep(g.places)
+			g.lanes = slices.Insert(g.lanes, last, l)
+			last++
+		}
+	}
+}
+
+// clamp has nobody wait for more places than he can have.
+func (g *Gate) clamp() {
+	for _, l := range g.lanes {
+		for _, f := range l.queued {
+			for w := f.first; w != nil; w = w.next {
+				peer := ""
+				if w.peer != nil {
+					peer = w.peer.name
+				}
+				w.n = g.most(l, peer, w.n)
+			}
+		}
+	}
+}
+
+// lane is the lane of that name, or else the last one.
+func (g *Gate) lane(name string) *lane {
+	for _, l := range g.lanes {
+		if l.Name == name {
+			return l
+		}
+	}
+	return g.lanes[len(g.lanes)-1]
+}
+
+// LaneState is a lane at one gate.
+type LaneState struct {
+	// Name is the lane's.
+	Name string
+	// Held is how many places it holds, Waiting how many calls wait.
+	Held, Waiting int
+	// Waited is how long those have waited, all together, who wait no more.
+	Waited time.Duration
+	// Refused is how many found no place, or no room to wait.
+	Refused int64
+}
+
+// MaxWaiting is how many can wait in a lane at a gate.
+const MaxWaiting = maxLane
+
+// Lanes is how the lanes are, in their order.
+func (g *Gate) Lanes() []LaneState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]LaneState, len(g.lanes))
+	for i, l := range g.lanes {
+		out[i] = LaneState{Name: l.Name, Held: l.held, Waiting: l.waiting, Waited: l.waited, Refused: l.refused}
+	}
+	return out
+}

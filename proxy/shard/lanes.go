@@ -1,0 +1,76 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
+)
+
+// Lanes are those of a shard's calls, of its replicas' read slots and of the process' calls. How
+// many places one may hold at most is of a shard's calls: those of the whole process are many more,
+// and those of a replica's remote reads are among the shard's.
+
+// unbounded are the lanes without what they may hold at most.
+func unbounded(lanes []admit.Lane) []admit.Lane {
+	lanes = slices.Clone(lanes)
+	for i := range lanes {
+		lanes[i].Most = 0
+	}
+	return lanes
+}
+
+// setLanes puts the topology's lanes into force at the gates that it has taken over.
+func (t *Topology) setLanes() {
+	t.crowd.all.SetLanes(unbounded(t.opts.Lanes))
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			s.calls.SetLanes(t.opts.Lanes)
+			for _, r := range s.Replicas {
+				r.up.gates.heavy.Load().SetLanes(unbounded(t.opts.Lanes))
+			}
+		}
+	}
+}
+
+var (
+	laneLabels     = []string{"lane"}
+	descLanePlaces = prometheus.NewDesc("spillway_lane_places", "Places at all shards together that calls of a lane hold.", laneLabels, nil)
+	descLaneQueue  = prometheus.NewDesc("spillway_queue_length", "Calls of a lane that wait for a place at a shard.", laneLabels, nil)
+
+	descLaneQueueLimit = prometheus.NewDesc("spillway_queue_limit", "How many calls of a lane can wait for a place at one shard.", laneLabels, nil)
+	descLaneWaited     = prometheus.NewDesc("spillway_lane_wait_seconds_total", "How long calls of a lane have waited for a place at a shard, all together.", laneLabels, nil)
+	descLaneRefused    = prometheus.NewDesc("spillway_lane_refused_total",
+		"Calls of a lane that found no place at a shard before their deadline, or no room to wait for one.", laneLabels, nil)
+)
+
+// collectLanes tells what the lanes have at the shards. A lane is there from the configuration on.
+func (t *Topology) collectLanes(metric func(*prometheus.Desc, prometheus.ValueType, float64, ...string)) {
+	all := map[string]*admit.LaneState{}
+	var order []string
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			for _, l := range s.calls.Lanes() {
+				sum := all[l.Name]
+				if sum == nil {
+					sum = &admit.LaneState{}
+					all[l.Name] = sum
+					order = append(order, l.Name)
+				}
+				sum.Held += l.Held
+				sum.Waiting += l.Waiting
+				sum.Waited += l.Waited
+				sum.Refused += l.Refused
+			}
+		}
+	}
+	for _, name := range order {
+		l := all[name]
+		metric(descLanePlaces, prometheus.GaugeValue, float64(l.Held), name)
+		metric(descLaneQueue, prometheus.GaugeValue, float64(l.Waiting), name)
+		metric(descLaneQueueLimit, prometheus.GaugeValue, admit.MaxWaiting, name)
+		metric(descLaneWaited, prometheus.CounterValue, l.Waited.Seconds(), name)
+		metric(descLaneRefused, prometheus.CounterValue, float64(l.Refused), name)
+	}
+}
