@@ -33,16 +33,17 @@ type Asker struct {
 
 // Gate lets at most so many through at once, and chooses fairly who is next.
 //
-//	place frees -> the lane that holds the least of its own share and has somebody who may have it
+//	place frees -> the lane that has the least of its own share and somebody who may have it
 //	            -> its flow that has had the least work -> whoever came first there
 //
 // A lane may hold more than its share while others leave places idle, but a part of each lane's
 // share is never lent (see kept), so that the lane's next caller is served at once. What is
 // borrowed comes back as its holders leave.
 //
-// A flow's work is the places that it holds, each for as long, of those for which it has waited. A
-// flow that comes, or comes back, begins with what the one had that was served last: a place that
-// frees is next its own, however many of another flow wait.
+// A flow's work is the places that it holds, each for as long, of those for which it has waited;
+// those that it holds count as if they were to be held for the usual time. A flow that comes, or
+// comes back, begins with the least that any has had who waits: a place that frees is next its own,
+// however many of another flow wait. Lanes are compared in the same way, each by its share.
 //
 // Who wants several places waits until all of them are free, and nobody passes whose turn comes
 // later, but for what is kept for his lane.
@@ -58,6 +59,8 @@ type Gate struct {
 	held    int
 	waiting int // waiters
 	waited  time.Duration
+	work    float64 // of the lane that was served last
+	mean    float64 // nanoseconds that a place is held, of those whose holders waited
 	count   uint64
 	peers   map[string]*peer
 	spare   *peer // one that was forgotten, for the next
@@ -100,7 +103,7 @@ func (p *Place) Places() int { return p.n }
 // NewGate is a gate of so many places, of which one peer may hold ofPeer. Without lanes there is
 // one, of all.
 func NewGate(places, ofPeer int, lanes []Lane) *Gate {
-	g := &Gate{places: places, ofPeer: ofPeer, epoch: time.Now(), peers: map[string]*peer{}}
+	g := &Gate{places: places, ofPeer: ofPeer, epoch: time.Now(), mean: firstMean, peers: map[string]*peer{}}
 	g.setLanes(lanes)
 	return g
 }
@@ -196,7 +199,10 @@ func (g *Gate) Leave(p *Place, n int) {
 		p.flow.accrue(now)
 		p.flow.running -= n
 		p.flow.forget()
-		p.lane.lasted(now - p.since)
+		g.mean += (float64(now-p.since) - g.mean) / 16
+	}
+	if p.lane.waiting > 0 {
+		p.lane.accrue(now)
 	}
 	p.n -= n
 	p.lane.held -= n
@@ -241,7 +247,7 @@ func (g *Gate) now() int64 { return int64(time.Since(g.epoch)) }
 
 // atOnce takes n places where nobody waits, if there are as many for the asker. No clock is read.
 func (g *Gate) atOnce(l *lane, a Asker, n int) (Place, bool) {
-	if !g.fits(l, n) || l.Most > 0 && l.held+n > l.Most {
+	if !g.fits(l, n) || !l.room(n) {
 		return Place{}, false
 	}
 	p := g.peer(a.Peer)
@@ -323,6 +329,9 @@ func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	if w.peer != nil {
 		w.peer.refs++
 	}
+	if l.waiting == 0 {
+		l.work, l.until = g.work, now
+	}
 	f.push(w, now)
 	l.waiting++
 	g.waiting++
@@ -360,7 +369,8 @@ func (g *Gate) dispatch(now int64) {
 			return
 		}
 		w.flow.accrue(now)
-		w.lane.work = max(w.lane.work, w.flow.work)
+		w.lane.accrue(now)
+		w.lane.least = max(w.lane.least, w.flow.work)
 		w.flow.running += w.n
 		w.place = g.take(w.lane, w.peer, w.n)
 		w.place.flow, w.place.since = w.flow, now
@@ -372,20 +382,28 @@ func (g *Gate) dispatch(now int64) {
 // due is who is let in next; nil where nobody can be.
 func (g *Gate) due(now int64) *waiter {
 	var first, within *waiter // by need of their lanes: of all, and of what is kept for their lane
+	var least, leastWithin float64
 	for _, l := range g.lanes {
 		if l.waiting == 0 {
 			continue
 		}
-		if w := l.due(g, now, false); w != nil && (first == nil || l.need() < first.lane.need()) {
-			first = w
+		w := l.due(g, now, false)
+		if w == nil { // what it does not have is nobody else's doing
+			l.accrue(now)
+			l.work = max(l.work, g.work)
+		} else if need := l.need(w.n, now, g.mean); first == nil || need < least {
+			first, least = w, need
 		}
-		if l.held < l.kept && (within == nil || l.need() < within.lane.need()) {
-			if w := l.due(g, now, true); w != nil {
-				within = w
+		if l.held < l.kept {
+			if w = l.due(g, now, true); w != nil {
+				if need := l.need(w.n, now, g.mean); within == nil || need < leastWithin {
+					within, leastWithin = w, need
+				}
 			}
 		}
 	}
 	if first != nil && g.fits(first.lane, first.n) {
+		g.work = max(g.work, first.lane.worked(now))
 		return first
 	}
 	return within // takes nothing that anybody else waits for
@@ -458,7 +476,7 @@ func (g *Gate) refusal(w *waiter) *Refusal {
 	switch {
 	case w.peer != nil && w.peer.held+w.n > g.ofPeer:
 		return &Refusal{Why: PeerFull, Most: g.ofPeer}
-	case w.lane.Most > 0 && w.lane.held+w.n > w.lane.Most:
+	case !w.lane.room(w.n):
 		return &Refusal{Why: LaneFull, Most: w.lane.Most}
 	default:
 		return &Refusal{Why: AllHeld, Most: g.held}

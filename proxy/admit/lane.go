@@ -2,6 +2,7 @@ package admit
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 )
@@ -15,7 +16,9 @@ const (
 	lent = 0.5
 	// leastNominal is what the need of a lane with next to no share is reckoned by, so that it has
 	// a place now and then.
-	leastNominal = 0.5
+	leastNominal = 0.1
+	// firstMean is for how long places are taken to be held before that is known.
+	firstMean = float64(100 * time.Millisecond)
 )
 
 // lane is a Lane at a gate.
@@ -27,14 +30,29 @@ type lane struct {
 	waiting int     // waiters
 	waited  time.Duration
 	refused int64
-	work    float64 // what a flow begins with: as much as the one had that was served last
-	mean    float64 // nanoseconds that a place is held, of those whose holders waited
+	work    float64 // nanoseconds that places were held, in shares of the lane, since somebody waits
+	until   int64   // when that was reckoned, since the gate's epoch
+	least   float64 // what the flow had had that was served last
 	flows   map[uint64]*flow
 	queued  []*flow // those with waiters
 }
 
-// need is less the more the lane lacks of its share.
-func (l *lane) need() float64 { return float64(l.held) / l.nominal }
+// room tells whether the lane may hold n more places.
+func (l *lane) room(n int) bool { return l.Most == 0 || l.held+n <= l.Most }
+
+// worked is the lane's work until now, while somebody waits.
+func (l *lane) worked(now int64) float64 {
+	return l.work + float64(l.held)/l.nominal*float64(now-l.until)
+}
+
+func (l *lane) accrue(now int64) { l.work, l.until = l.worked(now), now }
+
+// need is less the more the lane lacks of its share, if n more places were held for as long as is
+// usual. What it has had since somebody waits is part of it: of a share that is no whole number of
+// places a lane has one more for a part of the time.
+func (l *lane) need(n int, now int64, mean float64) float64 {
+	return l.worked(now) + mean*float64(l.held+n)/l.nominal
+}
 
 // keep sets what the lane's share comes to at a gate.
 func (l *lane) keep(places int) {
@@ -48,9 +66,6 @@ func (l *lane) keep(places int) {
 	}
 	l.nominal = max(nominal, leastNominal)
 }
-
-// lasted learns how long a place was held, in nanoseconds.
-func (l *lane) lasted(took int64) { l.mean += (float64(took) - l.mean) / 16 }
 
 // flow is the flow of that hash, which is remembered while it has waiters, or places for which
 // they waited.
@@ -66,6 +81,18 @@ func (l *lane) flow(hash uint64) *flow {
 	return f
 }
 
+// first is what a flow begins with: the least that any has had who waits.
+func (l *lane) first(now int64) float64 {
+	if len(l.queued) == 0 {
+		return l.least
+	}
+	least := math.MaxFloat64
+	for _, f := range l.queued {
+		least = min(least, f.worked(now))
+	}
+	return least
+}
+
 // longest is the flow with the most waiters.
 func (l *lane) longest() *flow {
 	return slices.MaxFunc(l.queued, func(a, b *flow) int { return cmp.Compare(a.length, b.length) })
@@ -76,7 +103,7 @@ func (l *lane) longest() *flow {
 func (l *lane) due(g *Gate, now int64, within bool) *waiter {
 	var best, wide turn
 	for _, f := range l.queued {
-		work := f.worked(now) + float64(f.running)*l.mean
+		work := f.worked(now) + float64(f.running)*g.mean
 		if best.waiter != nil && (turn{f.first, work}).after(best) {
 			continue
 		}
@@ -88,7 +115,7 @@ func (l *lane) due(g *Gate, now int64, within bool) *waiter {
 			wide = t
 		}
 	}
-	if wide.waiter != nil && !wide.after(best) {
+	if wide.waiter != nil && wide.lane.room(wide.n) && !wide.after(best) {
 		wide.waiter.peer.wide = wide.waiter
 		if best.waiter != nil && best.waiter.peer == wide.waiter.peer {
 			return l.due(g, now, within) // without the one, who would pass
@@ -96,7 +123,7 @@ func (l *lane) due(g *Gate, now int64, within bool) *waiter {
 	}
 	w := best.waiter
 	switch {
-	case w == nil, l.Most > 0 && l.held+w.n > l.Most:
+	case w == nil, !l.room(w.n):
 		return nil
 	case within && (l.held+w.n > l.kept || g.held+w.n > g.places):
 		return nil
@@ -143,20 +170,26 @@ func (f *flow) forget() {
 func (f *flow) next(g *Gate, within bool) (w, wide *waiter) {
 	for w = f.first; w != nil; w = w.next {
 		p := w.peer
-		if p == nil || p.held+w.n <= g.ofPeer && (p.wide == nil || p.wide == w || within && p.wide.lane != f.lane) {
+		if p == nil || p.held+w.n <= g.ofPeer && p.lets(w, within) {
 			return w, wide
 		}
-		if wide == nil && p.wide == nil && p.held < g.ofPeer && p.held+w.n > g.ofPeer {
+		if wide == nil && p.wide != w && p.lets(w, false) && p.held < g.ofPeer && p.held+w.n > g.ofPeer {
 			wide = w
 		}
 	}
 	return nil, wide
 }
 
+// lets tells whether the waiter does not pass one of the same peer who waits for several places, and
+// whom nothing but the peer keeps from them. Of what is kept for a lane those of another one have
+// nothing.
+func (p *peer) lets(w *waiter, within bool) bool {
+	return p.wide == nil || p.wide == w || !p.wide.lane.room(p.wide.n) || within && p.wide.lane != w.lane
+}
+
 func (f *flow) push(w *waiter, now int64) {
-	if f.length == 0 { // who wants nothing for a while saves nothing up
-		f.accrue(now)
-		f.work = max(f.work, f.lane.work)
+	if f.length == 0 { // who wanted nothing for a while has saved nothing up, and owes nothing
+		f.work, f.until = f.lane.first(now), now
 		f.at = len(f.lane.queued)
 		f.lane.queued = append(f.lane.queued, f)
 	}

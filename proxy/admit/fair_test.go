@@ -1,0 +1,345 @@
+package admit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
+)
+
+// mixes is how many random mixes TestMixes runs.
+const mixes = 10_000
+
+// mix is a gate with callers of all sorts, and what is watched of it.
+type mix struct {
+	t     *testing.T
+	name  string
+	rng   *rand.Rand
+	g     *Gate
+	lanes []Lane
+	wide  int           // the most places that one caller wants
+	hold  time.Duration // the longest that one keeps them
+	since []stretch     // of each lane
+	fail  bool
+}
+
+// stretch is a time in which somebody always waits who is kept by nothing of his own.
+type stretch struct {
+	begun, at time.Time     // zero while there is none; the last look
+	held      int           // then
+	had       time.Duration // places, each for as long
+}
+
+// TestMixes: whatever lanes, flows, addresses, widths, times and cancellations come together, the
+// rules of look hold whenever somebody comes or goes, everybody is served or leaves, and nothing
+// stays held.
+func TestMixes(t *testing.T) {
+	seed := randseed.Of(t, 0)
+	for i := range mixes {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		synctest.Test(t, func(t *testing.T) { newMix(t, rng, i).run() })
+		if t.Failed() {
+			t.Fatalf("the mix %d of the seed %d", i, seed)
+		}
+	}
+}
+
+func newMix(t *testing.T, rng *rand.Rand, i int) *mix {
+	m := &mix{t: t, name: fmt.Sprint("mix ", i), rng: rng, hold: time.Duration(1+rng.IntN(50)) * time.Millisecond, wide: 1}
+	left := 1.0
+	for n := range rng.IntN(4) {
+		l := Lane{Name: fmt.Sprint(n), Share: left * (0.05 + 0.6*rng.Float64())}
+		left -= l.Share
+		if rng.IntN(4) == 0 {
+			l.Most = 1 + rng.IntN(8)
+		}
+		m.lanes = append(m.lanes, l)
+	}
+	m.lanes = append(m.lanes, Lane{Name: "default", Share: left})
+	places := 1 + rng.IntN(24)
+	if rng.IntN(3) == 0 {
+		m.wide = 1 + rng.IntN(places)
+	}
+	m.g = NewGate(places, places-rng.IntN(3)*places/6, m.lanes)
+	m.since = make([]stretch, len(m.lanes))
+	return m
+}
+
+func (m *mix) run() {
+	var wg sync.WaitGroup
+	crowded := m.rng.IntN(2) == 0 // all come at once
+	for range 10 + m.rng.IntN(60) {
+		a := Asker{Lane: fmt.Sprint(m.rng.IntN(5)), Flow: uint64(m.rng.IntN(5))}
+		if m.rng.IntN(3) > 0 {
+			a.Peer = fmt.Sprint(m.rng.IntN(4))
+		}
+		n, hold, at := 1, time.Duration(1+m.rng.Int64N(int64(m.hold))), time.Duration(0)
+		if m.wide > 1 && m.rng.IntN(4) == 0 {
+			n = 1 + m.rng.IntN(m.wide)
+		}
+		if !crowded {
+			at = time.Duration(m.rng.Int64N(int64(20 * m.hold)))
+		}
+		patience := time.Hour
+		if m.rng.IntN(5) == 0 {
+			patience = time.Duration(1 + m.rng.Int64N(int64(3*m.hold)))
+		}
+		try, bit := m.rng.IntN(4) == 0, m.rng.IntN(2) == 0
+		wg.Go(func() { m.one(a, n, at, hold, patience, try, bit) })
+	}
+	wg.Wait()
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
+	if m.g.held != 0 || m.g.waiting != 0 || len(m.g.peers) != 0 {
+		m.errorf("%d places are held at the end, %d wait, %d peers are remembered", m.g.held, m.g.waiting, len(m.g.peers))
+	}
+	for _, l := range m.g.lanes {
+		if l.held != 0 || l.waiting != 0 || len(l.flows) != 0 || len(l.queued) != 0 {
+			m.errorf("the lane %s has %d places at the end, %d waiters, %d flows", l.Name, l.held, l.waiting, len(l.flows))
+		}
+	}
+}
+
+// one is one caller.
+func (m *mix) one(a Asker, n int, at, hold, patience time.Duration, try, bit bool) {
+	time.Sleep(at)
+	p, ok := Place{}, false
+	if try {
+		p, ok = m.g.Try(a, n)
+	}
+	if !ok {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		var err error
+		if p, err = m.g.Wait(ctx, a, n); err != nil {
+			if patience == time.Hour {
+				m.errorf("somebody waits for ever: %s", err)
+			}
+			m.look()
+			return
+		}
+	}
+	m.look()
+	time.Sleep(hold)
+	if bit && p.n > 1 {
+		m.g.Leave(&p, 1)
+		m.look()
+		time.Sleep(hold / 2)
+	}
+	m.g.Leave(&p, p.n)
+	m.look()
+}
+
+func (m *mix) errorf(format string, args ...any) {
+	if !m.fail {
+		m.t.Errorf(m.name+": "+format, args...)
+	}
+	m.fail = true
+}
+
+// look holds the gate to its rules, which are written down here once more.
+func (m *mix) look() {
+	g := m.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	held, reserve := 0, 0
+	peers := map[*peer]bool{}
+	for _, l := range g.lanes {
+		held += l.held
+		reserve += max(0, kept(l.Lane, g.places)-l.held)
+		if l.Most > 0 && l.held > l.Most {
+			m.errorf("the lane %s has %d places, and may have %d", l.Name, l.held, l.Most)
+		}
+		for _, f := range l.queued {
+			for w := f.first; w != nil; w = w.next {
+				peers[w.peer] = true
+			}
+		}
+	}
+	if held != g.held || held > g.places {
+		m.errorf("%d places are held of %d, and %d are counted", held, g.places, g.held)
+	}
+	if free := g.places - held; free < reserve {
+		m.errorf("%d places are free, and %d are kept", free, reserve)
+	}
+	for _, p := range g.peers {
+		if p.held > g.ofPeer {
+			m.errorf("one peer has %d places of %d", p.held, g.ofPeer)
+		}
+	}
+	m.idle(reserve)
+	m.shares()
+}
+
+// kept is how many places of a lane are never lent.
+func kept(l Lane, places int) int {
+	own := l.Share * float64(places)
+	n := int(own / 2)
+	if own >= 1 {
+		n = max(n, 1)
+	}
+	if l.Most > 0 {
+		n = min(n, l.Most)
+	}
+	return n
+}
+
+// idle: no place is free for somebody who waits, unless one who wants several waits for it: for as
+// many as are free at once, or for as many of his address.
+func (m *mix) idle(reserve int) {
+	g := m.g
+	var all []*waiter
+	for _, l := range g.lanes {
+		for _, f := range l.queued {
+			for w := f.first; w != nil; w = w.next {
+				all = append(all, w)
+			}
+		}
+	}
+	lane := func(w *waiter) bool { return w.lane.Most == 0 || w.lane.held+w.n <= w.lane.Most }
+	peer := func(w *waiter) bool { return w.peer == nil || w.peer.held+w.n <= g.ofPeer }
+	free := func(w *waiter) bool {
+		own := max(0, kept(w.lane.Lane, g.places)-w.lane.held)
+		return g.places-g.held-(reserve-own) >= w.n
+	}
+	for _, w := range all {
+		if !lane(w) || !peer(w) || !free(w) {
+			continue
+		}
+		waited := false
+		for _, x := range all {
+			if x.n > 1 && lane(x) && x != w {
+				waited = waited || peer(x) && !free(x) || !peer(x) && x.peer == w.peer
+			}
+			// A narrower one of its lane does not pass one who waits for its lane's places.
+			waited = waited || x.n > 1 && x.lane == w.lane && !lane(x)
+		}
+		if !waited {
+			m.errorf("places are free for a waiter of %d in the lane %s (%d of %d held)", w.n, w.lane.Name, g.held, g.places)
+		}
+	}
+}
+
+// shares: a lane in which somebody waits who is kept by nothing of his own holds its share on
+// average, but for a place, once those had time to leave who held its places before.
+func (m *mix) shares() {
+	if m.wide > 1 {
+		return // places that wait for a wide one are idle meanwhile
+	}
+	g, now := m.g, time.Now()
+	for i, l := range g.lanes {
+		waits := false
+		for _, f := range l.queued {
+			for w := f.first; w != nil; w = w.next {
+				waits = waits || (l.Most == 0 || l.held < l.Most) && (w.peer == nil || w.peer.held < g.ofPeer)
+			}
+		}
+		s := &m.since[i]
+		if s.had += now.Sub(s.at) * time.Duration(s.held); !waits || s.begun.IsZero() {
+			s.begun, s.had = time.Time{}, 0
+			if waits {
+				s.begun = now
+			}
+		}
+		s.at, s.held = now, l.held
+		own := l.Share * float64(g.places)
+		if took := now.Sub(s.begun) - m.hold; waits && took > 2*m.hold && s.had.Seconds() < (own-1)*took.Seconds() {
+			m.errorf("the lane %s has held %.2f places for %s, and %.2f of %d are its own", l.Name, s.had.Seconds()/took.Seconds(), took, own, g.places)
+		}
+	}
+}
+
+// TestWorkIsShared: of two flows that always have somebody waiting both hold as much, one with
+// calls of a second and one with calls of ten, and each lane its share of the time.
+func TestWorkIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(20, 20, []Lane{{Name: "a", Share: 0.25}, {Name: "default", Share: 0.75}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var mu sync.Mutex
+		worked := map[Asker]time.Duration{}
+		var wg sync.WaitGroup
+		for _, c := range []struct {
+			a       Asker
+			callers int
+			each    time.Duration
+		}{
+			{Asker{Lane: "default", Flow: 1}, 200, time.Second},
+			{Asker{Lane: "default", Flow: 2}, 50, 10 * time.Second},
+			{Asker{Lane: "a", Flow: 1}, 50, 3 * time.Second},
+		} {
+			for range c.callers {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						p, err := g.Wait(ctx, c.a, 1)
+						if err != nil {
+							return
+						}
+						time.Sleep(c.each)
+						g.Leave(&p, 1)
+						mu.Lock()
+						worked[c.a] += c.each
+						mu.Unlock()
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for a, want := range map[Asker]float64{{Lane: "a", Flow: 1}: 5, {Lane: "default", Flow: 1}: 7.5, {Lane: "default", Flow: 2}: 7.5} {
+			if got := worked[a].Hours(); got < want*0.97 || got > want*1.03 {
+				t.Errorf("%+v has held %.2f places, and %.2f are its own", a, got, want)
+			}
+		}
+	})
+}
+
+// TestNewcomerWaitsForOneCall: with ten thousand heavy calls queued by a few flows, light calls of
+// others wait until one heavy call ends, and no longer, again and again.
+func TestNewcomerWaitsForOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(24, 20, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 10_000 {
+			wg.Go(func() {
+				p, err := g.Wait(ctx, Asker{Flow: uint64(i % 4), Peer: fmt.Sprint("heavy ", i%2)}, 1)
+				if err == nil {
+					time.Sleep(time.Duration(1000+i%500) * time.Millisecond)
+					g.Leave(&p, 1)
+				}
+			})
+		}
+		synctest.Wait()
+		var longest time.Duration
+		var light sync.WaitGroup
+		for i := range 10 {
+			light.Go(func() {
+				for range 20 {
+					began := time.Now()
+					p, err := g.Wait(ctx, Asker{Flow: uint64(100 + i), Peer: fmt.Sprint("light ", i)}, 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					g.mu.Lock()
+					longest = max(longest, time.Since(began))
+					g.mu.Unlock()
+					time.Sleep(50 * time.Millisecond)
+					g.Leave(&p, 1)
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+		light.Wait()
+		if longest > 1500*time.Millisecond { // one service of the longest heavy call
+			t.Errorf("a light call waited %s", longest)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
