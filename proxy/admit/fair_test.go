@@ -254,46 +254,136 @@ func (m *mix) shares() {
 	}
 }
 
-// TestWorkIsShared: of two flows that always have somebody waiting both hold as much, one with
-// calls of a second and one with calls of ten, and each lane its share of the time.
-func TestWorkIsShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(20, 20, []Lane{{Name: "a", Share: 0.25}, {Name: "default", Share: 0.75}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		var mu sync.Mutex
-		worked := map[Asker]time.Duration{}
-		var wg sync.WaitGroup
-		for _, c := range []struct {
-			a       Asker
-			callers int
-			each    time.Duration
-		}{
-			{Asker{Lane: "default", Flow: 1}, 200, time.Second},
-			{Asker{Lane: "default", Flow: 2}, 50, 10 * time.Second},
-			{Asker{Lane: "a", Flow: 1}, 50, 3 * time.Second},
-		} {
-			for range c.callers {
-				wg.Go(func() {
-					for ctx.Err() == nil {
-						p, err := g.Wait(ctx, c.a, 1)
-						if err != nil {
-							return
-						}
-						time.Sleep(c.each)
-						g.Leave(&p, 1)
-						mu.Lock()
-						worked[c.a] += c.each
-						mu.Unlock()
+// crowd is callers who ask again as soon as they have had their place.
+type crowd struct {
+	a       Asker
+	callers int
+	each    time.Duration // that a place is held
+	after   time.Duration // that they come
+	own     float64       // places that are to be theirs once all have come
+}
+
+// shared has crowds at the gate for an hour after the last has come, and compares what they held in
+// that time with what was theirs.
+func shared(t *testing.T, g *Gate, crowds []crowd) {
+	t.Helper()
+	last := time.Duration(0)
+	for _, c := range crowds {
+		last = max(last, c.after)
+	}
+	from := time.Now().Add(last + time.Minute)
+	ctx, cancel := context.WithDeadline(t.Context(), from.Add(time.Hour))
+	defer cancel()
+	var mu sync.Mutex
+	worked := make([]time.Duration, len(crowds))
+	var wg sync.WaitGroup
+	for i, c := range crowds {
+		for range c.callers {
+			wg.Go(func() {
+				time.Sleep(c.after)
+				for ctx.Err() == nil {
+					p, err := g.Wait(ctx, c.a, 1)
+					if err != nil {
+						return
 					}
-				})
-			}
+					time.Sleep(c.each)
+					g.Leave(&p, 1)
+					mu.Lock()
+					if time.Now().After(from) {
+						worked[i] += c.each
+					}
+					mu.Unlock()
+				}
+			})
 		}
-		wg.Wait()
-		for a, want := range map[Asker]float64{{Lane: "a", Flow: 1}: 5, {Lane: "default", Flow: 1}: 7.5, {Lane: "default", Flow: 2}: 7.5} {
-			if got := worked[a].Hours(); got < want*0.97 || got > want*1.03 {
-				t.Errorf("%+v has held %.2f places, and %.2f are its own", a, got, want)
+	}
+	wg.Wait()
+	for i, c := range crowds {
+		if got := worked[i].Hours(); got < c.own*0.95 || got > c.own*1.05 {
+			t.Errorf("%+v has held %.2f places, and %.2f are its own", c.a, got, c.own)
+		}
+	}
+}
+
+// TestWorkIsShared: flows that always have somebody waiting hold as much as one another, and lanes
+// their share, however long their calls are, whatever anybody has had before, and also where a
+// share is no whole number of places.
+func TestWorkIsShared(t *testing.T) {
+	half := []Lane{{Name: "a", Share: 0.5}, {Name: "default", Share: 0.5}}
+	for _, c := range []struct {
+		name   string
+		places int
+		ofPeer int
+		lanes  []Lane
+		crowds []crowd
+	}{
+		{"long and short calls", 20, 20, []Lane{{Name: "a", Share: 0.25}, {Name: "default", Share: 0.75}}, []crowd{
+			{a: Asker{Flow: 1}, callers: 200, each: time.Second, own: 7.5},
+			{a: Asker{Flow: 2}, callers: 50, each: 10 * time.Second, own: 7.5},
+			{a: Asker{Lane: "a"}, callers: 50, each: 3 * time.Second, own: 5},
+		}},
+		{"a place and a half", 3, 3, half, []crowd{
+			{a: Asker{Lane: "a"}, callers: 20, each: time.Second, own: 1.5},
+			{a: Asker{}, callers: 20, each: time.Second, own: 1.5},
+		}},
+		{"next to nothing", 4, 4, []Lane{{Name: "a", Share: 0.05}, {Name: "default", Share: 0.95}}, []crowd{
+			{a: Asker{Lane: "a"}, callers: 20, each: time.Second, own: 0.2},
+			{a: Asker{}, callers: 20, each: time.Second, own: 3.8},
+		}},
+		{"a flow that was there before", 4, 4, nil, []crowd{
+			{a: Asker{Flow: 1}, callers: 20, each: time.Second, own: 2},
+			{a: Asker{Flow: 2}, callers: 20, each: time.Second, own: 2, after: 3 * time.Hour},
+		}},
+		{"a lane that was there before", 4, 4, half, []crowd{
+			{a: Asker{Lane: "a"}, callers: 20, each: time.Second, own: 2},
+			{a: Asker{}, callers: 20, each: time.Second, own: 2, after: 3 * time.Hour},
+		}},
+		{"a lane whose only address had enough", 12, 4, half, []crowd{
+			{a: Asker{Lane: "a", Peer: "x", Flow: 1}, callers: 20, each: time.Second, own: 3},
+			{a: Asker{Lane: "default", Peer: "y"}, callers: 20, each: time.Second, own: 3},
+			{a: Asker{Lane: "default", Peer: "z"}, callers: 20, each: time.Second, own: 3},
+			{a: Asker{Lane: "a", Peer: "v", Flow: 2}, callers: 20, each: time.Second, own: 3, after: 3 * time.Hour},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { shared(t, NewGate(c.places, c.ofPeer, c.lanes), c.crowds) })
+		})
+	}
+}
+
+// TestBurst: places that are free at the same moment do not all go to whoever came first.
+func TestBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(12, 12, nil)
+		all := take(t, g, Asker{}, 12)
+		order := make(chan string, 30)
+		var leave []func()
+		for i := range 24 {
+			name := "first"
+			if i >= 12 {
+				name = "second"
 			}
+			leave = append(leave, waits(t, g, Asker{Flow: uint64(i / 12)}, 1, name, order))
+		}
+		g.Leave(all, 12)
+		n := map[string]int{}
+		for range 12 {
+			n[<-order]++
+		}
+		if n["first"] != 6 || n["second"] != 6 {
+			t.Errorf("of twelve places %v", n)
+		}
+		for _, f := range leave[:6] {
+			f()
+		}
+		for _, f := range leave[12:18] {
+			f()
+		}
+		for range 12 {
+			<-order
+		}
+		for _, f := range append(leave[6:12], leave[18:]...) {
+			f()
 		}
 	})
 }

@@ -229,6 +229,34 @@ func TestPeerThatHasEnough(t *testing.T) {
 	})
 }
 
+// TestWideOfAFullLane: who waits for several places and for room in his lane too keeps nobody of
+// his address from another lane's.
+func TestWideOfAFullLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(12, 6, []Lane{{Name: "a", Share: 0.5, Most: 3}, {Name: "default", Share: 0.5}})
+		order := make(chan string, 10)
+		mine, other := take(t, g, Asker{Peer: "p"}, 6), take(t, g, Asker{Lane: "a", Peer: "q"}, 1)
+		wide := waits(t, g, Asker{Lane: "a", Peer: "p", Flow: 1}, 2, "wide", order)
+		g.Leave(mine, 1) // the wide one's address has room for one, so that his turn is marked
+		more := take(t, g, Asker{Lane: "a", Peer: "q"}, 2)
+		narrow := waits(t, g, Asker{Peer: "p", Flow: 2}, 1, "narrow", order)
+		if got := <-order; got != "narrow" {
+			t.Error(got)
+		}
+		g.Leave(mine, 5)
+		g.Leave(more, 2)
+		if got := <-order; got != "wide" {
+			t.Error(got)
+		}
+		narrow()
+		wide()
+		g.Leave(other, 1)
+		if g.Held() != 0 || g.Peers() != 0 {
+			t.Errorf("%d places are held at the end", g.Held())
+		}
+	})
+}
+
 // TestFullQueue: one flow has so many waiters and no more, and is told so; another one still has
 // room to wait, where the whole lane is full at the cost of the flow with the most waiters.
 func TestFullQueue(t *testing.T) {
@@ -319,6 +347,28 @@ func TestSetLanes(t *testing.T) {
 		if lanes := g.Lanes(); len(lanes) != 2 || lanes[0].Name != "new" {
 			t.Errorf("%+v", lanes)
 		}
+		// Where more is to be kept than is free, the first place that frees is for whom it is kept.
+		all := take(t, g, Asker{Lane: "new"}, 3)
+		one := take(t, g, Asker{}, 1)
+		g.SetLanes([]Lane{{Name: "x", Share: 0.3}, {Name: "y", Share: 0.3}, {Name: "default", Share: 0.4}})
+		wide := waits(t, g, Asker{}, 4, "wide", order)
+		y := waits(t, g, Asker{Lane: "y"}, 1, "y", order)
+		g.Leave(all, 1)
+		if got := <-order; got != "y" {
+			t.Error(got)
+		}
+		y()
+		g.SetLanes([]Lane{{Name: "x", Share: 0.9}, {Name: "default", Share: 0.1}}) // three of four at most
+		g.Leave(all, 2)
+		g.Leave(one, 1)
+		if got := <-order; got != "wide" {
+			t.Error(got)
+		}
+		wide()
+		g = NewGate(3, 3, nil)
+		take(t, g, Asker{}, 2)
+		g.SetLanes([]Lane{{Name: "x", Share: 0.4}, {Name: "y", Share: 0.4}, {Name: "default", Share: 0.2}})
+		take(t, g, Asker{Lane: "y"}, 1)
 	})
 }
 
