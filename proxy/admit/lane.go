@@ -180,8 +180,9 @@ func (f *flow) next(g *Gate, within bool) (w, wide *waiter) {
 	return nil, wide
 }
 
-// lets tells whether the waiter passes nobody of the same peer who waits for several places, and whom
-// nothing but the peer keeps from them. Of what is kept for a lane those of another one have nothing.
+// lets tells whether the waiter passes nobody of the same peer who waits for several places, and
+// whom nothing but the peer keeps from them. Of what is kept for a lane those of another one have
+// nothing.
 func (p *peer) lets(w *waiter, within bool) bool {
 	return p.wide == nil || p.wide == w || !p.wide.lane.room(p.wide.n) || within && p.wide.lane != w.lane
 }

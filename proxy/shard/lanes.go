@@ -45,32 +45,34 @@ var (
 		"Calls of a lane that found no place at a shard before their deadline, or no room to wait for one.", laneLabels, nil)
 )
 
-// collectLanes tells what the lanes have at the shards. A lane is there from the configuration on.
-func (t *Topology) collectLanes(metric func(*prometheus.Desc, prometheus.ValueType, float64, ...string)) {
-	all := map[string]*admit.LaneState{}
-	var order []string
+// Lanes is what the lanes have at all shards together, in their order.
+func (t *Topology) Lanes() []admit.LaneState {
+	var all []admit.LaneState
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
 			for _, l := range s.calls.Lanes() {
-				sum := all[l.Name]
-				if sum == nil {
-					sum = &admit.LaneState{}
-					all[l.Name] = sum
-					order = append(order, l.Name)
+				i := slices.IndexFunc(all, func(o admit.LaneState) bool { return o.Name == l.Name })
+				if i < 0 {
+					all = append(all, l)
+					continue
 				}
-				sum.Held += l.Held
-				sum.Waiting += l.Waiting
-				sum.Waited += l.Waited
-				sum.Refused += l.Refused
+				all[i].Held += l.Held
+				all[i].Waiting += l.Waiting
+				all[i].Waited += l.Waited
+				all[i].Refused += l.Refused
 			}
 		}
 	}
-	for _, name := range order {
-		l := all[name]
-		metric(descLanePlaces, prometheus.GaugeValue, float64(l.Held), name)
-		metric(descLaneQueue, prometheus.GaugeValue, float64(l.Waiting), name)
-		metric(descLaneQueueLimit, prometheus.GaugeValue, admit.MaxWaiting, name)
-		metric(descLaneWaited, prometheus.CounterValue, l.Waited.Seconds(), name)
-		metric(descLaneRefused, prometheus.CounterValue, float64(l.Refused), name)
+	return all
+}
+
+// collectLanes tells what the lanes have at the shards. A lane is there from the configuration on.
+func (t *Topology) collectLanes(metric func(*prometheus.Desc, prometheus.ValueType, float64, ...string)) {
+	for _, l := range t.Lanes() {
+		metric(descLanePlaces, prometheus.GaugeValue, float64(l.Held), l.Name)
+		metric(descLaneQueue, prometheus.GaugeValue, float64(l.Waiting), l.Name)
+		metric(descLaneQueueLimit, prometheus.GaugeValue, admit.MaxWaiting, l.Name)
+		metric(descLaneWaited, prometheus.CounterValue, l.Waited.Seconds(), l.Name)
+		metric(descLaneRefused, prometheus.CounterValue, float64(l.Refused), l.Name)
 	}
 }

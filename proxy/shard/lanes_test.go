@@ -1,0 +1,132 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+func inLane(ctx context.Context, lane string) context.Context {
+	return identity.With(ctx, identity.Request{Lane: lane, Peer: "192.0.2.1"})
+}
+
+func laneNames(all []admit.LaneState) (out []string) {
+	for _, l := range all {
+		out = append(out, l.Name)
+	}
+	return out
+}
+
+// TestLanesFollowTheConfiguration: a configuration with other lanes is in force from Start on, at
+// the gates that there are: who has a place keeps it, and who waits is served. One that is never
+// started changes nothing.
+func TestLanesFollowTheConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{})
+		defer b.close()
+		of := func(previous *Topology, start bool, lanes ...admit.Lane) *Topology {
+			o := Options{Dial: b.dial, MaxCalls: 4, Lanes: lanes, Registerer: prometheus.NewRegistry()}
+			top, err := New([]config.Group{group(b.urls...)}, o, previous)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if start {
+				top.Start(t.Context())
+			}
+			return top
+		}
+		one := of(nil, true, admit.Lane{Name: "oncall", Share: 0.5}, admit.Lane{Name: "default", Share: 0.5})
+		defer one.Close()
+		s := one.Groups[0].Shards[0]
+		var leave []func()
+		for range 3 { // one is kept for on-call
+			f, err := s.Enter(inLane(t.Context(), "default"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave = append(leave, f)
+		}
+		served := make(chan error)
+		go func() {
+			f, err := s.Enter(inLane(t.Context(), "default"))
+			if err == nil {
+				defer f()
+			}
+			served <- err
+		}()
+		synctest.Wait()
+		never := of(one, false, admit.Lane{Name: "default", Share: 1})
+		defer never.Close()
+		synctest.Wait()
+		if got := laneNames(one.Lanes()); !slices.Equal(got, []string{"oncall", "default"}) || s.calls.Held() != 3 {
+			t.Errorf("what was never started has the lanes %v", got)
+		}
+		two := of(one, true, admit.Lane{Name: "default", Share: 1})
+		defer two.Close()
+		if err := <-served; err != nil { // nothing is kept any more
+			t.Error(err)
+		}
+		if got := two.Lanes(); len(got) != 1 || got[0].Held != 3 || got[0].Refused != 0 {
+			t.Errorf("%+v", got)
+		}
+		for _, f := range leave {
+			f()
+		}
+		if one.crowd.all.Held() != 0 || two.Lanes()[0].Held != 0 {
+			t.Error("a place is held at the end")
+		}
+	})
+}
+
+// TestRefusalsOfLanes: who finds no place is told what was in the way.
+func TestRefusalsOfLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{})
+		defer b.close()
+		top := build(t, Options{Dial: b.dial, MaxCalls: 4, Lanes: []admit.Lane{
+			{Name: "batch", Share: 0.25, Most: 1}, {Name: "default", Share: 0.75},
+		}}, false, group(b.urls...))
+		s := top.Groups[0].Shards[0]
+		refused := func(lane, value, message string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(inLane(t.Context(), lane), 10*time.Second)
+			defer cancel()
+			_, err := s.Enter(ctx)
+			var e *qerr.Error
+			if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != "replica_calls" || e.Value != value || e.Message != message ||
+				e.RetryAfter != time.Second {
+				t.Errorf("got %v", err)
+			}
+		}
+		host := s.Replicas[0].host
+		leave, err := s.Enter(inLane(t.Context(), "batch"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused("batch", "1", "jaguar[0] ("+host+") has 1 call under way for its lane, as many as that may have, and there was no room for this one before its deadline (it waited 9.75s)")
+		leave()
+		for range 3 {
+			leave, err := s.Enter(inLane(t.Context(), "default"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer leave()
+		}
+		refused("default", "3", "jaguar[0] ("+host+") has 3 calls under way, and its other places are kept for other lanes, and there was no room for this one before its deadline (it waited 9.75s)")
+		e := s.calls.noPlace(t.Context(), s, &admit.Refusal{Why: admit.FlowFull, Most: 3072, Others: 7}, time.Now())
+		if want := "jaguar[0] (" + host + ") has no room for another call: 3072 calls of the same caller wait there already, as many as may"; e.Message != want || e.Value != "3072" || e.Seen != "7 others waiting" {
+			t.Errorf("got %s %s %s", e.Message, e.Value, e.Seen)
+		}
+	})
+}
