@@ -58,4 +58,19 @@ func BenchmarkDo(b *testing.B) {
 	})
 }
 
+// BenchmarkEnter is what the places of a call take where nobody waits: that of its shard and that
+// of the process, taken and given back.
+func BenchmarkEnter(b *testing.B) {
+	s := build(b, Options{}, false, group("http://10.0.0.1:9090")).Groups[0].Shards[0]
+	ctx := from(b.Context(), "192.0.2.1")
+	b.ReportAllocs()
+	for b.Loop() {
+		leave, err := s.Enter(ctx)
+		if err != nil {
+			b.Fatal(err)
+		}
+		leave()
+	}
+}
+
 type onlyReader struct{ io.Reader }

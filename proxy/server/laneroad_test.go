@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+)
+
+// TestOnCallIsServed: a server whose places are all taken by dashboards that wait for it answers
+// whoever is on call, through the same address, at once; live queries and metrics tell who is in
+// which lane. Without lanes that one waits in vain.
+func TestOnCallIsServed(t *testing.T) {
+	t.Parallel()
+	for _, lanes := range []bool{true, false} {
+		t.Run(fmt.Sprint(lanes), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for _, name := range []string{"grafana", "oncall"} {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(name+"-0123456789abcdef"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text := fmt.Sprintf("limits: {replica_calls: 4, read_slots: 1}\ntenants:\n"+
+				"  - {name: grafana, bearer_token_file: %[1]s/grafana, may_set: [X-Dashboard-Uid, Fromalert]}\n"+
+				"  - {name: oncall, bearer_token_file: %[1]s/oncall}\n", dir)
+			if lanes {
+				text += "lanes: [{name: oncall, match: {tenant: oncall}, share: 0.5}, {name: wall, match: {dashboard: wall}, share: 0.25}]\n"
+			}
+			r := newRig(t, manyShards(1), text)
+			if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: "stall"}); err != nil {
+				t.Fatal(err)
+			}
+			as := func(tenant, dashboard string, a asking, form ...string) *http.Request {
+				req := r.request(context.Background(), a, form...)
+				req.Header.Set("Authorization", "Bearer "+tenant+"-0123456789abcdef")
+				req.Header.Set("X-Dashboard-Uid", dashboard)
+				return req
+			}
+			for i := range 6 {
+				r.call(as("grafana", []string{"wall", "other"}[i%2], asking{path: "/api/v1/query"}, "query", fmt.Sprint("up + ", i)))
+			}
+			r.waits("spillway_queue_length", 2)
+			got := r.ask(as("oncall", "", asking{path: "/api/v1/series"}, "match[]", "up", "timeout", "3s"))
+			if want := map[bool]int{true: 200, false: 429}[lanes]; got.status != want {
+				t.Errorf("who is on call gets %s", got)
+			}
+			in := map[string]int{}
+			for _, q := range r.queries() {
+				in[q.Lane]++
+			}
+			if lanes && (r.metric("spillway_lane_places") != 3 || r.metric("spillway_lane_places", "lane=oncall") != 0) {
+				t.Errorf("%v places are held, %v of on-call", r.metric("spillway_lane_places"), r.metric("spillway_lane_places", "lane=oncall"))
+			}
+			if refused := r.metric("spillway_lane_refused_total"); lanes != (refused == 0) {
+				t.Errorf("%v were refused", refused)
+			}
+			if lanes && (in["wall"] != 3 || in["default"] != 3) || !lanes && in["rules"]+in["default"] != 6 {
+				t.Errorf("the live queries are in %v", in)
+			}
+		})
+	}
+}
