@@ -1,13 +1,16 @@
 package helm
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -152,6 +155,44 @@ func TestOperatorValuesArePages(t *testing.T) {
 		if !contains(pages, string(b)) {
 			t.Errorf("docs/install.md has not the config of ci/%s-values.yaml:\n%s", ci, b)
 		}
+	}
+}
+
+// TestRulerValues: the ruler's own Spillway has the configuration of deploy/ruler, the address that
+// deploy/ruler/kubernetes.yaml asks, and memory for its budget.
+func TestRulerValues(t *testing.T) {
+	b, err := os.ReadFile("../ruler/spillway.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want any
+	if err := yaml.Unmarshal(b, &want); err != nil {
+		t.Fatal(err)
+	}
+	values := valuesOf(t, ciFiles(t)["ruler"])
+	if got := values["config"]; !reflect.DeepEqual(got, want) {
+		t.Errorf("config is not deploy/ruler/spillway.yaml:\n%v\n%v", got, want)
+	}
+	all, err := render(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := find[*corev1.Service](t, all, "spillway-rules")
+	manifest, err := os.ReadFile("../ruler/kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := fmt.Sprintf("--query=http://%s.%s.svc:%d", s.Name, s.Namespace, s.Spec.Ports[0].Port)
+	if !strings.Contains(string(manifest), asked) {
+		t.Errorf("the ruler does not ask %s", asked)
+	}
+	c, err := config.Parse(b, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := deployment(all).Spec.Template.Spec.Containers[0].Resources.Limits.Memory().Value()
+	if need := 2*int64(c.Memory.Budget) + 256<<20; need > limit/10*9 {
+		t.Errorf("the budget needs %d, nine tenths of the limit are %d", need, limit/10*9)
 	}
 }
 
