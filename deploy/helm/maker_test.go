@@ -184,6 +184,7 @@ func (m *maker) around() map[string]any {
 	shard["name"], shard["podSelector"] = "main", m.selector()
 	host := pick(m, "metrics.example.org", "*.example.org")
 	return m.maybe(obj{
+		"state":               obj{"enabled": on()},
 		"podDisruptionBudget": obj{"enabled": on(), "maxUnavailable": pick[any](m, 1, 3, "50%", "100%")},
 		"autoscaling": obj{
 			"enabled": on(), "minReplicas": 1 + m.IntN(4), "maxReplicas": 4 + m.IntN(20),

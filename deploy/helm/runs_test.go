@@ -93,8 +93,15 @@ func TestPodRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mount := volume{t.TempDir()}
+	mount, state := volume{t.TempDir()}, t.TempDir()
+	here := func(text string) string { // the pod's folder of its own
+		if !strings.Contains(text, "state_dir: /var/lib/spillway\n") {
+			t.Errorf("no state_dir in %s", text)
+		}
+		return strings.Replace(text, "/var/lib/spillway", state, 1)
+	}
 	text, _ := configOf(all)
+	text = here(text)
 	mount.write(t, "..1", "spillway.yaml", text)
 	pod := deployment(all).Spec.Template.Spec
 	ports := map[int32]string{} // here, by those of the pod
@@ -163,7 +170,7 @@ func TestPodRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, _ = configOf(all)
-	mount.write(t, "..2", "spillway.yaml", text)
+	mount.write(t, "..2", "spillway.yaml", here(text))
 	eventually(t, &log, "the change", func() bool { return strings.Contains(log.String(), `by="file change" result=reloaded`) })
 }
 

@@ -125,6 +125,7 @@ func valuesSchema(t *testing.T) schema {
 		"admin":                         section(schema{"exposed": yesOrNo}),
 		"resources":                     section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),
 		"terminationGracePeriodSeconds": whole(20, 3600),
+		"state":                         section(schema{"enabled": yesOrNo}),
 		"service": section(schema{
 			"type": oneOf("ClusterIP", "NodePort", "LoadBalancer"), "port": port, "annotations": annotations, "labels": labels,
 		}),

@@ -54,7 +54,8 @@ func TestOnCallIsServed(t *testing.T) {
 				in[q.Lane]++
 			}
 			if lanes && (r.metric("spillway_lane_places") != 3 || r.metric("spillway_lane_places", "lane=oncall") != 0) {
-				t.Errorf("%v places are held, %v of on-call", r.metric("spillway_lane_places"), r.metric("spillway_lane_places", "lane=oncall"))
+				own := r.metric("spillway_lane_places", "lane=oncall")
+				t.Errorf("%v places are held, %v of on-call", r.metric("spillway_lane_places"), own)
 			}
 			if refused := r.metric("spillway_lane_refused_total"); lanes != (refused == 0) {
 				t.Errorf("%v were refused", refused)

@@ -91,6 +91,9 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- $limits = merge (dict "read_slots" (max 1 (div 8 $most))) $limits -}}
 {{- $_ := set $config "limits" $limits -}}
 {{- end -}}
+{{- if and .Values.state.enabled (not (hasKey $config "state_dir")) -}}
+{{- $_ := set $config "state_dir" "/var/lib/spillway" -}}
+{{- end -}}
 # {{ .Release.Name }}: made from the chart's value "config"
 {{ toYaml $config }}
 {{- end -}}
