@@ -95,10 +95,10 @@ func TestPodRuns(t *testing.T) {
 	}
 	mount, state := volume{t.TempDir()}, t.TempDir()
 	here := func(text string) string { // the pod's folder of its own
-		if !strings.Contains(text, "state_dir: /var/lib/spillway\n") {
+		if !strings.Contains(text, "state_dir: /var/lib/spillway-state\n") {
 			t.Errorf("no state_dir in %s", text)
 		}
-		return strings.Replace(text, "/var/lib/spillway", state, 1)
+		return strings.Replace(text, "/var/lib/spillway-state", state, 1)
 	}
 	text, _ := configOf(all)
 	text = here(text)

@@ -27,6 +27,7 @@
 //
 // # Memory
 //
-// A Budget is 96 bytes, a Ledger 24. Of a gate each waiter takes 250 bytes, each flow that has one
-// 100, and each address that has a place or waits 50; nothing is kept of those that have gone.
+// A Budget is 96 bytes, a Ledger 24. Of a gate each waiter takes about 250 bytes, each flow that
+// has one 100, and each address that has a place or waits 70; nothing is kept of those that have
+// gone.
 package admit

@@ -133,11 +133,6 @@ func suggest(key, path string, siblings []string) string {
 	if best != "" {
 		return "did you mean " + best + "?"
 	}
-	for _, s := range siblings { // user for username
-		if len(key) > 2 && strings.HasPrefix(s, strings.ToLower(key)) {
-			return "did you mean " + s + "?"
-		}
-	}
 	for _, p := range keyPaths() {
 		if strings.HasSuffix(p, "."+key) && p != schemaPath(path) {
 			return "did you mean " + p + "?"

@@ -2,12 +2,12 @@
 // and rule.
 //
 // Grafana tells them in headers (X-Grafana-User, X-Dashboard-Uid, X-Panel-Id, X-Rule-Uid,
-// FromAlert). Anyone can write these, and this version knows no tenants that may set them: so they
-// are taken as claimed. They are logged and shown, and decide nothing. Other headers that name
-// someone (X-Scope-OrgID, X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
+// FromAlert). Anyone can write these: they are taken as claimed, logged and shown, and decide
+// nothing but the lane and flow (docs/lanes.md) of a tenant that may set them. Other headers that
+// name someone (X-Scope-OrgID, X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
 //
 // Agents are told by the User-Agent of the servers through which they ask, where these name
-// themselves; that too is logged and decides nothing.
+// themselves; the same holds for it.
 //
 // Every field is at most MaxBytes long, valid UTF-8 and free of characters that do not print, so it
 // can be put into a log or a page as it is (a page still escapes it). The package holds no state

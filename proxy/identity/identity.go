@@ -63,7 +63,7 @@ type Caller struct {
 	Inventory bool
 	// Agent is the product by which an agent asks, one of a few that are known; empty for others.
 	// It is claimed as Inventory is: anyone can say so, and all that it changes is the log and the
-	// field purpose of the usage log.
+	// field purpose of the usage log, and the lane of a tenant that may set headers.
 	Agent string
 }
 

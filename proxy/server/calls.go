@@ -179,7 +179,7 @@ func (f *fanout) run() {
 		f.beside(last)
 		wg.Wait()
 	default:
-		l := newLanes(f.questions, f.x.width())
+		l := newAgenda(f.questions, f.x.width())
 		l.walk(f)
 		l.wg.Wait()
 	}
@@ -192,32 +192,32 @@ func (x *exchange) width() int {
 	return max(maxOfShard, min(maxAtOnce, int(x.st.pool.Limit()/8/callBytes)))
 }
 
-// lanes are the questions of a fan-out by the shards that are asked. Each shard is asked maxOfShard
+// agenda is the questions of a fan-out by the shards that are asked. Each shard is asked maxOfShard
 // things at once at most, all of them together width.
-type lanes struct {
+type agenda struct {
 	width int
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex
-	turns   []*lane // whose turn it is; a lane is there as often as it may be asked at once
-	walkers int     // goroutines
-	waiting int     // those of them that wait for a place
+	turns   []*column // whose turn it is; a column is there as often as it may be asked at once
+	walkers int       // goroutines
+	waiting int       // those of them that wait for a place
 }
 
-// lane is what one shard is asked.
-type lane struct {
+// column is what one shard is asked.
+type column struct {
 	questions []int
 	next      int
 	begins    int // in which doubling of a millisecond its answers usually begin
 }
 
-func newLanes(questions []question, width int) *lanes {
-	by := map[*shard.Shard]*lane{}
-	var all []*lane
+func newAgenda(questions []question, width int) *agenda {
+	by := map[*shard.Shard]*column{}
+	var all []*column
 	for i, q := range questions {
 		l := by[q.shard]
 		if l == nil {
-			l = &lane{}
+			l = &column{}
 			by[q.shard] = l
 			all = append(all, l)
 		}
@@ -231,8 +231,8 @@ func newLanes(questions []question, width int) *lanes {
 	for _, l := range all {
 		l.begins = bits.Len64(uint64(questions[l.questions[0]].shard.Begins() / time.Millisecond))
 	}
-	slices.SortStableFunc(all, func(a, b *lane) int { return b.begins - a.begins })
-	out := &lanes{width: width, walkers: 1}
+	slices.SortStableFunc(all, func(a, b *column) int { return b.begins - a.begins })
+	out := &agenda{width: width, walkers: 1}
 	for n := range maxOfShard {
 		for _, l := range all {
 			if len(l.questions) > n {
@@ -245,7 +245,7 @@ func newLanes(questions []question, width int) *lanes {
 
 // take is the next question, for a walker that goes on to wait for a place; false for one that is
 // not needed.
-func (l *lanes) take() (of *lane, question int, ok bool) {
+func (l *agenda) take() (of *column, question int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for len(l.turns) > 0 && l.waiting < maxWaiting {
@@ -261,7 +261,7 @@ func (l *lanes) take() (of *lane, question int, ok bool) {
 }
 
 // more sends another walker where there is something to do for one.
-func (l *lanes) more(f *fanout, entered bool) {
+func (l *agenda) more(f *fanout, entered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if entered {
@@ -276,7 +276,7 @@ func (l *lanes) more(f *fanout, entered bool) {
 // walk asks one question after the other. Who waits for a place sends others on, a few of them: a
 // shard without room keeps nobody from the next one, and a thousand questions that wait are no
 // thousand goroutines.
-func (l *lanes) walk(f *fanout) {
+func (l *agenda) walk(f *fanout) {
 	for {
 		of, i, ok := l.take()
 		if !ok {

@@ -228,7 +228,7 @@ func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began ti
 	case admit.PeerFull:
 		whose, rule = " for "+identity.From(ctx).Peer, "as many of its "+itoa(g.Places())+" as one address may have"
 	case admit.LaneFull:
-		whose, rule = " for its lane", "as many as that may have"
+		whose, rule = " for the caller's lane", "as many as that may have"
 	case admit.AllHeld:
 		if r.Most < g.Places() {
 			rule = "and its other places are kept for other lanes"

@@ -70,7 +70,7 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 	case r.Why == admit.PeerFull && most < g.Places():
 		whose = " for " + identity.From(ctx).Peer + ", as many of its " + itoa(g.Places()) + " as one address may have"
 	case r.Why == admit.LaneFull:
-		whose = " for its lane, as many as that may have"
+		whose = " for the caller's lane, as many as that may have"
 	}
 	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice,
 		"%s is asked at most %s at once%s, and %s", name, count(int64(most), g.what), whose, outcome(r, began))

@@ -114,7 +114,7 @@ func TestRefusalsOfLanes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused("batch", "1", "jaguar[0] ("+host+") has 1 call under way for its lane, as many as that may have, and there was no room for this one before its deadline (it waited 9.75s)")
+		refused("batch", "1", "jaguar[0] ("+host+") has 1 call under way for the caller's lane, as many as that may have, and there was no room for this one before its deadline (it waited 9.75s)")
 		leave()
 		for range 3 {
 			leave, err := s.Enter(inLane(t.Context(), "default"))

@@ -92,7 +92,7 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- $_ := set $config "limits" $limits -}}
 {{- end -}}
 {{- if and .Values.state.enabled (not (hasKey $config "state_dir")) -}}
-{{- $_ := set $config "state_dir" "/var/lib/spillway" -}}
+{{- $_ := set $config "state_dir" "/var/lib/spillway-state" -}}
 {{- end -}}
 # {{ .Release.Name }}: made from the chart's value "config"
 {{ toYaml $config }}

@@ -10,10 +10,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// TestLanesBeginWithTheSlowest: of many shards those are asked first whose answers usually begin
+// TestAgendaBeginsWithTheSlowest: of many shards those are asked first whose answers usually begin
 // latest, whatever the order of the configuration and wherever the turn begins; of the others the
 // order stays, so that requests which come together do not meet at one shard after the other.
-func TestLanesBeginWithTheSlowest(t *testing.T) {
+func TestAgendaBeginsWithTheSlowest(t *testing.T) {
 	r := newRig(t, clusters(maxWaiting/4+4, 4), limits(ample))
 	slow := map[string]bool{"c003": true, "c007": true, "c011": true}
 	for name := range slow {
@@ -33,10 +33,10 @@ func TestLanesBeginWithTheSlowest(t *testing.T) {
 			questions = append(questions, question{shard: s, req: &endpoint.Request{}})
 		}
 	}
-	usual := func(l *lane) *shard.Shard { return questions[l.questions[0]].shard }
+	usual := func(l *column) *shard.Shard { return questions[l.questions[0]].shard }
 	starts := map[string]bool{}
 	for range 20 {
-		l := newLanes(questions, maxAtOnce)
+		l := newAgenda(questions, maxAtOnce)
 		if len(l.turns) != len(questions) {
 			t.Fatalf("%d turns for %d shards", len(l.turns), len(questions))
 		}
@@ -45,7 +45,7 @@ func TestLanesBeginWithTheSlowest(t *testing.T) {
 				t.Fatalf("turn %d is %s's, which begins to answer after %s", i, usual(of).Name(), usual(of).Begins())
 			}
 		}
-		if !slices.IsSortedFunc(l.turns, func(a, b *lane) int { return b.begins - a.begins }) {
+		if !slices.IsSortedFunc(l.turns, func(a, b *column) int { return b.begins - a.begins }) {
 			t.Error("a shard is asked before one that takes longer")
 		}
 		starts[strings.Join([]string{usual(l.turns[0]).Name(), usual(l.turns[4*len(slow)]).Name()}, " ")] = true
