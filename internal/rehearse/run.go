@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -121,7 +122,11 @@ func (s *Side) name() string {
 	if s.spillway {
 		kind = "Spillway"
 	}
-	return fmt.Sprintf("%s (%s %s)", s.URL, kind, s.version)
+	shown := s.URL
+	if u, err := url.Parse(s.URL); err == nil {
+		shown = u.Redacted()
+	}
+	return fmt.Sprintf("%s (%s %s)", shown, kind, s.version)
 }
 
 // all asks questions, some at a time, and tells what came of each, one after the other.
@@ -190,7 +195,7 @@ func (r *Report) settle(o *Options, res *result) {
 		failed string
 	}{{o.From, res.before.failed}, {o.To, res.after.failed}} {
 		if side.failed != "" {
-			r.Failures = append(r.Failures, Failure{*res.q, side.server.URL + ": " + side.failed})
+			r.Failures = append(r.Failures, Failure{*res.q, side.server.name() + ": " + side.failed})
 			return
 		}
 	}

@@ -14,7 +14,8 @@
 //     others leave, a part of it at once; in a lane the flow that has had the least is next; no
 //     place is idle while somebody waits who may have it; one address has a part of the places.
 //   - EnterAll takes a place at each of several doors, and holds none while it waits at another
-//     one, so that a server that hangs keeps no places of others.
+//     one, so that a server that hangs keeps no places of others; only where places come and go
+//     too fast for that does it hold some at last.
 //
 // # Refusals
 //

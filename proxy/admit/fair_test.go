@@ -203,7 +203,10 @@ func (m *mix) idle(reserve int) {
 		}
 	}
 	lane := func(w *waiter) bool { return w.lane.Most == 0 || w.lane.held+w.n <= w.lane.Most }
-	peer := func(w *waiter) bool { return w.peer == nil || w.peer.held+w.n <= g.ofPeer }
+	peer := func(w *waiter) bool {
+		own := w.lane != g.lanes[len(g.lanes)-1] && w.lane.held+w.n <= kept(w.lane.Lane, g.places)
+		return w.peer == nil || own || w.peer.held+w.n <= g.ofPeer
+	}
 	free := func(w *waiter) bool {
 		own := max(0, kept(w.lane.Lane, g.places)-w.lane.held)
 		return g.places-g.held-(reserve-own) >= w.n

@@ -29,6 +29,9 @@ type Asker struct {
 	Flow uint64
 	// Peer is the address that the places are counted for; empty is nobody's.
 	Peer string
+	// Arrived is when whoever asks came, in nanoseconds since 1970, wherever he has waited since:
+	// it is his place in the flow's queue. 0 is now.
+	Arrived int64
 }
 
 // Gate lets at most so many through at once, and chooses fairly who is next.
@@ -81,6 +84,7 @@ type waiter struct {
 	peer       *peer
 	n          int // places
 	count      uint64
+	arrived    int64
 	since      int64
 	ready      chan struct{}
 	next, prev *waiter
@@ -94,6 +98,7 @@ type Place struct {
 	flow  *flow // nil where nobody waited then
 	peer  *peer
 	n     int
+	own   bool  // of what is kept for the lane: the peer's share is of the others
 	since int64 // since epoch; 0 without flow
 }
 
@@ -208,7 +213,9 @@ func (g *Gate) Leave(p *Place, n int) {
 	p.lane.held -= n
 	g.held -= n
 	if p.peer != nil {
-		p.peer.held -= n
+		if !p.own {
+			p.peer.held -= n
+		}
 		g.unref(p.peer, n)
 	}
 	if g.waiting > 0 {
@@ -251,7 +258,7 @@ func (g *Gate) atOnce(l *lane, a Asker, n int) (Place, bool) {
 		return Place{}, false
 	}
 	p := g.peer(a.Peer)
-	if p != nil && p.held+n > g.ofPeer {
+	if p != nil && p.held+n > g.ofPeer && !g.own(l, n) {
 		return Place{}, false // it holds some, and is not new
 	}
 	return g.take(l, p, n), true
@@ -259,13 +266,23 @@ func (g *Gate) atOnce(l *lane, a Asker, n int) (Place, bool) {
 
 // take hands n places out.
 func (g *Gate) take(l *lane, p *peer, n int) Place {
+	place := Place{lane: l, peer: p, n: n, own: g.own(l, n)}
 	g.held += n
 	l.held += n
 	if p != nil {
-		p.held += n
+		if !place.own {
+			p.held += n
+		}
 		p.refs += n
 	}
-	return Place{lane: l, peer: p, n: n}
+	return place
+}
+
+// own tells whether n more places of the lane are of those that are kept for it: they do not count
+// for a peer, or one address from which all lanes are asked, such as Grafana's, would keep its own
+// alerts waiting. The last lane is anybody's and has none in this sense.
+func (g *Gate) own(l *lane, n int) bool {
+	return l != g.lanes[len(g.lanes)-1] && l.held+n <= l.kept
 }
 
 // most is how many places such a caller can have at once, n at most and one at least: more would
@@ -315,17 +332,22 @@ func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	}
 	if l.waiting >= maxLane {
 		longest := l.longest()
-		if longest == f {
+		if longest == f || longest.length == 1 {
+			f.forget()
 			return nil, &Refusal{Why: FlowFull, Most: f.length, Others: g.waiting}
 		}
 		w := longest.last
 		w.refused = &Refusal{Why: FlowFull, Most: longest.length, Others: g.waiting}
 		g.part(w, now)
+		longest.forget()
 		l.refused++
 		close(w.ready)
 	}
 	g.count++
-	w := &waiter{lane: l, flow: f, peer: g.peer(a.Peer), n: n, count: g.count, since: now, ready: make(chan struct{})}
+	w := &waiter{lane: l, flow: f, peer: g.peer(a.Peer), n: n, count: g.count, arrived: a.Arrived, since: now, ready: make(chan struct{})}
+	if w.arrived == 0 {
+		w.arrived = time.Now().UnixNano()
+	}
 	if w.peer != nil {
 		w.peer.refs++
 	}
@@ -474,7 +496,7 @@ func (r *Refusal) Unwrap() error { return r.err }
 // refusal is why the waiter has no place now.
 func (g *Gate) refusal(w *waiter) *Refusal {
 	switch {
-	case w.peer != nil && w.peer.held+w.n > g.ofPeer:
+	case w.peer != nil && w.peer.held+w.n > g.ofPeer && !g.own(w.lane, w.n):
 		return &Refusal{Why: PeerFull, Most: g.ofPeer}
 	case !w.lane.room(w.n):
 		return &Refusal{Why: LaneFull, Most: w.lane.Most}

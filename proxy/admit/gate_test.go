@@ -229,11 +229,40 @@ func TestPeerThatHasEnough(t *testing.T) {
 	})
 }
 
+// TestOneAddressOfAllLanes: the address that fills the last lane, as Grafana's does, still has the
+// places that are kept for another one of its lanes, and those do not count against it.
+func TestOneAddressOfAllLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(24, 20, []Lane{{Name: "rules", Share: 0.2}, {Name: "default", Share: 0.8}})
+		order := make(chan string, 10)
+		grafana := func(lane string) Asker { return Asker{Peer: "grafana", Lane: lane} }
+		walls := take(t, g, grafana("default"), 20)
+		more := waits(t, g, grafana("default"), 1, "dashboard", order)
+		first, second := take(t, g, grafana("rules"), 1), take(t, g, grafana("rules"), 1)
+		third := waits(t, g, grafana("rules"), 1, "third rule", order) // 2 are kept: this one is of all
+		g.Leave(first, 1)
+		if got := <-order; got != "third rule" {
+			t.Error(got)
+		}
+		third()
+		g.Leave(walls, 1)
+		if got := <-order; got != "dashboard" {
+			t.Error(got)
+		}
+		g.Leave(walls, 19)
+		g.Leave(second, 1)
+		more()
+		if g.Held() != 0 || g.Peers() != 0 {
+			t.Errorf("%d places are held at the end, %d peers are remembered", g.Held(), g.Peers())
+		}
+	})
+}
+
 // TestWideOfAFullLane: who waits for several places and for room in his lane too keeps nobody of
 // his address from another lane's.
 func TestWideOfAFullLane(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(12, 6, []Lane{{Name: "a", Share: 0.5, Most: 3}, {Name: "default", Share: 0.5}})
+		g := NewGate(12, 6, []Lane{{Name: "a", Share: 0.2, Most: 3}, {Name: "default", Share: 0.5}})
 		order := make(chan string, 10)
 		mine, other := take(t, g, Asker{Peer: "p"}, 6), take(t, g, Asker{Lane: "a", Peer: "q"}, 1)
 		wide := waits(t, g, Asker{Lane: "a", Peer: "p", Flow: 1}, 2, "wide", order)

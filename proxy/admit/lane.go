@@ -170,10 +170,10 @@ func (f *flow) forget() {
 func (f *flow) next(g *Gate, within bool) (w, wide *waiter) {
 	for w = f.first; w != nil; w = w.next {
 		p := w.peer
-		if p == nil || p.held+w.n <= g.ofPeer && p.lets(w, within) {
+		if p == nil || (p.held+w.n <= g.ofPeer || g.own(w.lane, w.n)) && p.lets(w, within) {
 			return w, wide
 		}
-		if wide == nil && p.wide != w && p.lets(w, false) && p.held < g.ofPeer && p.held+w.n > g.ofPeer {
+		if wide == nil && p.wide != w && p.lets(w, false) && p.held < g.ofPeer && p.held+w.n > g.ofPeer && !g.own(w.lane, w.n) {
 			wide = w
 		}
 	}
@@ -193,12 +193,20 @@ func (f *flow) push(w *waiter, now int64) {
 		f.at = len(f.lane.queued)
 		f.lane.queued = append(f.lane.queued, f)
 	}
-	if w.prev = f.last; w.prev != nil {
+	w.prev = f.last
+	for w.prev != nil && w.prev.arrived > w.arrived { // who has come back from another door keeps his turn
+		w.prev, w.next = w.prev.prev, w.prev
+	}
+	if w.prev != nil {
 		w.prev.next = w
 	} else {
 		f.first = w
 	}
-	f.last = w
+	if w.next != nil {
+		w.next.prev = w
+	} else {
+		f.last = w
+	}
 	f.length++
 }
 

@@ -26,7 +26,7 @@ func subject(t testing.TB) *Subject {
 		t.Fatal(err)
 	}
 	return &Subject{
-		Endpoint: "query_range", Tenant: "research", User: "ann", Dashboard: "abc", Panel: "7", Raw: query, Query: expr.String,
+		Endpoint: "query_range", Tenant: "research", User: "ann", Dashboard: "abc", Panel: "7", Digest: func() string { return Digest("query_range", query) }, Query: expr.String,
 		Selectors: parser.ExtractSelectors(expr), Range: 6 * time.Hour, Step: 15 * time.Second,
 	}
 }
@@ -63,8 +63,8 @@ func TestLook(t *testing.T) {
 		{"longer range", Rule{Range: model.Duration(6*time.Hour + 1)}, false},
 		{"step", Rule{Step: model.Duration(15 * time.Second)}, true},
 		{"shorter step", Rule{Step: model.Duration(14 * time.Second)}, false},
-		{"digest", Rule{Digest: Digest("query_range", subject(t).Raw)}, true},
-		{"digest of another endpoint", Rule{Digest: Digest("query", subject(t).Raw)}, false},
+		{"digest", Rule{Digest: subject(t).Digest()}, true},
+		{"digest of another endpoint", Rule{Digest: Digest("query", "x")}, false},
 		{"all that it has", Rule{User: "ann", Dashboard: "abc", Range: model.Duration(time.Hour), Selector: `{namespace="a"}`}, true},
 		{"one that it has not", Rule{User: "ann", Dashboard: "abc", Range: model.Duration(time.Hour), Selector: `{namespace="b"}`}, false},
 	} {
@@ -135,6 +135,7 @@ func TestRefusedRules(t *testing.T) {
 		{Rule{Name: "r", Reason: "b", Selector: "{"}, "selector: "},
 		{Rule{Name: "r", Reason: "b", Query: strings.Repeat("a", MaxPattern+1)}, "at most"},
 		{Rule{Name: "r", Reason: "b", Range: -1}, "range, step: "},
+		{Rule{Name: "r", Reason: "b", User: strings.Repeat("a", MaxField+1)}, "at most 256 bytes"},
 	} {
 		if err := Check(tc.rule); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v; want %q", tc.rule, err, tc.want)
@@ -197,6 +198,46 @@ func TestOwnRules(t *testing.T) {
 	}
 	if text, err := os.ReadFile(path); err != nil || bytes.Contains(text, []byte(`"a"`)) {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestCrashIsRemembered: what was under way at a crash is known for a day, though it is refused for
+// minutes, also by the next process.
+func TestCrashIsRemembered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deny.json")
+	var table, next, last Table
+	if err := table.Open(path, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Add(Rule{Name: "crash-1", Reason: "a", Digest: "d", Until: now.Add(time.Minute)}, Crash, now); err != nil {
+		t.Fatal(err)
+	}
+	later := now.Add(time.Hour)
+	if err := next.Open(path, later); err != nil {
+		t.Fatal(err)
+	}
+	if f := next.Look(&Subject{Digest: func() string { return "d" }}, later); f.Rule != nil || len(next.List(later)) > 0 {
+		t.Errorf("it is in force still: %+v", f)
+	}
+	if err := next.Remove("crash-1"); err != nil {
+		t.Errorf("nobody knows of it: %v", err)
+	}
+	if err := last.Open(path, later.Add(24*time.Hour)); err != nil || !errors.Is(last.Remove("crash-1"), ErrUnknown) {
+		t.Errorf("%v: it is known for ever", err)
+	}
+}
+
+// TestConfiguredName: a rule of the configuration takes the place of one that was added by its name.
+func TestConfiguredName(t *testing.T) {
+	var table Table
+	if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Configure([]Rule{{Name: "a", Reason: "b", User: "bob"}}); err != nil {
+		t.Fatal(err)
+	}
+	if list := table.List(now); len(list) != 1 || list[0].User != "bob" {
+		t.Errorf("%+v", list)
 	}
 }
 

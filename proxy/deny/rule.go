@@ -27,8 +27,8 @@ const (
 	// MaxRegexText is how many bytes of a request's text a regular expression sees.
 	MaxRegexText = 8 << 10
 	// MaxReason is how long a reason may be, in bytes; MaxPattern a text, selector or regular
-	// expression.
-	MaxReason, MaxPattern = 500, 2 << 10
+	// expression, MaxField anything else.
+	MaxReason, MaxPattern, MaxField = 500, 2 << 10, 256
 )
 
 // Source is where a rule comes from.
@@ -75,7 +75,7 @@ type Rule struct {
 	Range model.Duration `json:"range,omitempty"`
 	// Step is the step of a range query at most; 0 is any, and other requests too.
 	Step model.Duration `json:"step,omitempty"`
-	// Digest is the Digest of the request's text, for rules of source Crash.
+	// Digest is the request's own, for rules of source Crash.
 	Digest string `json:"digest,omitempty"`
 }
 
@@ -84,8 +84,8 @@ type Subject struct {
 	Endpoint, Tenant, User, Dashboard, Panel string
 	// Query is the query as Prometheus prints it, or the selectors of match[].
 	Query func() string
-	// Raw is the text as it came.
-	Raw string
+	// Digest is its Digest.
+	Digest func() string
 	// Selectors are the matchers of its selectors.
 	Selectors [][]*labels.Matcher
 	// Range is the time from the oldest sample that it may read to the newest; Step is 0 for all
@@ -93,9 +93,10 @@ type Subject struct {
 	Range, Step time.Duration
 }
 
-// Digest names a request's endpoint and text without having them: 32 hexadecimal digits.
-func Digest(endpoint, text string) string {
-	sum := sha256.Sum256([]byte(endpoint + "\x00" + text))
+// Digest names a request by what it is about, such as its endpoint, tenant and text, without having
+// them: 32 hexadecimal digits.
+func Digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -124,6 +125,8 @@ func compile(r Rule, source Source) (*rule, error) {
 		return nil, fmt.Errorf("reason: at most %d bytes of UTF-8", MaxReason)
 	case max(len(r.Query), len(r.Regex), len(r.Selector)) > MaxPattern:
 		return nil, fmt.Errorf("query, regex, selector: at most %d bytes each", MaxPattern)
+	case max(len(r.Endpoint), len(r.Tenant), len(r.User), len(r.Dashboard), len(r.Panel), len(r.Digest)) > MaxField:
+		return nil, fmt.Errorf("endpoint, tenant, user, dashboard, panel: at most %d bytes each", MaxField)
 	case r.Range < 0 || r.Step < 0:
 		return nil, errors.New("range, step: a duration such as 6h, above 0")
 	}
@@ -170,6 +173,15 @@ func Check(r Rule) error {
 // over tells whether the rule has ended.
 func (r *rule) over(now time.Time) bool { return !r.Until.IsZero() && !now.Before(r.Until) }
 
+// forgotten tells whether nobody needs to know of the rule any more. What was under way at a crash
+// is remembered for a day: the next time it is refused for longer.
+func (r *rule) forgotten(now time.Time) bool {
+	if r.source == Crash {
+		now = now.Add(-24 * time.Hour)
+	}
+	return r.over(now)
+}
+
 // matches tells whether the request has all that the rule names.
 func (r *rule) matches(s *Subject) bool {
 	for _, f := range [...]struct{ want, have string }{
@@ -186,7 +198,7 @@ func (r *rule) matches(s *Subject) bool {
 	if r.Range > 0 && s.Range < time.Duration(r.Range) || r.Step > 0 && (s.Step == 0 || s.Step > time.Duration(r.Step)) {
 		return false
 	}
-	if r.Digest != "" && r.Digest != Digest(s.Endpoint, s.Raw) || r.query != "" && r.query != s.Query() {
+	if r.Digest != "" && r.Digest != s.Digest() || r.query != "" && r.query != s.Query() {
 		return false
 	}
 	if r.matchers != nil && !slices.ContainsFunc(s.Selectors, r.isPartOf) {

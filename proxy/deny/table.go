@@ -88,6 +88,9 @@ func (t *Table) Configure(rules []Rule) error {
 		}
 	}
 	t.config = list
+	t.own = slices.DeleteFunc(slices.Clone(t.own), func(r *rule) bool { // the configuration's rule of that name is meant
+		return slices.ContainsFunc(list, func(c *rule) bool { return c.Name == r.Name })
+	})
 	t.publish()
 	return nil
 }
@@ -132,7 +135,7 @@ func (t *Table) Add(r Rule, source Source, now time.Time) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.own = slices.DeleteFunc(t.own, func(r *rule) bool { return r.over(now) })
+	t.own = slices.DeleteFunc(slices.Clone(t.own), func(r *rule) bool { return r.forgotten(now) })
 	regexes := 0
 	for _, o := range slices.Concat(t.config, t.own) {
 		if o.Name == r.Name {
@@ -220,7 +223,7 @@ type kept struct {
 }
 
 // maxFileBytes is the largest file that is read.
-const maxFileBytes = 8 << 20
+const maxFileBytes = 32 << 20
 
 // Open reads the rules that were kept in the file, and keeps them there from now on. A file that
 // holds something else is renamed to the same name with .broken at its end, and the error says so;
@@ -256,7 +259,7 @@ func (t *Table) Open(path string, now time.Time) error {
 			break
 		}
 		var c *rule
-		if c, err = compile(e.Rule, e.Source); err == nil && !c.over(now) && len(own) < MaxRules {
+		if c, err = compile(e.Rule, e.Source); err == nil && !c.forgotten(now) && len(own) < MaxRules {
 			own = append(own, c)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 var decideByID = map[string]string{
 	"proxy/server/routes.go:init":            "the functions that answer: a column of them would import the server; TestHandlers holds them to the table",
 	"proxy/server/metadata.go:exchange.note": "which advice stands in a warning, and nothing else; a list of label names has a selector that can be narrowed otherwise",
+	"internal/rehearse/question.go:*":        "which lines of a usage log can be asked again: that depends on what the log has of their parameters, not on the endpoint",
 	"proxy/thanos/dialect.go:*":              "a dialect's own table: what a Thanos Query serves, takes, warns of and fails with is no property of the endpoint",
 }
 

@@ -163,6 +163,8 @@ type Request struct {
 	Lane string
 	// Flow is the hash of the flow that it belongs to in its lane; see FlowOf.
 	Flow uint64
+	// Arrived is when the request came, in nanoseconds since 1970: its turn wherever it waits.
+	Arrived int64
 }
 
 // Peer is the address, without the port, of the other end of the connection: of all that a request

@@ -35,6 +35,8 @@ type Leftover struct {
 	// Endpoint and Text are for people; the text is cut.
 	Endpoint string `json:"e"`
 	Text     string `json:"t"`
+	// Rule tells that it was asked for a rule, as far as its caller is to be believed.
+	Rule bool `json:"r,omitempty"`
 	// Began is when it began.
 	Began time.Time `json:"b"`
 	// Held is how many bytes it held when it was last looked at, within a second of the end; 0
@@ -45,15 +47,16 @@ type Leftover struct {
 // Journal is an open file. Its methods may be called by any goroutine; those of a nil Journal do
 // nothing.
 type Journal struct {
-	f    *os.File
-	stop chan struct{}
-	done sync.WaitGroup
+	f      *os.File
+	failed func(error)
+	ops    chan op // what one goroutine writes
+	stop   chan struct{}
+	done   sync.WaitGroup
 
-	mu     sync.Mutex
-	free   []int
-	live   map[int]*Slot
-	failed error // the first
-	closed bool
+	mu   sync.Mutex
+	free []int
+	live map[int]*Slot
+	off  bool // closed, or the file has failed
 }
 
 // Slot is a request that is under way.
@@ -63,9 +66,17 @@ type Slot struct {
 	held func() int64
 }
 
+// op is what is to be written into a slot.
+type op struct {
+	at   int
+	text []byte
+	done chan struct{} // closed when it is; nil where nobody waits
+}
+
 // Open opens the file, or makes it, and says which requests were under way when it was last open,
-// those that held most first. The caller closes it.
-func Open(path string) (*Journal, []Leftover, error) {
+// those that held most first. failed is told once when the file cannot be written, or a disk does
+// not take in time what is written: from then on nothing is remembered. The caller closes it.
+func Open(path string, failed func(error)) (*Journal, []Leftover, error) {
 	if err := plainfile.Check(path); err != nil {
 		return nil, nil, err
 	}
@@ -77,10 +88,11 @@ func Open(path string) (*Journal, []Leftover, error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
-	j := &Journal{f: f, stop: make(chan struct{}), live: map[int]*Slot{}}
+	j := &Journal{f: f, failed: failed, ops: make(chan op, 2*Slots), stop: make(chan struct{}), live: map[int]*Slot{}}
 	for i := range Slots {
 		j.free = append(j.free, Slots-1-i)
 	}
+	j.done.Go(j.write)
 	j.done.Go(j.sample)
 	return j, left, nil
 }
@@ -116,40 +128,83 @@ func take(f *os.File) ([]Leftover, error) {
 	return left, err
 }
 
+// patience is how long a request waits until its slot is written: a disk that does not take it in
+// this time keeps nobody waiting.
+const patience = 10 * time.Millisecond
+
+// errSlow is the failure of a disk that has not taken what was written long before.
+var errSlow = errors.New("the disk does not take what is written into the journal")
+
 // Enter writes a request into a free slot; held tells what it holds, and may be asked at any time
-// until Leave. It is nil where there is no room, or the file cannot be written.
+// until Leave. It is nil where there is no room, or the file has failed.
 func (j *Journal) Enter(what Leftover, held func() int64) *Slot {
 	if j == nil {
 		return nil
 	}
 	what.Text = clip.Text(what.Text, maxText)
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.closed || len(j.free) == 0 {
+	if j.off || len(j.free) == 0 {
+		j.mu.Unlock()
 		return nil
 	}
 	s := &Slot{at: j.free[len(j.free)-1], what: what, held: held}
 	j.free = j.free[:len(j.free)-1]
 	j.live[s.at] = s
-	j.write(s)
+	written := make(chan struct{})
+	j.send(op{s.at, s.text(), written})
+	j.mu.Unlock()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-written:
+	case <-late.C:
+	}
 	return s
 }
 
-// write writes a slot as it is. The file may be locked by nobody else.
-func (j *Journal) write(s *Slot) {
+// text is the slot as it stands in the file.
+func (s *Slot) text() []byte {
 	text, err := json.Marshal(s.what)
 	if len(text) > SlotBytes-1 { // a text of characters that are written by six others
 		what := s.what
 		what.Text = ""
 		text, err = json.Marshal(what)
 	}
-	if err == nil {
-		b := make([]byte, SlotBytes)
-		b[copy(b, text)] = '\n'
-		_, err = j.f.WriteAt(b, int64(len(magic)+s.at*SlotBytes))
+	b := make([]byte, SlotBytes)
+	if err == nil { // it never fails
+		b[copy(b[:SlotBytes-1], text)] = '\n'
 	}
-	if j.failed == nil {
-		j.failed = err
+	return b
+}
+
+// send has something written, if the writer is not far behind. The caller holds j.mu.
+func (j *Journal) send(o op) {
+	select {
+	case j.ops <- o:
+	default:
+		j.fail(errSlow)
+	}
+}
+
+// fail ends the journal. The caller holds j.mu.
+func (j *Journal) fail(err error) {
+	if !j.off {
+		j.off = true
+		go j.failed(err) // whoever is told may take his time
+	}
+}
+
+// write writes what is sent, in its order, until Close.
+func (j *Journal) write() {
+	for o := range j.ops {
+		if _, err := j.f.WriteAt(o.text, int64(len(magic)+o.at*SlotBytes)); err != nil {
+			j.mu.Lock()
+			j.fail(err)
+			j.mu.Unlock()
+		}
+		if o.done != nil {
+			close(o.done)
+		}
 	}
 }
 
@@ -160,14 +215,12 @@ func (j *Journal) Leave(s *Slot) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.closed {
+	if j.off {
 		return
 	}
 	delete(j.live, s.at)
 	j.free = append(j.free, s.at)
-	if _, err := j.f.WriteAt(make([]byte, SlotBytes), int64(len(magic)+s.at*SlotBytes)); j.failed == nil {
-		j.failed = err
-	}
+	j.send(op{s.at, make([]byte, SlotBytes), nil})
 }
 
 // sample tells the slots what their requests hold, until Close.
@@ -182,38 +235,32 @@ func (j *Journal) sample() {
 		}
 		j.mu.Lock()
 		for _, s := range j.live {
-			if held := s.held(); held != s.what.Held {
+			if held := s.held(); held != s.what.Held && !j.off {
 				s.what.Held = held
-				j.write(s)
+				j.send(op{s.at, s.text(), nil})
 			}
 		}
 		j.mu.Unlock()
 	}
 }
 
-// Failed is the first error of writing the file; nil where all went well.
-func (j *Journal) Failed() error {
-	if j == nil {
-		return nil
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.failed
-}
-
-// Close empties the file and closes it: an orderly end makes nobody suspect.
+// Close empties the file and closes it: an orderly end makes nobody suspect. It waits for what is
+// being written.
 func (j *Journal) Close() error {
 	if j == nil {
 		return nil
 	}
 	j.mu.Lock()
-	closed := j.closed
-	j.closed = true
-	j.mu.Unlock()
-	if closed {
+	select {
+	case <-j.stop:
+		j.mu.Unlock()
 		return nil
+	default:
 	}
+	j.off = true
 	close(j.stop)
+	close(j.ops) // nobody sends any more
+	j.mu.Unlock()
 	j.done.Wait()
 	return errors.Join(j.f.Truncate(0), j.f.Close())
 }

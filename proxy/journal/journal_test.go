@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,9 +26,12 @@ func TestMain(m *testing.M) {
 
 func nothing() int64 { return 0 }
 
+// unfailing is for journals whose file does not fail.
+func unfailing(err error) { panic(err) }
+
 // write has three requests begin, one of which ends, and says so.
 func write(path string) {
-	j, _, err := Open(path)
+	j, _, err := Open(path, unfailing)
 	if err != nil {
 		panic(err)
 	}
@@ -39,6 +43,7 @@ func write(path string) {
 	j.Leave(ended)
 	time.Sleep(sampled + sampled/2) // until what they hold is written
 	j.Enter(Leftover{Digest: "last", Endpoint: "series", Text: "\n", Began: began.Add(2 * time.Second)}, nothing)
+	j.settle()
 	fmt.Println("written")
 	select {}
 }
@@ -57,7 +62,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	if _, _, lerr := Open(path); lerr == nil || !strings.Contains(lerr.Error(), "another process has it open") {
+	if _, _, lerr := Open(path, unfailing); lerr == nil || !strings.Contains(lerr.Error(), "another process has it open") {
 		t.Errorf("while it is open: %v", lerr)
 	}
 	_ = cmd.Process.Kill()
@@ -65,7 +70,7 @@ func TestKilled(t *testing.T) {
 	if err != nil || line != "written\n" {
 		t.Fatalf("%v: %q", err, line)
 	}
-	j, left, err := Open(path)
+	j, left, err := Open(path, unfailing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +95,7 @@ func TestKilled(t *testing.T) {
 	if s := j.Enter(Leftover{Digest: "late"}, nothing); s != nil {
 		t.Error("a closed journal takes a request")
 	}
-	j, left, err = Open(path)
+	j, left, err = Open(path, unfailing)
 	if err != nil || len(left) > 0 {
 		t.Errorf("after an orderly end: %v, %+v", err, left)
 	}
@@ -103,7 +108,7 @@ func TestKilled(t *testing.T) {
 // any characters fit.
 func TestFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "running.journal")
-	j, _, err := Open(path)
+	j, _, err := Open(path, unfailing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,13 +134,59 @@ func TestFull(t *testing.T) {
 	if j.Enter(Leftover{Digest: "again"}, nothing) == nil {
 		t.Error("a slot that was left is not used again")
 	}
-	if err := j.Failed(); err != nil {
-		t.Error(err)
-	}
+	j.settle()
 	text, err := os.ReadFile(path)
 	filled := strings.Count(string(text), `"d":"`)
 	if err != nil || len(text) != len(magic)+Slots*SlotBytes || filled != Slots || !strings.Contains(string(text), `"again"`) {
 		t.Errorf("%v: %d bytes, %d slots", err, len(text), filled)
+	}
+}
+
+// settle waits until what was sent is written.
+func (j *Journal) settle() {
+	written := make(chan struct{})
+	j.mu.Lock()
+	j.send(op{Slots, nil, written})
+	j.mu.Unlock()
+	<-written
+}
+
+// TestFailing: a file that cannot be written is told once, and a disk that takes nothing keeps
+// nobody waiting for long, neither who comes nor who goes.
+func TestFailing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "running.journal")
+	told := make(chan error, 10)
+	j, _, err := Open(path, func(err error) { told <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := j.Enter(Leftover{Digest: "good"}, nothing)
+	if err := j.f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j.Enter(Leftover{Digest: "bad"}, nothing)
+	if err := <-told; err == nil {
+		t.Error("nobody is told that the file has failed")
+	}
+	if j.Enter(Leftover{Digest: "more"}, nothing) != nil {
+		t.Error("a file that has failed remembers")
+	}
+	j.Leave(good)
+	_ = j.Close() // it is closed already
+	if len(told) > 0 {
+		t.Error("told twice")
+	}
+
+	stuck := &Journal{failed: func(err error) { told <- err }, ops: make(chan op, 2), live: map[int]*Slot{}, free: []int{3, 2, 1, 0}}
+	first := stuck.Enter(Leftover{Digest: "first"}, nothing) // nobody writes
+	second := stuck.Enter(Leftover{Digest: "second"}, nothing)
+	stuck.Leave(first)
+	stuck.Leave(second)
+	if err := <-told; !errors.Is(err, errSlow) {
+		t.Errorf("told %v", err)
+	}
+	if stuck.Enter(Leftover{Digest: "third"}, nothing) != nil {
+		t.Error("a disk that takes nothing remembers")
 	}
 }
 
@@ -146,20 +197,20 @@ func TestForeignFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(foreign), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Open(path); err == nil || !strings.Contains(err.Error(), "no journal of Spillway's") {
+		if _, _, err := Open(path, unfailing); err == nil || !strings.Contains(err.Error(), "no journal of Spillway's") {
 			t.Errorf("%v", err)
 		}
 		if text, err := os.ReadFile(path); err != nil || string(text) != foreign {
 			t.Errorf("%v: it was changed", err)
 		}
 	}
-	if _, _, err := Open(filepath.Join(path, "x")); err == nil {
+	if _, _, err := Open(filepath.Join(path, "x"), unfailing); err == nil {
 		t.Error("opened under a file")
 	}
 	if err := os.WriteFile(path, []byte(magic+`{"d":"half`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j, left, err := Open(path)
+	j, left, err := Open(path, unfailing)
 	if err != nil || len(left) != 0 {
 		t.Errorf("%v: %+v", err, left)
 	}
@@ -172,9 +223,6 @@ func TestForeignFile(t *testing.T) {
 func TestNil(t *testing.T) {
 	var j *Journal
 	j.Leave(j.Enter(Leftover{}, nothing))
-	if err := j.Failed(); err != nil {
-		t.Error(err)
-	}
 	if err := j.Close(); err != nil {
 		t.Error(err)
 	}
@@ -189,7 +237,7 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		j, left, err := Open(path)
+		j, left, err := Open(path, unfailing)
 		if err != nil {
 			return
 		}
@@ -203,7 +251,7 @@ func FuzzOpen(f *testing.F) {
 }
 
 func BenchmarkEnterLeave(b *testing.B) {
-	j, _, err := Open(filepath.Join(b.TempDir(), "j"))
+	j, _, err := Open(filepath.Join(b.TempDir(), "j"), unfailing)
 	if err != nil {
 		b.Fatal(err)
 	}

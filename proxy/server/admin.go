@@ -129,6 +129,10 @@ func (s *Server) reloadRequest(w http.ResponseWriter, r *http.Request) {
 		text(w, http.StatusBadRequest, "the configuration was not reloaded; the old one stays in force:\n"+err.Error()+"\n")
 		return
 	}
+	if s.waitsForStart(s.state.Load().cfg) {
+		text(w, http.StatusOK, "reloaded; state_dir has changed, which is taken up at the next start\n")
+		return
+	}
 	text(w, http.StatusOK, "reloaded\n")
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,8 @@ const (
 	// suspected is how long a request is refused that was under way when the process was killed,
 	// and suspectedAgain where that was so once more meanwhile.
 	suspected, suspectedAgain = 10 * time.Minute, time.Hour
+	// suspectShare is the part of what the heaviest one held that makes another one suspect too.
+	suspectShare = 8
 	// maxSuspects is how many of them are, those that held most: a hundred dashboards that were
 	// open then have done nothing wrong.
 	maxSuspects = 16
@@ -46,6 +49,7 @@ func (s *Server) keeps(cfg *config.Config) error {
 		return fmt.Errorf("deny: %w", err)
 	}
 	dir := cfg.StateDir
+	s.stateDir = dir
 	if dir == "" {
 		return nil
 	}
@@ -56,14 +60,23 @@ func (s *Server) keeps(cfg *config.Config) error {
 	if err := s.deny.Open(filepath.Join(dir, "deny.json"), now); err != nil {
 		s.log.Error("the deny rules of the admin API are lost", "err", err)
 	}
-	j, left, err := journal.Open(filepath.Join(dir, "running.journal"))
+	const lost = "what is under way is not remembered; a request that gets Spillway killed will not be told next time"
+	j, left, err := journal.Open(filepath.Join(dir, "running.journal"), func(err error) { s.log.Error(lost, "err", err) })
 	if err != nil {
-		s.log.Error("what is under way is not remembered; a request that gets Spillway killed will not be told next time", "err", err)
+		s.log.Error(lost, "err", err)
 		return nil
 	}
 	s.journal = j
-	for _, l := range left[:min(len(left), maxSuspects)] {
-		s.suspect(l, now, len(left))
+	seen := map[string]bool{} // of two that asked the same the one that held more comes first
+	left = slices.DeleteFunc(left, func(l journal.Leftover) bool {
+		was := seen[l.Digest]
+		seen[l.Digest] = true
+		return was
+	})
+	for i, l := range left {
+		if i < maxSuspects && l.Held >= left[0].Held/suspectShare {
+			s.suspect(l, now, len(left))
+		}
 	}
 	return nil
 }
@@ -75,12 +88,14 @@ func (s *Server) suspect(l journal.Leftover, now time.Time, of int) {
 		Reason: fmt.Sprintf("it was under way, one of %d, when Spillway was killed: begun at %s, it held %s", of,
 			l.Began.UTC().Format("15:04:05 UTC"), admit.FormatBytes(l.Held)),
 	}
-	if err := s.deny.Remove(r.Name); err == nil {
+	again := s.deny.Remove(r.Name) == nil
+	r.Shadow = l.Rule && !again // an alert that nobody hears is worse than another restart
+	if again || r.Shadow {
 		r.Until = now.Add(suspectedAgain).UTC()
 	}
 	err := s.deny.Add(r, deny.Crash, now)
 	s.log.Warn("a request was under way when Spillway was killed, and is refused for a while", "rule", r.Name, "until", r.Until, "endpoint", l.Endpoint,
-		"text", l.Text, "held", l.Held, "err", err)
+		"text", l.Text, "held", l.Held, "shadow", r.Shadow, "err", err)
 }
 
 func rulesOf(cfg *config.Config) []deny.Rule {
@@ -101,7 +116,7 @@ func words(req *endpoint.Request) string {
 
 // forbid refuses what a rule refuses, and writes down what goes on.
 func (x *exchange) forbid() error {
-	if x.inner {
+	if x.exempt {
 		return nil
 	}
 	s, now := x.s, x.s.now()
@@ -110,10 +125,9 @@ func (x *exchange) forbid() error {
 			return err
 		}
 	}
-	if s.journal != nil {
-		text := words(x.dec.Request)
+	if text := words(x.dec.Request); s.journal != nil && text != "" { // what has none is like any other of its kind
 		x.noted = s.journal.Enter(journal.Leftover{
-			Digest: deny.Digest(string(x.id), text), Endpoint: string(x.id), Text: text, Began: now.UTC(),
+			Digest: deny.Digest(string(x.id), x.tenantName(), x.dec.Request.Label, text), Endpoint: string(x.id), Text: text, Rule: x.caller.Alert || x.caller.Rule != "", Began: now.UTC(),
 		}, func() int64 { return x.weighed.Load().Held() })
 	}
 	return nil
@@ -122,7 +136,8 @@ func (x *exchange) forbid() error {
 func (x *exchange) lookDenied(now time.Time) error {
 	s, req, c := x.s, x.dec.Request, x.caller
 	f := s.deny.Look(&deny.Subject{
-		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Raw: words(req),
+		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel,
+		Digest: func() string { return deny.Digest(string(x.id), x.tenantName(), req.Label, words(req)) },
 		Query: sync.OnceValue(func() string {
 			if x.dec.Expr != nil {
 				return tree.String(x.dec.Expr)
@@ -226,8 +241,10 @@ func (s *Server) adminAllow(w http.ResponseWriter, r *http.Request) {
 func (s *Server) answerRule(w http.ResponseWriter, r deny.Rule, file *deny.FileError) {
 	out := struct {
 		deny.Rule
+		// Kept tells whether the next start knows of it.
+		Kept    bool   `json:"kept"`
 		Warning string `json:"warning,omitempty"`
-	}{Rule: r}
+	}{Rule: r, Kept: s.stateDir != "" && file == nil}
 	if file != nil {
 		s.log.Error("the deny rules were not written to their file", "err", file)
 		out.Warning = "it is in force, and not written to the file, so that the next start will not know of it; see the log"

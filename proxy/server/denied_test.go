@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/journal"
 )
@@ -100,7 +102,7 @@ func TestDenyRules(t *testing.T) {
 		t.Errorf("%g requests were refused, want 1", got)
 	}
 	said := r.adminRule(http.MethodPost, "", `{"name": "sum", "reason": "too dear", "query": "sum( up )", "for": "10m"}`, 200)
-	if !strings.Contains(said, `"name":"sum"`) || strings.Contains(said, "warning") {
+	if !strings.Contains(said, `"name":"sum"`) || !strings.Contains(said, `"kept":false`) || strings.Contains(said, "warning") {
 		t.Error(said)
 	}
 	r.adminRule(http.MethodPost, "", `{"reason": "which", "endpoint": "series"}`, 200)
@@ -174,7 +176,9 @@ func TestSuspects(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		r.adminRule(http.MethodPost, "", `{"name": "kept", "reason": "a", "user": "b"}`, 200)
+		if said := r.adminRule(http.MethodPost, "", `{"name": "kept", "reason": "a", "user": "b"}`, 200); !strings.Contains(said, `"kept":true`) {
+			t.Error(said)
+		}
 	})
 	killed(t, file, "sum(up)")
 	t.Run("second", func(t *testing.T) {
@@ -225,20 +229,133 @@ func TestStateDir(t *testing.T) {
 	r.logs("no journal of Spillway's", "was put aside")
 }
 
+// TestHeavySuspects: beside what held much the others are not suspected, and what was asked for a
+// rule is refused when it was under way at the second kill.
+func TestHeavySuspects(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "running.journal")
+	under := func() {
+		left(t, file, map[string]journal.Leftover{
+			"heavy": {Held: 800 << 20}, "half": {Held: 400 << 20}, "rule": {Held: 300 << 20, Rule: true}, "light": {Held: 1 << 20}, "none": {},
+		})
+	}
+	refused := func(r *rig) (out []string) {
+		for _, text := range []string{"half", "heavy", "light", "none", "rule"} {
+			if got := r.asks("/api/v1/query", "query", text); got.status == 503 {
+				out = append(out, text)
+			}
+		}
+		return out
+	}
+	under()
+	t.Run("first", func(t *testing.T) {
+		if got := refused(newRig(t, manyShards(1), "state_dir: "+dir+"\n")); !slices.Equal(got, []string{"half", "heavy"}) {
+			t.Errorf("%q are refused", got)
+		}
+	})
+	under()
+	t.Run("second", func(t *testing.T) {
+		if got := refused(newRig(t, manyShards(1), "state_dir: "+dir+"\n")); !slices.Equal(got, []string{"half", "heavy", "rule"}) {
+			t.Errorf("%q are refused", got)
+		}
+	})
+}
+
+// TestOneKillOfTwo: what two have asked alike when the process was killed was there once.
+func TestOneKillOfTwo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	killed(t, filepath.Join(dir, "running.journal"), "sum(up)", "sum(up)#2")
+	rules := newRig(t, manyShards(1), "state_dir: "+dir+"\n").ruled()
+	for name, e := range rules {
+		if time.Until(e.Until) > suspected || len(rules) != 1 {
+			t.Errorf("%s, one of %d, after one kill: %s", name, len(rules), time.Until(e.Until))
+		}
+	}
+}
+
+// TestTextless: what has no text is no suspect, since every other request of its kind would be too.
+func TestTextless(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRig(t, manyShards(1), "state_dir: "+dir+"\n")
+	for _, s := range r.all() {
+		if err := s.Set("", fakeshard.Route{Path: "/api/v1/label/job/values", Script: "wait go; answer"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, form := range [][]string{nil, {"match[]", "up"}} {
+		r.call(r.request(context.Background(), asking{path: "/api/v1/label/job/values"}, form...))
+	}
+	r.eventually("both are asked", func() bool { return len(r.queries()) == 2 })
+	text, err := os.ReadFile(filepath.Join(dir, "running.journal"))
+	if err != nil || strings.Count(string(text), `"d":"`) != 1 || !strings.Contains(string(text), `"t":"up"`) {
+		t.Errorf("%v: %q", err, strings.Trim(string(text), "\x00"))
+	}
+	r.release()
+}
+
+// TestDeniedElsewhere: a rule holds on the page that draws queries too, and for a tenant whose
+// queries are narrowed, by what it has written.
+func TestDeniedElsewhere(t *testing.T) {
+	t.Parallel()
+	const rules = "deny: [{name: no, reason: because, query: sum(up)}, {name: re, reason: because, regex: 'count\\(up\\)'}]\n"
+	r := newRig(t, manyShards(1), rules)
+	got := r.get(r.url + "/graph?g0.expr=sum(up)&g0.tab=0")
+	for _, s := range r.all() {
+		for _, q := range slices.Concat(s.RequestsTo("/api/v1/query"), s.RequestsTo("/api/v1/query_range")) {
+			if strings.Contains(q.Form.Get("query"), "sum") {
+				t.Errorf("the shard was asked %v", q.Form)
+			}
+		}
+	}
+	if !strings.Contains(string(got.body), "by the rule no: because") {
+		t.Errorf("the page does not say so: %s", got)
+	}
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("token-of-research"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = newRig(t, manyShards(1), rules+
+		"tenants: [{name: research, bearer_token_file: "+token+", matchers: ['{namespace=~\"research-.+\"}']}]\n")
+	for query, want := range map[string]int{"sum(up)": 422, "count(up)": 422, "up": 200} {
+		req := r.request(context.Background(), asking{path: "/api/v1/query"}, "query", query)
+		req.Header.Set("Authorization", "Bearer token-of-research")
+		if got := r.ask(req); got.status != want {
+			t.Errorf("%s: %s, want %d", query, got, want)
+		}
+	}
+}
+
 // killed leaves a journal as a process does that is killed while it answers such queries.
 func killed(t *testing.T, path string, texts ...string) {
 	t.Helper()
-	j, _, err := journal.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := map[string]journal.Leftover{}
 	for _, text := range texts {
-		what := journal.Leftover{Digest: deny.Digest("query", text), Endpoint: "query", Text: text, Began: time.Now()}
-		j.Enter(what, func() int64 { return 0 })
+		all[text] = journal.Leftover{}
 	}
-	was, err := os.ReadFile(path)
+	left(t, path, all)
+}
+
+// left leaves a journal with such slots, by the queries' texts; what stands behind a # tells equal
+// ones apart.
+func left(t *testing.T, path string, all map[string]journal.Leftover) {
+	t.Helper()
+	j, _, err := journal.Open(path, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
+	}
+	for text, what := range all {
+		text, _, _ = strings.Cut(text, "#")
+		what.Digest, what.Endpoint, what.Text, what.Began = deny.Digest("query", "", "", text), "query", text, time.Now()
+		j.Enter(what, func() int64 { return what.Held })
+	}
+	var was []byte
+	for strings.Count(string(was), `"d":"`) < len(all) { // a slot may be written a little later
+		if was, err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)

@@ -41,6 +41,7 @@ type exchange struct {
 	req     *endpoint.Request
 	account *account    // what explain tells; nil where nobody asked
 	inner   bool        // this process asks itself
+	exempt  bool        // and not for what a client has written
 	wrong   *qerr.Error // what the client is told went wrong, once it is known
 	// flying is the request that others wait for, and deserted that its own client has left it to
 	// them. Another goroutine sees the client leave.
@@ -108,7 +109,6 @@ const (
 // close gives back what the request held.
 func (x *exchange) close() {
 	x.s.live.Leave(x.shown)
-	x.s.journal.Leave(x.noted)
 	x.watched.Leave()
 	if x.out != nil {
 		x.out.Close()
@@ -117,6 +117,7 @@ func (x *exchange) close() {
 	if x.stop != nil {
 		x.stop()
 	}
+	x.s.journal.Leave(x.noted)
 }
 
 // lastWord is the error of a request that makes no further attempt.

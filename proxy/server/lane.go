@@ -15,7 +15,7 @@ import (
 func (x *exchange) inLane(ctx context.Context, r *http.Request, own *inner) context.Context {
 	who := identity.From(ctx)
 	if asked := identity.From(r.Context()); own != nil && asked.Lane != "" {
-		who.Lane, who.Flow = asked.Lane, asked.Flow
+		who.Lane, who.Flow, who.Peer = asked.Lane, asked.Flow, asked.Peer
 	} else {
 		source := x.tenant.Source(x.caller)
 		who.Lane = laneOf(x.st.lanes, source, &x.caller)

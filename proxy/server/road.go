@@ -91,7 +91,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 	ctx, x.span = s.tracer.Start(s.propagator.Extract(context.WithoutCancel(r.Context()), headerCarrier(r.Header)), "request",
 		trace.WithSpanKind(trace.SpanKindServer))
 	s.metrics.inflight.Inc()
-	ctx, x.end = context.WithCancelCause(identity.With(ctx, identity.Request{ID: x.uid, Peer: identity.HolderOf(r)}))
+	ctx, x.end = context.WithCancelCause(identity.With(ctx, identity.Request{ID: x.uid, Peer: identity.HolderOf(r), Arrived: time.Now().UnixNano()}))
 	left := context.AfterFunc(r.Context(), x.left)
 	drained := context.AfterFunc(s.drained, func() { x.end(context.Cause(s.drained)) })
 	return x, ctx, func() {
@@ -130,6 +130,7 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	defer x.recovered(&err)
 	if own != nil {
 		x.id, x.req, x.account, x.inner = own.req.ID, own.req, own.account, true
+		x.exempt = own.operator || own.tenant != nil
 		return nil
 	}
 	s := x.s
@@ -166,11 +167,11 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	now := s.now()
 	_, span := s.room(ctx, "policy")
 	x.dec, err = policy.Decide(x.lookingBack(req), policy.Limits(x.limits), x.st.owned, now)
+	if err == nil { // by what its caller has written
+		err = x.forbid()
+	}
 	if err == nil && x.tenant.Narrow() {
 		err = x.narrow(now)
-	}
-	if err == nil {
-		err = x.forbid()
 	}
 	span.End()
 	if err != nil {

@@ -177,6 +177,7 @@ type Server struct {
 	heap         *heap.Watch
 	deny         deny.Table       // rules that refuse requests
 	journal      *journal.Journal // of what is under way; nil where it is not kept
+	stateDir     string           // where both are kept, since the start; empty for nowhere
 	digest       digest
 	timers       timers.Set // of requests and connections
 

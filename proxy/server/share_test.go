@@ -357,6 +357,7 @@ func TestWhatIsIdentical(t *testing.T) {
 	}
 	for name, change := range map[string]func(*exchange){
 		"another configuration": func(x *exchange) { x.st = &state{cfg: &config.Config{}} },
+		"another lane":          func(x *exchange) { x.lane = "oncall" },
 		"a tenant":              func(x *exchange) { x.tenant = &tenant.Tenant{Tenant: config.Tenant{Name: "a"}} },
 		"another tenant":        func(x *exchange) { x.tenant = &tenant.Tenant{Tenant: config.Tenant{Name: "b"}} },
 		"another address": func(x *exchange) {

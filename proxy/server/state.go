@@ -159,6 +159,9 @@ func loadDrops(cfg *config.Config) (*dropped.Set, error) {
 	return drops, nil
 }
 
+// waitsForStart tells whether something of the configuration is taken up at a start alone.
+func (s *Server) waitsForStart(cfg *config.Config) bool { return cfg.StateDir != s.stateDir }
+
 // Reload is what SIGHUP asks for: it reads the configuration file again, and the plans that it
 // names. On any problem the old configuration stays, and the error says all of them. Files whose
 // content did not change are left alone.
@@ -236,6 +239,9 @@ func (s *Server) put(base *config.Config) (err error) {
 	s.limitMemory(cfg)
 	s.metrics.configHash(cfg.Hash)
 	old.retire()
+	if s.waitsForStart(cfg) {
+		s.log.Warn("state_dir has changed, which is taken up at the next start", "state_dir", cfg.StateDir, "in_force", s.stateDir)
+	}
 	s.log.Info("the configuration was reloaded", "file", s.opts.ConfigFile, "hash", cfg.Hash[:12])
 	return nil
 }

@@ -47,7 +47,7 @@ func newGate(n int, lanes []admit.Lane, bound, what, advice string) *gate {
 // asker is who asks in ctx. What the proxy asks for itself has no address, and no share of one.
 func asker(ctx context.Context) admit.Asker {
 	who := identity.From(ctx)
-	return admit.Asker{Lane: who.Lane, Flow: who.Flow, Peer: who.Peer}
+	return admit.Asker{Lane: who.Lane, Flow: who.Flow, Peer: who.Peer, Arrived: who.Arrived}
 }
 
 // acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say
