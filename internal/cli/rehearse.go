@@ -29,6 +29,7 @@ func rehearseUpgradeCommand(e *Env, parent Clause) func() error {
 	most := c.Flag("max", "How many different queries are asked, those first that were asked most.").Default("5000").Int()
 	parallel := c.Flag("parallel", "How many are under way at a time, each at both servers.").Default("4").Int()
 	cost := c.Flag("cost-change", "By how much, of itself, the number of samples may change.").Default("0.1").Float64()
+	ignore := c.Flag("ignore-label", "A label that only one of the two sets, such as cluster by Spillway's groups; may be given several times.").PlaceHolder("NAME").Strings()
 	format := c.Flag("format", "text or json.").Default("text").Enum("text", "json")
 	quiet := c.Flag("quiet", "Say nothing about progress.").Bool()
 	return func() error {
@@ -42,7 +43,7 @@ func rehearseUpgradeCommand(e *Env, parent Clause) func() error {
 		if *most < 1 || *most > rehearse.MaxQuestions || *parallel < 1 || *parallel > 64 || !(*cost >= 0) {
 			return errUsage{fmt.Errorf("--max is 1 to %d, --parallel 1 to 64, --cost-change 0 or more", rehearse.MaxQuestions)}
 		}
-		o := rehearse.Options{Most: *most, Parallel: *parallel, CostChange: max(*cost, 1e-9)}
+		o := rehearse.Options{Most: *most, Parallel: *parallel, CostChange: max(*cost, 1e-9), IgnoreLabels: *ignore}
 		if o.At, err = moment(*at); err != nil {
 			return errUsage{err}
 		}

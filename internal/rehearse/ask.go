@@ -25,6 +25,7 @@ type Side struct {
 
 	spillway bool
 	version  string
+	ignore   []string // labels
 }
 
 // answer is what a server said to a question.
@@ -191,11 +192,11 @@ func (s *Side) read(q *Question, resp *http.Response, text []byte) answer {
 	}
 	var err error
 	if strings.HasSuffix(q.path(), "/series") {
-		err = a.list(b.Data)
+		err = a.list(b.Data, s.ignore)
 	} else {
 		var d data
 		if err = json.Unmarshal(b.Data, &d); err == nil {
-			err = a.result(&d)
+			err = a.result(&d, s.ignore)
 		}
 		switch {
 		case s.spillway && b.Spillway.Explain.Plan != nil:
@@ -212,18 +213,18 @@ func (s *Side) read(q *Question, resp *http.Response, text []byte) answer {
 }
 
 // list takes the label sets of series.
-func (a *answer) list(text json.RawMessage) error {
+func (a *answer) list(text json.RawMessage, ignore []string) error {
 	var sets []map[string]string
 	if err := json.Unmarshal(text, &sets); err != nil {
 		return err
 	}
 	for _, set := range sets {
-		a.data = append(a.data, row{key: labelText(set)})
+		a.data = append(a.data, row{key: labelText(set, ignore)})
 	}
 	return nil
 }
 
-func (a *answer) result(d *data) error {
+func (a *answer) result(d *data, ignore []string) error {
 	switch d.ResultType {
 	case "scalar", "string":
 		var pair []any
@@ -241,7 +242,7 @@ func (a *answer) result(d *data) error {
 		return err
 	}
 	for _, s := range list {
-		r := row{key: labelText(s.Metric)}
+		r := row{key: labelText(s.Metric, ignore)}
 		pairs := slices.Concat(s.Values, s.Histograms)
 		if s.Value != nil {
 			pairs = append(pairs, s.Value)

@@ -170,17 +170,15 @@ func without(a, b []string) string {
 	return clip.Text(strings.Join(out, "; "), 500)
 }
 
-// labelText is a label set as text, in the order of the names.
-func labelText(set map[string]string) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, name := range slices.Sorted(maps.Keys(set)) {
-		if i > 0 {
-			b.WriteString(", ")
+// labelText is a label set as text, in the order of the names, without some of them.
+func labelText(set map[string]string, ignore []string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if !slices.Contains(ignore, name) {
+			out = append(out, name+"="+strconv.Quote(set[name]))
 		}
-		b.WriteString(name + "=" + strconv.Quote(set[name]))
 	}
-	return b.String() + "}"
+	return "{" + strings.Join(out, ", ") + "}"
 }
 
 // valueText is a value as it is written in an answer, without the quotes of a number.

@@ -248,7 +248,7 @@ func TestPlantedChanges(t *testing.T) {
 func TestSpillway(t *testing.T) {
 	t.Parallel()
 	direct := prometheus(t)
-	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: a, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_range: 1h}\n", direct), t.TempDir())
+	cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: a, labels: {cluster: a}, shards: [{replicas: [{url: %q}]}]}]\nlimits: {max_range: 1h}\n", direct), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestSpillway(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := <-ready
-	r, err := Run(t.Context(), qs, Options{From: side(t, direct), To: side(t, url), At: at})
+	r, err := Run(t.Context(), qs, Options{From: side(t, direct), To: side(t, url), At: at, IgnoreLabels: []string{"cluster"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,8 @@ type Options struct {
 	Tolerance float64
 	// CostChange is by how much, of itself, the number of samples may grow or shrink; 0.1.
 	CostChange float64
+	// IgnoreLabels are labels that only one of the two sets, such as those of Spillway's groups.
+	IgnoreLabels []string
 	// MaxAnswerBytes is the largest answer that is compared; 16 MiB.
 	MaxAnswerBytes int64
 	// Progress is told how many questions were asked, of how many; nil for nobody.
@@ -86,6 +88,7 @@ type result struct {
 func Run(ctx context.Context, questions *Questions, o Options) (*Report, error) {
 	o.setDefaults()
 	for _, s := range []*Side{o.From, o.To} {
+		s.ignore = o.IgnoreLabels
 		if err := s.probe(ctx); err != nil {
 			return nil, err
 		}

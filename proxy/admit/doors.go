@@ -16,8 +16,8 @@ const rounds = 16
 // EnterAll takes a place at each of the doors, or at none. Who waits at one of them holds no place
 // at another, so that a door behind which nothing moves keeps nobody from the others; his turn at
 // each is that of his arrival (Asker.Arrived). Where places come and go so fast that he does not
-// find all of them in some rounds, he waits in the order of the doors and keeps what he has. Nobody waits for anybody who waits for him as long as all requests name the doors in
-// one order.
+// find all of them in some rounds, he waits in the order of the doors and keeps what he has. Nobody
+// waits for anybody who waits for him as long as all requests name the doors in one order.
 func EnterAll[D Door](doors []D) error {
 	waited := -1 // the door whose place it waited for, and has
 	for range rounds {

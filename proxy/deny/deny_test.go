@@ -26,7 +26,8 @@ func subject(t testing.TB) *Subject {
 		t.Fatal(err)
 	}
 	return &Subject{
-		Endpoint: "query_range", Tenant: "research", User: "ann", Dashboard: "abc", Panel: "7", Digest: func() string { return Digest("query_range", query) }, Query: expr.String,
+		Endpoint: "query_range", Tenant: "research", User: "ann", Dashboard: "abc", Panel: "7",
+		Digest: func() string { return Digest("query_range", query) }, Query: expr.String,
 		Selectors: parser.ExtractSelectors(expr), Range: 6 * time.Hour, Step: 15 * time.Second,
 	}
 }
@@ -227,7 +228,7 @@ func TestCrashIsRemembered(t *testing.T) {
 	}
 }
 
-// TestConfiguredName: a rule of the configuration takes the place of one that was added by its name.
+// TestConfiguredName: a rule of the configuration takes the place of an added one of its name.
 func TestConfiguredName(t *testing.T) {
 	var table Table
 	if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); err != nil {

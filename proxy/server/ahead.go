@@ -55,7 +55,8 @@ func (f *fanout) ahead(r *outcome) {
 	}
 	pool, read := f.x.st.pool, 0
 	kept := &keptBody{}
-	for size := firstPiece; read < maxAhead && kept.err == nil && !b.over() && pool.InUse() < pool.Limit()/2; size = min(2*size, maxAhead-read) {
+	roomy := func() bool { return pool.InUse() < pool.Limit()/2 }
+	for size := firstPiece; read < maxAhead && kept.err == nil && !b.over() && roomy(); size = min(2*size, maxAhead-read) {
 		if f.kept.hold(int64(size)) != nil {
 			break
 		}

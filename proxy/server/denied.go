@@ -127,7 +127,8 @@ func (x *exchange) forbid() error {
 	}
 	if text := words(x.dec.Request); s.journal != nil && text != "" { // what has none is like any other of its kind
 		x.noted = s.journal.Enter(journal.Leftover{
-			Digest: deny.Digest(string(x.id), x.tenantName(), x.dec.Request.Label, text), Endpoint: string(x.id), Text: text, Rule: x.caller.Alert || x.caller.Rule != "", Began: now.UTC(),
+			Digest: deny.Digest(string(x.id), x.tenantName(), x.dec.Request.Label, text), Endpoint: string(x.id), Text: text,
+			Rule: x.caller.Alert || x.caller.Rule != "", Began: now.UTC(),
 		}, func() int64 { return x.weighed.Load().Held() })
 	}
 	return nil

@@ -176,7 +176,8 @@ func TestSuspects(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		if said := r.adminRule(http.MethodPost, "", `{"name": "kept", "reason": "a", "user": "b"}`, 200); !strings.Contains(said, `"kept":true`) {
+		said := r.adminRule(http.MethodPost, "", `{"name": "kept", "reason": "a", "user": "b"}`, 200)
+		if !strings.Contains(said, `"kept":true`) {
 			t.Error(said)
 		}
 	})
@@ -237,7 +238,8 @@ func TestHeavySuspects(t *testing.T) {
 	file := filepath.Join(dir, "running.journal")
 	under := func() {
 		left(t, file, map[string]journal.Leftover{
-			"heavy": {Held: 800 << 20}, "half": {Held: 400 << 20}, "rule": {Held: 300 << 20, Rule: true}, "light": {Held: 1 << 20}, "none": {},
+			"heavy": {Held: 800 << 20}, "half": {Held: 400 << 20}, "rule": {Held: 300 << 20, Rule: true},
+			"light": {Held: 1 << 20}, "none": {},
 		})
 	}
 	refused := func(r *rig) (out []string) {

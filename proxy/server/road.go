@@ -91,7 +91,8 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 	ctx, x.span = s.tracer.Start(s.propagator.Extract(context.WithoutCancel(r.Context()), headerCarrier(r.Header)), "request",
 		trace.WithSpanKind(trace.SpanKindServer))
 	s.metrics.inflight.Inc()
-	ctx, x.end = context.WithCancelCause(identity.With(ctx, identity.Request{ID: x.uid, Peer: identity.HolderOf(r), Arrived: time.Now().UnixNano()}))
+	who := identity.Request{ID: x.uid, Peer: identity.HolderOf(r), Arrived: time.Now().UnixNano()}
+	ctx, x.end = context.WithCancelCause(identity.With(ctx, who))
 	left := context.AfterFunc(r.Context(), x.left)
 	drained := context.AfterFunc(s.drained, func() { x.end(context.Cause(s.drained)) })
 	return x, ctx, func() {

@@ -34,8 +34,8 @@ type facts struct {
 
 // key is the text by which identical requests know one another: all that an answer depends on, and
 // the address and lane that they come from, since whoever waits for another one's answer stands in
-// its queue, and is told its refusals. It is empty where the request's answer is for nobody else: of
-// what this process asks itself, of what is explained on the way, of what asks no shard, of an
+// its queue, and is told its refusals. It is empty where the request's answer is for nobody else:
+// of what this process asks itself, of what is explained on the way, of what asks no shard, of an
 // instant query without an instant, which is another one each time, and of what was too large.
 func (x *exchange) key() string {
 	req := x.dec.Request
@@ -43,8 +43,8 @@ func (x *exchange) key() string {
 		req.ID.Span() == endpoint.SpanInstant && !req.Time.Set || x.s.large.get(x.subject(), x.s.now()) != "" {
 		return ""
 	}
-	peer := identity.From(x.ctx).Peer
-	return fmt.Sprintf("%p\x00%s\x00%s\x00%s\x00%d\x00%t\x00%s", x.st, x.tenantName(), peer, x.lane, x.dec.Deadline, x.partial, req.Canonical())
+	who := x.tenantName() + "\x00" + identity.From(x.ctx).Peer + "\x00" + x.lane
+	return fmt.Sprintf("%p\x00%s\x00%d\x00%t\x00%s", x.st, who, x.dec.Deadline, x.partial, req.Canonical())
 }
 
 // subject is what a request is about, whatever time it looks at: by it an answer is known that was
