@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -105,9 +106,25 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 			}
 		default:
 			d.tokens = append(d.tokens, token{t, d.files.of(t.BearerTokenFile)})
+			if d.files.last[t.BearerTokenFile] == nil { // of one that is known the last token is good for a while
+				d.tellMissing(t, log)
+			}
 		}
 	}
 	return d, nil
+}
+
+// tellMissing says that a tenant's token cannot be read: whoever has it is nobody until it can.
+// That is no error of the configuration, since the file may come, and is looked at when it is
+// needed.
+func (*Directory) tellMissing(t *Tenant, log *slog.Logger) {
+	f, err := plainfile.Open(t.BearerTokenFile)
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil && log != nil {
+		log.Error("the token of a tenant cannot be read, so that all its requests are refused until it can", "tenant", t.Name, "err", err)
+	}
 }
 
 // Close ends what the directory asks others for. A nil one is closed.

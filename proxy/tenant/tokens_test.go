@@ -1,10 +1,12 @@
 package tenant
 
 import (
+	"bytes"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -99,5 +101,32 @@ func TestGuessedTokensAreCheap(t *testing.T) {
 	}
 	if n := looks(now.Add(100*time.Millisecond), 3*maxReads); n < maxReads/20 || n > maxReads/5 {
 		t.Errorf("a tenth of a second later it was read %d times", n)
+	}
+}
+
+// TestMissingTokenIsSaid: a token that cannot be read is said when the configuration is loaded, and
+// not again at a reload that changes nothing about it.
+func TestMissingTokenIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good")
+	if err := os.WriteFile(good, []byte("token-of-good"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	c := &config.Config{Tenants: []config.Tenant{
+		{Name: "good", BearerTokenFile: good},
+		{Name: "lost", BearerTokenFile: filepath.Join(dir, "gone")},
+	}}
+	d, err := New(c, nil, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(said.String(), "cannot be read") != 1 || !strings.Contains(said.String(), "tenant=lost") {
+		t.Errorf("said: %s", said.String())
+	}
+	said.Reset()
+	if _, err := New(c, d, log); err != nil || said.Len() > 0 {
+		t.Errorf("%v: %s", err, said.String())
 	}
 }
