@@ -171,7 +171,7 @@ func (f *fanout) run() {
 		f.call(0) // waking a goroutine would be for nothing
 	case f.read == nil:
 		var wg sync.WaitGroup
-		f.begins = newBeginning(len(f.questions))
+		f.begins = newBeginning(f)
 		last := len(f.questions) - 1
 		for i := range last {
 			wg.Go(func() { f.beside(i) })
@@ -312,10 +312,7 @@ func (f *fanout) inTurn(i int, entered func()) {
 // beside is call for an answer that is read side by side with the others.
 func (f *fanout) beside(i int) {
 	f.call(i)
-	f.begins.one()
-	if r := &f.results[i]; r.resp != nil {
-		f.ahead(r)
-	}
+	f.begins.one(&f.results[i])
 }
 
 // call asks one question, and reads its answer where that is not for later.

@@ -57,6 +57,9 @@ func TestOnCallIsServed(t *testing.T) {
 			if lanes && (all != 3 || oncall != 0) {
 				t.Errorf("%v places are held, %v of on-call", all, oncall)
 			}
+			if n := r.metric("spillway_lane_requests_total", "lane=oncall"); lanes && n != 1 {
+				t.Errorf("%v requests are counted for on-call", n)
+			}
 			if refused := r.metric("spillway_lane_refused_total"); lanes != (refused == 0) {
 				t.Errorf("%v were refused", refused)
 			}

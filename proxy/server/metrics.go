@@ -36,6 +36,7 @@ type metrics struct {
 	evictions  prometheus.Counter
 	kills      prometheus.Counter
 	denied     *prometheus.CounterVec
+	lanes      *prometheus.CounterVec
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
 	connsFull  *prometheus.CounterVec
@@ -91,6 +92,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}),
 		evictions:  single("spillway_evictions_total", "Requests that were ended because they held most of a memory that was nearly full."),
 		kills:      single("spillway_queries_killed_total", "Requests that were ended by hand over the admin listener."),
+		lanes:      counter("spillway_lane_requests_total", "Requests answered, by the lane that they came in.", "lane"),
 		denied:     counter("spillway_denied_requests_total", "Requests that a deny rule refused, or would have in shadow mode, by mode (refused, shadow).", "mode"),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
 		conns:      gauge("spillway_connections", "Open client connections, by listener (main, admin, metrics).", "listener"),
@@ -112,10 +114,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	},
 		func() float64 { return float64(s.poolNow().InUse()) })
 	running := reads("spillway_evaluations_running", "Evaluations at work in Spillway now, those that wait for servers left out.", func() float64 { return float64(s.gate.Running()) })
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_evaluations_waiting",
-		Help: "Evaluations that wait for a processor now.",
-	}, func() float64 { return float64(s.gate.Waiting()) })
+	waiting := reads("spillway_evaluations_waiting", "Evaluations that wait for a processor now.", func() float64 { return float64(s.gate.Waiting()) })
 	held := reads("spillway_memory_held_bytes", "What was alive after the last garbage collection, and what Go holds beside its heap.", func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
 	ceiling := reads("spillway_memory_ceiling_bytes", "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended.", func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := reads("spillway_processors", "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less.", quota.Processors)
@@ -123,7 +122,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
-		m.reloadTime, m.hash, budget, most, used, m.denied, denyRules{s},
+		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, denyRules{s},
 	)
 	return m
 }

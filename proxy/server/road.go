@@ -366,6 +366,9 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 	}
 	s.metrics.requests.WithLabelValues(ep, string(verdict), outcome).Inc()
 	s.metrics.duration.WithLabelValues(ep).Observe(took.Seconds())
+	if x.lane != "" {
+		s.metrics.lanes.WithLabelValues(x.lane).Inc()
+	}
 	s.metrics.series.WithLabelValues(ep).Add(float64(x.budget.Series()))
 	s.metrics.samples.WithLabelValues(ep).Add(float64(x.budget.Samples()))
 	s.metrics.read.WithLabelValues(ep).Add(float64(x.budget.Bytes()))
