@@ -114,7 +114,8 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	},
 		func() float64 { return float64(s.poolNow().InUse()) })
 	running := reads("spillway_evaluations_running", "Evaluations at work in Spillway now, those that wait for servers left out.", func() float64 { return float64(s.gate.Running()) })
-	waiting := reads("spillway_evaluations_waiting", "Evaluations that wait for a processor now.", func() float64 { return float64(s.gate.Waiting()) })
+	waiting := reads("spillway_evaluations_waiting", "Evaluations that wait for a processor now.",
+		func() float64 { return float64(s.gate.Waiting()) })
 	held := reads("spillway_memory_held_bytes", "What was alive after the last garbage collection, and what Go holds beside its heap.", func() float64 { r, _ := s.heap.Now(); return float64(r.Held()) })
 	ceiling := reads("spillway_memory_ceiling_bytes", "What may be held: GOMEMLIMIT, or the container's limit where that is less. Above 80 % large requests get no more, above 90 % the heaviest is ended.", func() float64 { _, c := s.heap.Now(); return float64(c) })
 	processors := reads("spillway_processors", "How many processors' time this process may use: GOMAXPROCS, or the container's CPU limit where that is less.", quota.Processors)
