@@ -77,6 +77,7 @@ func TestLanesFollowTheConfiguration(t *testing.T) {
 		if err := <-served; err != nil { // nothing is kept any more
 			t.Error(err)
 		}
+		synctest.Wait() // it has left
 		if got := two.Lanes(); len(got) != 1 || got[0].Held != 3 || got[0].Refused != 0 {
 			t.Errorf("%+v", got)
 		}
