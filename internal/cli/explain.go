@@ -44,7 +44,7 @@ func explainCommand(e *Env, parent Clause) func() error {
 		if err != nil {
 			return err
 		}
-		cfg.UsageLog.Path = "" // that of a proxy which may be running
+		cfg.UsageLog.Path, cfg.StateDir = "", "" // those of a proxy which may be running
 		log := e.Logger()
 		memory := readMemory(true, log)
 		s, err := server.New(server.Options{

@@ -2,9 +2,10 @@
 // and rule.
 //
 // Grafana tells them in headers (X-Grafana-User, X-Dashboard-Uid, X-Panel-Id, X-Rule-Uid,
-// FromAlert). Anyone can write these: they are taken as claimed, logged and shown, and decide
-// nothing but the lane and flow (docs/lanes.md) of a tenant that may set them. Other headers that
-// name someone (X-Scope-OrgID, X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
+// FromAlert). Anyone can write these: they are taken as claimed, logged and shown. They choose the
+// lane and flow (docs/lanes.md) of a tenant that may set them, a deny rule may name them, and what
+// says that it is a rule's query is not refused after one crash (docs/deny-rules.md). Other headers
+// that name someone (X-Scope-OrgID, X-Forwarded-*, Forwarded, X-Real-IP) are not looked at.
 //
 // Agents are told by the User-Agent of the servers through which they ask, where these name
 // themselves; the same holds for it.
