@@ -320,7 +320,7 @@ func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
 	o := shard.CallOptions{
 		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare, Partial: x.partial,
-		Entered: f.entered || f.read != nil && len(f.questions) > 1,
+		Hold: f.kept.hold, Entered: f.entered || f.read != nil && len(f.questions) > 1,
 	}
 	ctx := f.waits.ctx[i]
 	var resp *shard.Response

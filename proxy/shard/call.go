@@ -37,6 +37,9 @@ type CallOptions struct {
 	// waited for when it does not begin an answer that needs no computing, or when a health probe
 	// finds it gone. It concerns Replica.Do alone.
 	Spare bool
+	// Hold takes room, until the caller gives it back, for an answer of which more than 1 MiB is
+	// read before its reader asks for it; nil is none.
+	Hold func(bytes int64) error
 	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll;
 	// else the call waits for one.
 	Entered bool

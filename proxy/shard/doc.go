@@ -40,8 +40,11 @@
 // Memory: one call holds its header (at most 64 KiB, with credentials in http_client 10 MiB as
 // net/http has it), the first 200 bytes of its body, an inflater's window of about 40 KiB, and what
 // its reader asks for at a time. An error's body is read up to 64 KiB, a probe's answer up to 8
-// MiB, one at a time for each replica. What a shard with a heartbeat keeps is said in proxy/trust.
-// Of a Thanos Query it keeps the list of its stores, at most 8 MiB as it is read, and those seen in
-// the last 24 hours, at most 10,000. Of a server's targets it keeps 8 bytes each, 4 MiB at most,
-// and reads them through 64 KiB. What a shard has learned about its calls takes about 1 KiB.
+// MiB, one at a time for each replica; of all replicas', eight at a time have more than 64 KiB, and
+// one of these more than 1 MiB (page.go). An answer in which a Thanos Query warns of its stores is
+// read whole, up to 1 MiB, and beyond that as far as CallOptions.Hold has room. What a shard with a
+// heartbeat keeps is said in proxy/trust. Of a Thanos Query it keeps the list of its stores, and
+// those seen in the last 24 hours, at most 10,000. Of a server's targets it keeps 8 bytes each, 4
+// MiB at most, and reads them through 64 KiB. What a shard has learned about its calls takes about
+// 1 KiB.
 package shard

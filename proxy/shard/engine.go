@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"iter"
 	"slices"
 	"sync/atomic"
@@ -16,20 +17,22 @@ import (
 func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	e := &f.engine
 	defer e.Seal()
-	if raw, err := r.getData(ctx, "/api/v1/status/flags", nil); err == nil {
+	// What cannot be read now is read the next time.
+	_ = r.getData(ctx, "/api/v1/status/flags", nil, func(raw json.RawMessage) error {
 		if flags := e.ReadFlags(raw); flags != nil && r.Thanos() {
 			f.thanos = thanos.ReadFlags(flags)
 			thanos.ReadEngine(e, flags)
 		}
-	}
+		return nil
+	})
 	if r.Thanos() {
 		return
 	}
-	raw, err := r.getData(ctx, "/api/v1/features", nil)
-	switch {
-	case err == nil:
+	err := r.getData(ctx, "/api/v1/features", nil, func(raw json.RawMessage) error {
 		e.ReadFeatures(raw)
-	case clientStatus(err):
+		return nil
+	})
+	if clientStatus(err) {
 		e.Features, e.Search = nil, false
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -234,9 +232,10 @@ func (r *Replica) markDown(err error, now time.Time) {
 
 // ready asks the server's own readiness page, or an API call where there is none.
 func (r *Replica) ready(ctx context.Context) error {
-	_, err := r.get(ctx, probeText, "/-/ready", nil, 4<<10)
+	unread := func([]byte) error { return nil }
+	err := r.get(ctx, probeText, "/-/ready", nil, 4<<10, unread)
 	if statusOf(err) == http.StatusNotFound {
-		_, err = r.get(ctx, probeJSON, "/api/v1/status/buildinfo", nil, maxFactBytes)
+		err = r.get(ctx, probeJSON, "/api/v1/status/buildinfo", nil, smallPage, unread)
 	}
 	return err
 }
@@ -253,14 +252,17 @@ func (r *Replica) examine(ctx context.Context) {
 	if !r.Thanos() {
 		r.readConfig(ctx, &f)
 	}
-	if raw, err := r.getData(ctx, "/api/v1/status/buildinfo", nil); err == nil {
+	// What cannot be read now is read the next time.
+	_ = r.getData(ctx, "/api/v1/status/buildinfo", nil, func(raw json.RawMessage) error {
 		var b struct {
 			Version string `json:"version"`
 		}
-		if json.Unmarshal(raw, &b) == nil {
-			f.version = cleaned(b.Version)
+		if err := json.Unmarshal(raw, &b); err != nil {
+			return err
 		}
-	}
+		f.version = cleaned(b.Version)
+		return nil
+	})
 	r.readEngine(ctx, &f)
 	if r.Thanos() {
 		r.examineThanos(ctx, &f)
@@ -310,20 +312,22 @@ func (r *Replica) examine(ctx context.Context) {
 
 // readConfig takes from the server's configuration its external labels and its evaluation interval.
 func (r *Replica) readConfig(ctx context.Context, f *selfFacts) {
-	raw, err := r.getData(ctx, "/api/v1/status/config", nil)
-	switch {
-	case err == nil:
+	err := r.getData(ctx, "/api/v1/status/config", nil, func(raw json.RawMessage) error {
 		h := maphash.Bytes(hashSeed, raw)
 		if h == f.config && f.externalOK {
-			break
+			return nil
 		}
-		ext, perr := externalLabels(raw)
-		if perr != nil {
-			f.external, f.externalOK, f.note = nil, false, "status/config cannot be understood: "+perr.Error()
-			break
+		g, err := globalSettings(raw)
+		if err != nil {
+			f.external, f.externalOK, f.note = nil, false, "status/config cannot be understood: "+err.Error()
+			return nil
 		}
-		f.external, f.externalOK, f.note, f.config = ext, true, "", h
-		f.engine.EvaluationInterval = evaluationInterval(raw)
+		f.external, f.externalOK, f.note, f.config = g.ExternalLabels, true, "", h
+		f.engine.EvaluationInterval = cleaned(g.EvaluationInterval)
+		return nil
+	})
+	switch {
+	case err == nil:
 	case clientStatus(err):
 		f.external, f.externalOK, f.note = nil, false, fmt.Sprintf("status/config is not served (status %d), so external labels are not known", statusOf(err))
 	case ctx.Err() == nil && !f.externalOK:
@@ -335,91 +339,68 @@ func (r *Replica) readConfig(ctx context.Context, f *selfFacts) {
 // any has it with another value.
 func (r *Replica) storesLabel(ctx context.Context, own labels.Label) (has, others, ok bool) {
 	req := &endpoint.Request{ID: endpoint.LabelValues, Label: own.Name, Limit: 2} // of two, one is another
-	raw, err := r.data(r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes))
+	var values []string
+	err := r.fetch(ctx, probeJSON, req.Path(), r.writer(req), smallPage, r.data(func(raw json.RawMessage) error {
+		return json.Unmarshal(raw, &values)
+	}))
 	if qe := qerr.From(err); qe != nil && qe.Bound == "max_response_bytes" {
 		return true, true, true
 	}
 	if err != nil {
 		return false, false, false
 	}
-	var values []string
-	if json.Unmarshal(raw, &values) != nil {
-		return false, false, false
-	}
 	return len(values) > 0, slices.ContainsFunc(values, func(v string) bool { return v != own.Value }), true
 }
 
-// externalLabels reads global.external_labels from the data of status/config.
-func externalLabels(data []byte) (map[string]string, error) {
-	var d struct {
-		YAML string `json:"yaml"`
-	}
-	if err := json.Unmarshal(data, &d); err != nil {
-		return nil, err
-	}
-	var c struct {
-		Global struct {
-			ExternalLabels map[string]string `yaml:"external_labels"`
-		} `yaml:"global"`
-	}
-	if err := yaml.Unmarshal([]byte(d.YAML), &c); err != nil {
-		return nil, errors.New("it is not YAML")
-	}
-	if c.Global.ExternalLabels == nil {
-		return map[string]string{}, nil
-	}
-	return c.Global.ExternalLabels, nil
-}
-
-// getData is get for an answer in the API's envelope; it returns what stands under data.
-func (r *Replica) getData(ctx context.Context, path string, q url.Values) (json.RawMessage, error) {
-	return r.data(r.get(ctx, probeJSON, path, q, maxFactBytes))
+// getData is get for an answer in the API's envelope; use gets what stands under data.
+func (r *Replica) getData(ctx context.Context, path string, q url.Values, use func(json.RawMessage) error) error {
+	return r.get(ctx, probeJSON, path, q, maxFactBytes, r.data(use))
 }
 
 // data opens the API's envelope.
-func (r *Replica) data(raw []byte, err error) (json.RawMessage, error) {
-	if err != nil {
-		return nil, err
+func (r *Replica) data(use func(json.RawMessage) error) func(page []byte) error {
+	return func(page []byte) error {
+		var e struct {
+			Status string          `json:"status"`
+			Data   json.RawMessage `json:"data"`
+		}
+		if err := json.Unmarshal(page, &e); err != nil {
+			return fmt.Errorf("the answer of %s makes no sense: %w", r.Name(), err)
+		}
+		if e.Status != "success" {
+			return fmt.Errorf("the answer of %s has the status %q", r.Name(), cleaned(e.Status))
+		}
+		return use(e.Data)
 	}
-	var e struct {
-		Status string          `json:"status"`
-		Data   json.RawMessage `json:"data"`
-	}
-	if err := json.Unmarshal(raw, &e); err != nil {
-		return nil, fmt.Errorf("the answer of %s makes no sense: %w", r.Name(), err)
-	}
-	if e.Status != "success" {
-		return nil, fmt.Errorf("the answer of %s has the status %q", r.Name(), cleaned(e.Status))
-	}
-	return e.Data, nil
 }
 
 // get asks for a path below the server's url; see fetch.
-func (r *Replica) get(ctx context.Context, id endpoint.ID, path string, q url.Values, maxBytes int64) ([]byte, error) {
+func (r *Replica) get(
+	ctx context.Context, id endpoint.ID, path string, q url.Values, maxBytes int64, use func(page []byte) error,
+) error {
 	return r.fetch(ctx, id, path, func(ctx context.Context, base *url.URL, _ time.Duration) (*http.Request, error) {
 		u := base.JoinPath(path)
 		u.RawQuery = q.Encode()
 		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	}, maxBytes)
+	}, maxBytes, use)
 }
 
 // fetch asks one of the prober's own questions and reads the answer whole, at most maxBytes of it,
-// within probeTimeout.
-func (r *Replica) fetch(ctx context.Context, id endpoint.ID, what string, build builder, maxBytes int64) ([]byte, error) {
+// within probeTimeout, for use, which may not keep it and whose errors it returns.
+func (r *Replica) fetch(
+	ctx context.Context, id endpoint.ID, what string, build builder, maxBytes int64, use func(page []byte) error,
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, context.DeadlineExceeded)
 	defer cancel()
 	resp, err := r.attempt(ctx, id, build, try{CallOptions: CallOptions{MaxBytes: maxBytes}, probe: true})
 	if err == nil {
 		defer resp.Body.Close()
-		var raw []byte
-		if raw, err = io.ReadAll(resp.Body); err == nil {
-			return raw, nil
-		}
+		err = r.Shard.topology.crowd.desks.read(ctx, resp.Body, use)
 	}
-	if qerr.From(err).Kind == qerr.Timeout {
-		return nil, qerr.Wrap(qerr.Timeout, err, "%s did not answer %s within %s", r.Name(), what, probeTimeout)
+	if qe := qerr.From(err); qe != nil && qe.Kind == qerr.Timeout {
+		return qerr.Wrap(qerr.Timeout, err, "%s did not answer %s within %s", r.Name(), what, probeTimeout)
 	}
-	return nil, err
+	return err
 }
 
 // statusOf is the HTTP status that an error came from; 0 where there was none.

@@ -61,7 +61,16 @@ func (r *Replica) values(ctx context.Context, label string, from, until int64) (
 	if moment(until) != "" {
 		req.End = endpoint.At(until)
 	}
-	raw, err := r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes)
+	var answer struct {
+		Status   string   `json:"status"`
+		Data     []string `json:"data"`
+		Warnings []string `json:"warnings"`
+	}
+	var nonsense error
+	err := r.fetch(ctx, probeJSON, req.Path(), r.writer(req), maxFactBytes, func(page []byte) error {
+		nonsense = json.Unmarshal(page, &answer)
+		return nil
+	})
 	if err != nil {
 		switch {
 		case qerr.From(err).Bound == "max_response_bytes":
@@ -71,12 +80,7 @@ func (r *Replica) values(ctx context.Context, label string, from, until int64) (
 		}
 		return trust.Values{Away: true}
 	}
-	var answer struct {
-		Status   string   `json:"status"`
-		Data     []string `json:"data"`
-		Warnings []string `json:"warnings"`
-	}
-	if err := json.Unmarshal(raw, &answer); err != nil || answer.Status != "success" {
+	if nonsense != nil || answer.Status != "success" {
 		return trust.Values{Unread: "its answer makes no sense"}
 	}
 	if len(answer.Warnings) > 0 {

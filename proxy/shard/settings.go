@@ -2,7 +2,10 @@ package shard
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -37,21 +40,59 @@ func (t *Topology) EvaluationInterval() time.Duration {
 	return time.Duration(d)
 }
 
-// evaluationInterval reads global.evaluation_interval from the data of status/config; empty where
-// it is not there.
-func evaluationInterval(data []byte) string {
+// settings are what a server's configuration says for all that it scrapes and evaluates.
+type settings struct {
+	EvaluationInterval string            `yaml:"evaluation_interval"`
+	ExternalLabels     map[string]string `yaml:"external_labels"` // never nil
+}
+
+// globalSettings reads the section global from the data of status/config. Where that is large the
+// rest is not parsed: its tree would take many times as much.
+func globalSettings(data []byte) (settings, error) {
 	var d struct {
 		YAML string `json:"yaml"`
 	}
+	if err := json.Unmarshal(data, &d); err != nil {
+		return settings{}, err
+	}
+	section := d.YAML
+	if len(section) > smallPage {
+		section = topSection(section, "global:")
+	}
+	if len(section) > smallPage {
+		return settings{}, fmt.Errorf("its section global has more than %d bytes", smallPage)
+	}
 	var c struct {
-		Global struct {
-			EvaluationInterval string `yaml:"evaluation_interval"`
-		} `yaml:"global"`
+		Global settings `yaml:"global"`
 	}
-	if json.Unmarshal(data, &d) != nil || yaml.Unmarshal([]byte(d.YAML), &c) != nil {
-		return ""
+	if err := yaml.Unmarshal([]byte(section), &c); err != nil {
+		return settings{}, errors.New("it is not YAML")
 	}
-	return cleaned(c.Global.EvaluationInterval)
+	if c.Global.ExternalLabels == nil {
+		c.Global.ExternalLabels = map[string]string{}
+	}
+	return c.Global, nil
+}
+
+// topSection cuts the lines of one key out of a YAML document as servers write them: keys of the
+// top begin a line, and everything below them is indented.
+func topSection(text, key string) string {
+	at := 0
+	if !strings.HasPrefix(text, key) {
+		i := strings.Index(text, "\n"+key)
+		if i < 0 {
+			return ""
+		}
+		at = i + 1
+	}
+	end := at
+	for line := range strings.Lines(text[at:]) {
+		if end > at && line[0] != ' ' && line[0] != '\n' {
+			break
+		}
+		end += len(line)
+	}
+	return text[at:end]
 }
 
 // UseStartTimestamps tells whether the shards' engines, as most of those whose flags are known, use

@@ -200,7 +200,7 @@ func (c *call) judgeThanos(resp *Response, given time.Duration, o try) *qerr.Err
 		// It forbids caches to keep an answer that has warnings other than PromQL's own; their text
 		// stands behind the data.
 		if thanos.Warns(c.id) {
-			good, err := c.madeGoodWarned(resp.Body.(*body), o.asked)
+			good, err := c.madeGoodWarned(resp.Body.(*body), o.asked, o.Hold)
 			if err != nil {
 				return qerr.From(err)
 			}

@@ -295,7 +295,7 @@ func (r *Replica) askStore(ctx context.Context, name string, patience time.Durat
 	build := edited(r.thanosBuilder(req.ID, writer(req), thanos.Instructions{}), parameters(func(q url.Values) { thanos.Only(name, q) }))
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, context.DeadlineExceeded)
 	defer cancel()
-	resp, err := r.attempt(ctx, probeJSON, build, try{CallOptions: CallOptions{MaxBytes: maxFactBytes}, probe: true})
+	resp, err := r.attempt(ctx, probeJSON, build, try{CallOptions: CallOptions{MaxBytes: smallPage}, probe: true})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -215,8 +216,8 @@ func TestAgainstThanos(t *testing.T) {
 		t.Errorf("partial: %s, %q, %v", text, partial, err)
 	}
 	// This is what must not be taken for an answer: partial_response=false, 200, no warning.
-	raw, err := r.get(t.Context(), probeJSON, "/api/v1/query",
-		map[string][]string{"query": {"count(up)"}, "partial_response": {"false"}, "time": {fmt.Sprint(x.end.Unix())}}, 1<<20)
+	raw, err := pageOf(t.Context(), r, "/api/v1/query",
+		url.Values{"query": {"count(up)"}, "partial_response": {"false"}, "time": {fmt.Sprint(x.end.Unix())}})
 	if err != nil || !strings.Contains(string(raw), `"1"`) || strings.Contains(string(raw), "warnings") {
 		t.Errorf("this Thanos does not leave stores out in silence any more, so look whether the check of its stores is still needed: %s, %v", raw, err)
 	}
@@ -227,7 +228,7 @@ func TestAgainstThanos(t *testing.T) {
 func healthOfStores(t *testing.T, base string) (errs []string, n int) {
 	t.Helper()
 	top := build(t, Options{}, false, group(base))
-	raw, err := top.Groups[0].Shards[0].Replicas[0].get(context.Background(), probeJSON, "/api/v1/stores", nil, 1<<20)
+	raw, err := pageOf(context.Background(), top.Groups[0].Shards[0].Replicas[0], "/api/v1/stores", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

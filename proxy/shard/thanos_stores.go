@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -62,11 +63,11 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 	}
 	u.mu.Unlock()
 	started := time.Now()
-	raw, err := r.getData(ctx, "/api/v1/stores", nil)
 	var list []thanos.Store
-	if err == nil {
+	err = r.getData(ctx, "/api/v1/stores", nil, func(raw json.RawMessage) (err error) {
 		list, err = thanos.ParseStores(raw)
-	}
+		return err
+	})
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	t := &u.stores

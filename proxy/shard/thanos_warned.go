@@ -64,12 +64,15 @@ func (r *Replica) askedStores() (names []string) {
 // madeGoodWarned tells whether all that the answer warns of is stores whose copies are in it; it
 // takes the warnings out then. before are the stores that the server asked by the last page before
 // the request. The body can be read again in any case.
-func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
-	raw, err := io.ReadAll(b)
+func (c *call) madeGoodWarned(b *body, before []string, hold func(bytes int64) error) (bool, error) {
+	raw, whole, err := early(b, hold)
 	if err != nil {
 		return false, err
 	}
 	b.again = raw
+	if !whole {
+		return false, nil
+	}
 	after := c.r.askedStores()
 	c.r.sound(c.parent, storeTimeout) // the call itself ended with its body
 	if c.parent.Err() != nil {
@@ -100,6 +103,29 @@ func (c *call) madeGoodWarned(b *body, before []string) (bool, error) {
 	all.Warnings = nil
 	b.again, err = json.Marshal(all)
 	return err == nil, nil
+}
+
+// early reads a body before its reader asks for it, as far as there is room: whole tells whether
+// that is all of it. What it comes to is held twice, for what is made of it.
+func early(b io.Reader, hold func(bytes int64) error) (page []byte, whole bool, err error) {
+	page = make([]byte, 0, smallPage)
+	for {
+		n, err := b.Read(page[len(page):cap(page)])
+		page = page[:len(page)+n]
+		switch {
+		case err == io.EOF:
+			return page, true, nil
+		case err != nil:
+			return nil, false, err
+		case len(page) < cap(page):
+			continue
+		}
+		size := 2 * cap(page)
+		if size > middlePage && (hold == nil || hold(int64(2*size)) != nil) {
+			return page, false, nil
+		}
+		page = append(make([]byte, 0, size), page...)
+	}
 }
 
 // sidecars tells whether all of these are.

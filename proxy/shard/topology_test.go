@@ -133,8 +133,8 @@ func FuzzExternalLabels(f *testing.F) {
 	f.Add(`{"yaml":"global: []"}`)
 	f.Add(`[]`)
 	f.Fuzz(func(t *testing.T, text string) {
-		ext, err := externalLabels([]byte(text))
-		if err == nil && ext == nil {
+		g, err := globalSettings([]byte(text))
+		if err == nil && g.ExternalLabels == nil {
 			t.Error("neither labels nor an error")
 		}
 		if err != nil && strings.Contains(err.Error(), "panic") {
