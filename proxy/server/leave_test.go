@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -265,63 +264,5 @@ func TestClientLeavesDialing(t *testing.T) {
 				t.Errorf("logged: %s", line)
 			}
 		})
-	}
-}
-
-// How long the last of eight shards works on after its client has left, in the stage waiting for
-// headers and in the body.
-func BenchmarkClientLeaves(b *testing.B) {
-	for _, stage := range []struct {
-		name, script string
-		sent         int64
-	}{{"headers", "stall", 0}, {"body", "limit 30 stall; answer", 30}} {
-		for _, reset := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/rst=%v", stage.name, reset), func(b *testing.B) {
-				r := newRig(b, manyShards(8), limits(10*patience))
-				for _, s := range r.all() {
-					if err := s.Set("", fakeshard.Route{Path: "/api/v1/series", Script: stage.script}); err != nil {
-						b.Fatal(err)
-					}
-				}
-				a := asking{path: "/api/v1/series", form: url.Values{"match[]": {"up"}}}
-				ctx := b.Context()
-				var took []time.Duration
-				for n := 1; b.Loop() || n <= 300; n++ {
-					c := r.call(r.request(ctx, a))
-					for _, s := range r.all() {
-						if err := s.WaitSeen(ctx, "/api/v1/series", n); err != nil {
-							b.Fatal(err)
-						}
-					}
-					r.eventually("every shard is in its stage", func() bool {
-						for _, s := range r.all() {
-							all := s.RequestsTo("/api/v1/series")
-							if all[len(all)-1].Sent < stage.sent {
-								return false
-							}
-						}
-						return true
-					})
-					left := c.leave(reset)
-					var last time.Time
-					for _, s := range r.all() {
-						if err := s.WaitIdle(ctx); err != nil {
-							b.Fatal(err)
-						}
-						all := s.RequestsTo("/api/v1/series")
-						if at := all[len(all)-1].Ended; at.After(last) {
-							last = at
-						}
-					}
-					took = append(took, last.Sub(left))
-				}
-				slices.Sort(took)
-				at := func(q float64) float64 { return took[int(q*float64(len(took)-1))].Seconds() * 1000 }
-				b.ReportMetric(at(0.5), "p50-ms")
-				b.ReportMetric(at(0.99), "p99-ms")
-				b.ReportMetric(at(1), "max-ms")
-				b.ReportMetric(float64(len(took)), "runs")
-			})
-		}
 	}
 }
