@@ -59,10 +59,15 @@ type LimitsSection struct {
 	ReadSlots int `yaml:"read_slots" default:"8"`
 	// ReplicaCalls is how many calls of any kind it is asked at once.
 	ReplicaCalls int `yaml:"replica_calls" default:"24"`
+	// Shadow are the bounds that are told of and not enforced.
+	Shadow []string `yaml:"shadow" is:"max=6"`
 	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is
 	// zero.
 	Endpoints map[endpoint.ID]Limits `yaml:"endpoints"`
 }
+
+// Shadowable are the bounds that Shadow may have; package policy says what becomes of them.
+var Shadowable = []string{"max_range", "metadata_range", "unselective", "max_shard_bytes", "max_series", "max_response_bytes"}
 
 func (LimitsSection) meaning() map[string]string {
 	return map[string]string{
@@ -70,6 +75,9 @@ func (LimitsSection) meaning() map[string]string {
 			"[read_slots](bounds/read_slots.md). With several Spillways before the same servers, 8 divided by their number.",
 		"replica_calls": "How many calls of any kind it is asked at once, at least `read_slots`; see " +
 			"[replica_calls](bounds/replica_calls.md). With several Spillways, 24 divided by their number or more.",
+		"shadow": "Bounds that are not enforced: what they would refuse or cut is answered, counted and written to the usage log; see " +
+			"[operations](operations.md#in-shadow). One or more of `max_range`, `metadata_range`, `unselective`, `max_shard_bytes`, " +
+			"`max_series` and `max_response_bytes`, for all endpoints and tenants.",
 		"endpoints":               "Overrides for one endpoint, by its name in the table below.",
 		"endpoints.*.unselective": "`refuse` for this endpoint where `limits.unselective` is `allow`.",
 	}

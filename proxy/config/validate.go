@@ -314,6 +314,7 @@ func (v *validator) limits(c *Config) {
 	if c.Limits.ReadSlots > c.Limits.ReplicaCalls {
 		v.problem("limits.read_slots", "%d is above replica_calls (%d), of which each remote read takes one; lower it, or raise limits.replica_calls", c.Limits.ReadSlots, c.Limits.ReplicaCalls)
 	}
+	v.shadow(c.Limits.Shadow)
 	for _, id := range endpointIDs {
 		over, overridden := c.Limits.Endpoints[id]
 		if !overridden {
@@ -329,6 +330,19 @@ func (v *validator) limits(c *Config) {
 		}
 		if v.has(path + ".unselective") {
 			v.unselective(over.Unselective, path+".unselective")
+		}
+	}
+}
+
+func (v *validator) shadow(bounds []string) {
+	for i, b := range bounds {
+		path := "limits.shadow[" + strconv.Itoa(i) + "]"
+		switch {
+		case !slices.Contains(Shadowable, b):
+			v.problem(path, "%q cannot be in shadow: it is none of %s; what keeps Spillway itself alive is always enforced",
+				clip.Text(b, 40), strings.Join(Shadowable, ", "))
+		case slices.Contains(bounds[:i], b):
+			v.problem(path, "%s is listed twice", b)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,5 +160,35 @@ func eachFile(t *testing.T, f func(name string, file *ast.File)) {
 			t.Fatal(err)
 		}
 		f(name, file)
+	}
+}
+
+// TestOperationsPage: the page says of each bound whom it protects, and whether it may be in
+// shadow.
+func TestOperationsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "## What each bound protects")
+	said := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|.*\\| ([a-z ]+) \\|$").FindAllStringSubmatch(table, -1) {
+		said[row[1]] = row[2]
+	}
+	for _, b := range Bounds() {
+		want := "no"
+		switch {
+		case b == BoundDenyRule:
+			want = "by the rule"
+		case slices.Contains(Shadowable, b):
+			want = "yes"
+		}
+		if said[b] != want {
+			t.Errorf("%s: the page says %q, want %q", b, said[b], want)
+		}
+		delete(said, b)
+	}
+	for b := range said {
+		t.Errorf("%s is no bound", b)
 	}
 }

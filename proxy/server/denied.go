@@ -148,7 +148,7 @@ func (x *exchange) lookDenied(now time.Time) error {
 		Selectors: x.dec.Selectors, Range: time.Duration(x.dec.End-x.dec.Start) * time.Millisecond, Step: req.Step,
 	}, now)
 	if len(f.Shadows) > 0 {
-		x.shadows = f.Shadows
+		x.shadowRules = f.Shadows
 		s.metrics.denied.WithLabelValues("shadow").Inc()
 	}
 	if f.Rule == nil {

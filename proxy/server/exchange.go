@@ -48,17 +48,17 @@ type exchange struct {
 	flying   atomic.Pointer[flight]
 	deserted atomic.Bool
 
-	attempt answer.Attempt // the one that is made now
-	gone    nameSet        // shards that were found to fail; several goroutines tell
-	late    error          // of the first server that was waited for until the deadline
-	calls   shardSeconds
-	watched *heap.Request
-	weighed atomic.Pointer[admit.Budget] // what the heap's watch asks how much it holds
-	doing   doing
-	before  float64     // byte seconds of the attempts before
-	shown   *live.Entry // among the live queries; nil where it is not
-	noted   *journal.Slot
-	shadows []string // names of rules in shadow mode that would refuse it
+	attempt     answer.Attempt // the one that is made now
+	gone        nameSet        // shards that were found to fail; several goroutines tell
+	late        error          // of the first server that was waited for until the deadline
+	calls       shardSeconds
+	watched     *heap.Request
+	weighed     atomic.Pointer[admit.Budget] // what the heap's watch asks how much it holds
+	doing       doing
+	before      float64     // byte seconds of the attempts before
+	shown       *live.Entry // among the live queries; nil where it is not
+	noted       *journal.Slot
+	shadowRules []string // names of rules in shadow mode that would refuse it
 }
 
 // asker is who asks, and where the answer goes.
@@ -77,6 +77,8 @@ type asker struct {
 // decided is what was decided about the request.
 type decided struct {
 	limits  config.Limits
+	strict  config.Limits // with the bounds that are in shadow
+	shadow  []string      // those of them that would have acted
 	dec     *policy.Decision
 	stop    context.CancelFunc // of the deadline
 	view    *plan.View

@@ -37,6 +37,7 @@ type metrics struct {
 	kills      prometheus.Counter
 	denied     *prometheus.CounterVec
 	lanes      *prometheus.CounterVec
+	shadow     *prometheus.CounterVec
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
 	connsFull  *prometheus.CounterVec
@@ -92,6 +93,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		}),
 		evictions:  single("spillway_evictions_total", "Requests that were ended because they held most of a memory that was nearly full."),
 		kills:      single("spillway_queries_killed_total", "Requests that were ended by hand over the admin listener."),
+		shadow:     counter("spillway_shadow_requests_total", "Requests that a bound in shadow (limits.shadow) would have refused, narrowed or cut, by bound.", "bound"),
 		lanes:      counter("spillway_lane_requests_total", "Requests answered, by the lane that they came in.", "lane"),
 		denied:     counter("spillway_denied_requests_total", "Requests that a deny rule refused, or would have in shadow mode, by mode (refused, shadow).", "mode"),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
@@ -123,7 +125,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
-		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, denyRules{s},
+		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.shadow, denyRules{s},
 	)
 	return m
 }

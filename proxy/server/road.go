@@ -167,7 +167,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.limits = x.tenant.Bound(x.st.cfg.LimitsFor(req.ID))
 	now := s.now()
 	_, span := s.room(ctx, "policy")
-	x.dec, err = policy.Decide(x.lookingBack(req), policy.Limits(x.limits), x.st.owned, now)
+	x.dec, err = x.bound(x.lookingBack(req), now)
 	if err == nil { // by what its caller has written
 		err = x.forbid()
 	}
@@ -407,8 +407,8 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 		if x.req != nil && x.req.Query != "" {
 			attrs = append(attrs, slog.String("query", clip.Text(x.req.Query, 256)))
 		}
-		if len(x.shadows) > 0 {
-			attrs = append(attrs, slog.Any("shadow_rules", x.shadows))
+		if len(x.shadowRules) > 0 {
+			attrs = append(attrs, slog.Any("shadow_rules", x.shadowRules))
 		}
 		if qe != nil {
 			attrs = append(attrs, slog.String("bound", bound), slog.String("err", clip.Text(qe.Error(), 2048)))

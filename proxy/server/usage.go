@@ -5,9 +5,10 @@ import (
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
-// recordUsage leaves the request's line in the usage log. What was refused before it was understood
-// has no facts but its endpoint.
+// recordUsage counts what bounds in shadow would have done, and leaves the request's line in the
+// usage log. What was refused before it was understood has no facts but its endpoint.
 func (s *Server) recordUsage(x *exchange, verdict, bound string) {
+	shadow := x.shadowed()
 	if x.id == "" || x.st.usage == nil {
 		return // a path outside the table looks at nothing
 	}
@@ -17,7 +18,7 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		Rule: caller.Rule, Claimed: caller.Claimed,
 		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
-		ShardSeconds: x.calls.get().Seconds(),
+		ShardSeconds: x.calls.get().Seconds(), Lane: x.lane, Shadow: shadow,
 	}
 	switch {
 	case caller.Inventory && x.id.Inventory():

@@ -16,11 +16,15 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 		return n, nil
 	}
 	scale := weigh.Scale{
-		MaxBytes: x.limits.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
+		MaxBytes: x.strict.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
 		Now: x.view.Now().UnixMilli(), Known: &x.st.known, Ask: x.countAnswers,
 	}
-	return scale.Pieces(x.ctx, q, p)
+	n, err := scale.Pieces(x.ctx, q, p)
+	if x.shadows(err) {
+		return 1, nil
+	}
+	return n, err
 }
 
 // countAnswers asks what is to be counted, and tells the largest number of each answer as it comes.

@@ -71,6 +71,10 @@ type Record struct {
 	Claimed bool `json:"claimed"`
 	// Purpose is Inventory, Agent, or empty: somebody wanted to know something.
 	Purpose string `json:"purpose"`
+	// Lane is the lane that the request came in; empty where it was refused before.
+	Lane string `json:"lane"`
+	// Shadow are the bounds in shadow that would have refused or cut the answer.
+	Shadow []string `json:"shadow"`
 }
 
 // Facts are what a query looks at: all that drop rules need to know of it.
@@ -104,7 +108,7 @@ func (r Record) Line() []byte {
 			*f = 0
 		}
 	}
-	for _, list := range []*[]string{&r.Metrics, &r.Matchers, &r.Grouping, &r.LE} {
+	for _, list := range []*[]string{&r.Metrics, &r.Matchers, &r.Grouping, &r.LE, &r.Shadow} {
 		if *list == nil {
 			*list = []string{}
 		}

@@ -135,7 +135,7 @@ func TestEncode(t *testing.T) {
 		Time: time.Date(2026, 11, 21, 13, 0, 0, 123456789, time.FixedZone("", 3600)), ID: "a",
 		RangeSeconds: math.NaN(), StepSeconds: math.Inf(1), ShardSeconds: 0.25, User: "a\nb\xff", Facts: Facts{Query: "a < b"},
 	}
-	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":"","claimed":false,"purpose":""}` + "\n"
+	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":"","claimed":false,"purpose":"","lane":"","shadow":[]}` + "\n"
 	got := string(r.Line())
 	if strings.ReplaceAll(got, `\ufffd`, "\ufffd") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -232,7 +232,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	// The contract of the wire, in its order: whoever reads old files relies on it.
-	contract := "v time id tenant user dashboard panel rule endpoint query metrics matchers grouping le range_s step_s series samples bytes shard_s peak_bytes verdict bound claimed purpose"
+	contract := "v time id tenant user dashboard panel rule endpoint query metrics matchers grouping le range_s step_s series samples bytes shard_s peak_bytes verdict bound claimed purpose lane shadow"
 	if strings.Join(keys, " ") != contract {
 		t.Errorf("a line has %v", keys)
 	}
