@@ -174,11 +174,14 @@
             ],
           }),
           g.timeseries('Refusals by bound', {
-            description: 'Requests a second that each bound refused. The page of a bound in docs/bounds says what to do: ask for less, or raise it for that tenant.',
+            description: 'Requests a second that each bound refused. The page of a bound in docs/bounds says what to do: ask for less, or raise it for that tenant. Those in shadow (limits.shadow) would have refused, narrowed or cut.',
             unit: 'reqps',
             w: 8,
             stack: true,
-            targets: [g.q('sum by (bound) (rate(spillway_refusals_total{%(on)s, bound=~"$bound"}[%(i)s]))' % f, '{{bound}}')],
+            targets: [
+              g.q('sum by (bound) (rate(spillway_refusals_total{%(on)s, bound=~"$bound"}[%(i)s]))' % f, '{{bound}}'),
+              g.q('sum by (bound) (rate(spillway_shadow_requests_total{%(proxy)s, bound=~"$bound"}[%(i)s]))' % f, 'in shadow: {{bound}}'),
+            ],
             quiet: 'no request was refused since Spillway was started',
           }),
           g.table('Refusals by endpoint and bound', {
@@ -249,13 +252,14 @@
             targets: [g.q('max by (instance) (spillway_memory_held_bytes{%(proxy)s} / spillway_memory_ceiling_bytes{%(proxy)s})' % f, '{{instance}}')],
           }),
           g.timeseries('Requests without room', {
-            description: 'Requests a second that were ended so that memory lasts, and those that a bound of capacity refused with 429: whatever they ask for. Refusals by bound, above, says by which; ProxyOverloaded fires above %g %% of requests.' % (100 * th.overloaded),
+            description: 'Requests a second that were ended so that memory lasts, and those that a bound of capacity refused with 429: whatever they ask for; by lane, calls that found no place at a shard. Refusals by bound, above, says by which; ProxyOverloaded fires above %g %% of requests.' % (100 * th.overloaded),
             unit: 'reqps',
             w: 8,
             softMax: 1,
             targets: [
               g.q('sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'ended for memory'),
               g.q('sum(rate(spillway_refusals_total{%(proxy)s, bound=~"%(capacity)s"}[%(i)s])) or 0 * sum(rate(spillway_evictions_total{%(proxy)s}[%(i)s]))' % f, 'refused'),
+              g.q('sum by (lane) (rate(spillway_lane_refused_total{%(proxy)s}[%(i)s]))' % f, 'no place, lane: {{lane}}'),
             ],
           }),
           g.timeseries('Evaluations', {
@@ -269,12 +273,13 @@
             ],
           }),
           g.timeseries('Calls that wait for a place', {
-            description: 'Calls that wait at any time, on average: for a place at a shard (replica_calls, the ten most) and for one in the process (process_calls). ProxyCallsWaiting fires above %g.' % th.callsWaiting,
+            description: 'Calls that wait at any time, on average: for a place at a shard (replica_calls, the ten most, and by lane, docs/lanes.md) and for one in the process (process_calls). ProxyCallsWaiting fires above %g.' % th.callsWaiting,
             unit: 'short',
             w: 8,
             softMax: 1,
             targets: [
               g.q('topk(10, sum by (group, shard) (rate(spillway_shard_calls_wait_seconds_total{%(shards)s}[%(i)s])))' % f, shard),
+              g.q('sum by (lane) (rate(spillway_lane_wait_seconds_total{%(proxy)s}[%(i)s]))' % f, 'lane: {{lane}}'),
               g.q('sum by (instance) (rate(spillway_calls_wait_seconds_total{%(proxy)s}[%(i)s]))' % f, 'process: {{instance}}'),
             ],
             budget: 100,
