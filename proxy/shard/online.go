@@ -17,9 +17,9 @@ const onlineParallel = 8
 
 // CheckOnline asks every server of the configuration what a file cannot tell: whether it is there,
 // whether its external labels are named, whether replicas hold the same and shards do not, whether
-// clocks and engines agree. Each problem has the path of what to change; without any the list is
-// nil. It takes at most about half a minute for each server, eight at a time, and holds hashes of
-// the targets of all servers (the series of up).
+// clocks and engines agree, and whether rules record the same on two shards. Each problem has the
+// path of what to change; without any the list is nil. It takes at most about half a minute for
+// each server, eight at a time, and holds hashes of the targets of all servers (the series of up).
 func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, error) {
 	t, err := New(cfg.Groups, Options{}, nil)
 	if err != nil {
@@ -61,6 +61,7 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 			o.problems = append(o.problems, config.Problem{Path: fmt.Sprintf("groups[%d].shard_by", i), Message: why})
 		}
 	}
+	o.recorded(ctx, t)
 	for _, f := range t.targetAilments(ctx, time.Now()) {
 		o.add(f.r, "", "%s", f.text)
 	}

@@ -23,6 +23,20 @@ func ups(i, j int, replica string) []map[string]string {
 	return out
 }
 
+// recorder is a server with ten targets that records one series, with the label zone where it is
+// given.
+func recorder(name, zone string, from int) fakeshard.Config {
+	series := map[string]string{"__name__": name}
+	if zone != "" {
+		series["zone"] = zone
+	}
+	rules := fmt.Sprintf(`{"status":"success","data":{"groups":[{"name":"g","rules":[{"type":"recording","name":%q},{"type":"alerting","name":"Down"}]}]}}`, name)
+	return fakeshard.Config{
+		Series: append(ups(from, from+10, "a"), series),
+		Routes: []fakeshard.Route{{Path: "/api/v1/rules", Script: "header Content-Type application/json; send '" + rules + "'"}},
+	}
+}
+
 func TestCheckOnline(t *testing.T) {
 	type servers [][]fakeshard.Config // shards of replicas
 	for _, tc := range []struct {
@@ -67,6 +81,13 @@ func TestCheckOnline(t *testing.T) {
 			}},
 			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: its query engine differs from most others: query.lookback-delta is 1m, not 5m`},
 		},
+		{
+			name: "rules that record the same on two shards",
+			in:   servers{{recorder("total", "", 0)}, {recorder("total", "", 10)}, {{Series: ups(20, 30, "a")}}},
+			want: []string{`groups[0]: shards 0 (HOST) and 1 (HOST) both record {__name__="total"}: each computes it over its own part`},
+		},
+		{name: "rules that record what differs", in: servers{{recorder("total", "a", 0)}, {recorder("total", "b", 10)}}},
+		{name: "rules of one shard", in: servers{{recorder("total", "", 0)}, {recorder("other", "", 10)}}},
 		{
 			name: "not served", in: servers{{{
 				Series: ups(0, 1, "a"),
