@@ -224,10 +224,31 @@ func (g *Gate) Leave(p *Place, n int) {
 }
 
 // Places is how many places there are, OfPeer how many of them one peer may have.
-func (g *Gate) Places() int { return g.places }
+func (g *Gate) Places() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.places
+}
 
 // OfPeer is how many places one peer may have.
-func (g *Gate) OfPeer() int { return g.ofPeer }
+func (g *Gate) OfPeer() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.ofPeer
+}
+
+// SetPlaces changes how many places there are, and how many of them one peer may have. Nobody loses
+// one: where more are held than there are now, nobody else gets one until enough have come back.
+func (g *Gate) SetPlaces(places, ofPeer int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.places, g.ofPeer = places, ofPeer
+	for _, l := range g.lanes {
+		l.keep(places)
+	}
+	g.clamp()
+	g.dispatch(g.now())
+}
 
 // Held is how many places are held.
 func (g *Gate) Held() int {

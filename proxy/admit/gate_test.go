@@ -401,6 +401,46 @@ func TestSetLanes(t *testing.T) {
 	})
 }
 
+// TestSetPlaces: a gate that becomes smaller takes nothing away and gives nothing until enough has
+// come back; who waits for more than there is then waits for what there is; one that becomes larger
+// lets in who waits.
+func TestSetPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(4, 4, threeLanes)
+		order := make(chan string, 10)
+		held := take(t, g, Asker{}, 2)
+		more := take(t, g, Asker{Lane: threeLanes[0].Name}, 1)
+		wide := waits(t, g, Asker{}, 4, "wide", order)
+		g.SetPlaces(2, 2)
+		if g.Held() != 3 || g.Places() != 2 || g.OfPeer() != 2 {
+			t.Errorf("%d of %d places are held, %d of one peer", g.Held(), g.Places(), g.OfPeer())
+		}
+		g.Leave(more, 1)
+		g.Leave(held, 1)
+		synctest.Wait()
+		if len(order) > 0 {
+			t.Error("somebody has a place of one that is held")
+		}
+		g.Leave(held, 1)
+		if got := <-order; got != "wide" || g.Held() > 2 {
+			t.Errorf("%s, %d places are held", got, g.Held())
+		}
+		one := waits(t, g, Asker{Lane: threeLanes[0].Name}, 1, "one", order)
+		two := waits(t, g, Asker{Lane: threeLanes[0].Name}, 1, "two", order)
+		g.SetPlaces(8, 8)
+		synctest.Wait()
+		if len(order) != 2 {
+			t.Errorf("%d have a place of eight, want both", len(order))
+		}
+		wide()
+		one()
+		two()
+		if g.Held() != 0 {
+			t.Errorf("%d places are held at the end", g.Held())
+		}
+	})
+}
+
 // BenchmarkGate is a place taken and given back where nobody waits.
 func BenchmarkGate(b *testing.B) {
 	for _, c := range []struct {

@@ -75,13 +75,12 @@ func newCrowd(o Options) *crowd {
 	}
 }
 
-// of is the gate of a shard with so many places: another one than before where a reload changes
-// their number.
+// of is the gate of a shard: that of before, or one of so many places.
 func (c *crowd) of(shard string, places int, lanes []admit.Lane) *gate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	g := c.by[shard]
-	if g == nil || g.Places() != places {
+	if g == nil {
 		g = newGate(places, lanes, "replica_calls", "call",
 			"try again in a moment; for good, see which queries keep the calls, and who asks them (the admin API's queries): where shards are read side by side a call lasts as long as that to the slowest of them; then record what is dear by a rule, or spread the series over more shards")
 		c.by[shard] = g

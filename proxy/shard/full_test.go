@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
@@ -98,8 +99,8 @@ func TestFullIsNotMute(t *testing.T) {
 	}
 }
 
-// TestGatesFollowTheConfiguration: a reload with other numbers makes other gates, and one with the
-// same keeps them.
+// TestGatesFollowTheConfiguration: a reload keeps the gates, and who is through them, whatever the
+// numbers; other numbers are in force when the configuration is.
 func TestGatesFollowTheConfiguration(t *testing.T) {
 	fake := fakeshard.Start(t, fakeshard.Config{})
 	first, err := New(nil, Options{}, nil)
@@ -124,8 +125,15 @@ func TestGatesFollowTheConfiguration(t *testing.T) {
 	if again != calls || readsAgain != reads {
 		t.Error("a reload that changes nothing made other gates")
 	}
-	_, fewer, fewerReads := of(Options{MaxCalls: 16, ReadSlots: 4}, b)
-	if fewer.Places() != 16 || fewerReads.Places() != 4 {
-		t.Errorf("%d calls, %d reads, 16 and 4 were asked for", fewer.Places(), fewerReads.Places())
+	place, _ := calls.Try(admit.Asker{}, 2)
+	top, fewer, fewerReads := of(Options{MaxCalls: 16, ReadSlots: 4}, b)
+	if fewer != calls || fewerReads != reads || fewer.Places() != maxCalls || fewerReads.Places() != readSlots {
+		t.Error("a configuration that is not in force yet changed the gates")
 	}
+	top.Start(t.Context())
+	if fewer.Places() != 16 || fewerReads.Places() != 4 || fewer.OfPeer() != 14 || fewer.Held() != 2 {
+		t.Errorf("%d calls, %d of one peer, %d reads, 16, 14 and 4 were asked for; %d are held, of 2",
+			fewer.Places(), fewer.OfPeer(), fewerReads.Places(), fewer.Held())
+	}
+	fewer.Leave(&place, 2)
 }

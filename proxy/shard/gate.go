@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
@@ -41,7 +40,14 @@ type gate struct {
 }
 
 func newGate(n int, lanes []admit.Lane, bound, what, advice string) *gate {
-	return &gate{Gate: admit.NewGate(n, n-n/sparePart, lanes), bound: bound, what: what, advice: advice}
+	return &gate{Gate: admit.NewGate(n, ofPeer(n), lanes), bound: bound, what: what, advice: advice}
+}
+
+// resize changes the number of places, of those who wait as well.
+func (g *gate) resize(n int) {
+	if g.Places() != n {
+		g.SetPlaces(n, ofPeer(n))
+	}
 }
 
 // asker is who asks in ctx. What the proxy asks for itself has no address, and no share of one.
@@ -108,15 +114,14 @@ func outcome(r *admit.Refusal, began time.Time) string {
 
 // gates are the gates of one replica, by class.
 type gates struct {
-	heavy       atomic.Pointer[gate] // another one after a reload that changes its size: who is through the old one stays
-	unselective *gate
+	heavy, unselective *gate
 }
 
-// size makes the gates, or a new one in place of one that is to have another size.
-func (g *gates) size(heavy int, lanes []admit.Lane) {
-	if old := g.heavy.Load(); old == nil || old.Places() != heavy {
-		g.heavy.Store(newGate(heavy, unbounded(lanes), "read_slots", "remote read",
-			"try again in a moment, or ask for fewer series at once; for good, have the shards evaluate it (explain tells what keeps it from them) or record it there by a rule, or raise limits.read_slots and the servers' --storage.remote.read-concurrent-limit together"))
+// make makes the gates, unless they are there.
+func (g *gates) make(heavy int, lanes []admit.Lane) {
+	if g.heavy == nil {
+		g.heavy = newGate(heavy, unbounded(lanes), "read_slots", "remote read",
+			"try again in a moment, or ask for fewer series at once; for good, have the shards evaluate it (explain tells what keeps it from them) or record it there by a rule, or raise limits.read_slots and the servers' --storage.remote.read-concurrent-limit together")
 	}
 	if g.unselective == nil {
 		g.unselective = newGate(maxUnselective, nil, "unselective_slots", "unselective request",
@@ -126,7 +131,7 @@ func (g *gates) size(heavy int, lanes []admit.Lane) {
 
 // waiting is how many calls wait at the gates.
 func (g *gates) waiting() int {
-	reads, _ := g.heavy.Load().Waiting()
+	reads, _ := g.heavy.Waiting()
 	unselective, _ := g.unselective.Waiting()
 	return reads + unselective
 }
@@ -134,7 +139,7 @@ func (g *gates) waiting() int {
 func (g *gates) of(c Class) *gate {
 	switch c {
 	case Heavy:
-		return g.heavy.Load()
+		return g.heavy
 	case Unselective:
 		return g.unselective
 	default:

@@ -21,14 +21,17 @@ func unbounded(lanes []admit.Lane) []admit.Lane {
 	return lanes
 }
 
-// setLanes puts the topology's lanes into force at the gates that it has taken over.
+// setLanes puts the topology's lanes, and the sizes of its gates, into force at those that it has
+// taken over.
 func (t *Topology) setLanes() {
 	t.crowd.all.SetLanes(unbounded(t.opts.Lanes))
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
+			s.calls.resize(t.opts.MaxCalls)
 			s.calls.SetLanes(t.opts.Lanes)
 			for _, r := range s.Replicas {
-				r.up.gates.heavy.Load().SetLanes(unbounded(t.opts.Lanes))
+				r.up.gates.heavy.resize(t.opts.ReadSlots)
+				r.up.gates.heavy.SetLanes(unbounded(t.opts.Lanes))
 			}
 		}
 	}

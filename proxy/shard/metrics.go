@@ -168,7 +168,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(descStoresLeftOut, float64(len(r.storesAway())), r.metricLabels...)
 		gauge(descInflight, float64(r.up.inflight.Load()), r.metricLabels...)
 		gauge(descUnanswered, float64(r.up.unanswered.Load()), r.metricLabels...)
-		for class, g := range map[string]*gate{"heavy": r.up.gates.heavy.Load(), "unselective": r.up.gates.unselective} {
+		for class, g := range map[string]*gate{"heavy": r.up.gates.heavy, "unselective": r.up.gates.unselective} {
 			waiting, _ := g.Waiting()
 			gauge(descWaiting, float64(waiting), append(r.labels(), class)...)
 		}

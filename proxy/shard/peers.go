@@ -5,3 +5,6 @@ package shard
 // never what a header says. Two hostile addresses fill the gate together; one that asks too much,
 // or reads its answers too slowly, does not. Of a few places none is kept.
 const sparePart = 6
+
+// ofPeer is how many of so many places one peer may have.
+func ofPeer(places int) int { return places - places/sparePart }

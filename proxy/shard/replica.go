@@ -192,7 +192,7 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 	for n, v := range c.Headers {
 		up.headers[http.CanonicalHeaderKey(n)] = string(v)
 	}
-	up.gates.size(o.ReadSlots, o.Lanes)
+	up.gates.make(o.ReadSlots, o.Lanes)
 	up.refs.Store(1)
 	return up, nil
 }

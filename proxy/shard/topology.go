@@ -237,9 +237,6 @@ func New(groups []config.Group, o Options, previous *Topology) (*Topology, error
 			t.size += len(s.Replicas)
 		}
 	}
-	for r := range t.replicas() { // those that previous had, too
-		r.up.gates.size(o.ReadSlots, o.Lanes)
-	}
 	t.inherit(previous)
 	return t, nil
 }
