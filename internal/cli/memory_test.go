@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,10 +76,18 @@ var killers = []string{
 	`topk by (i) (3, rate(huge[5m])) or huge`,
 }
 
-// storm asks killers from so many callers at once, and small things beside them, until each caller
-// had its answers. It returns what was answered by status.
-func (p *process) storm(callers, each int, timeout time.Duration) (answers map[string]int) {
+// killer is the i-th of them over the last 50 minutes.
+func killer(i int) string {
 	end := time.Now().Truncate(time.Minute).Unix()
+	return "/api/v1/query_range?" + url.Values{
+		"query": {killers[i%len(killers)]}, "start": {fmt.Sprint(end - 200*15)}, "end": {fmt.Sprint(end)},
+		"step": {"15"}, "timeout": {each.String()},
+	}.Encode()
+}
+
+// storm asks killers from so many callers at once, and small things of the series with these
+// matchers beside them, until each caller had its answers. It returns what was answered by status.
+func (p *process) storm(callers, each int, killer func(i int) string, of string) (answers map[string]int) {
 	var mu sync.Mutex
 	answers = map[string]int{}
 	note := func(who string, status int, err error) {
@@ -92,11 +102,7 @@ func (p *process) storm(callers, each int, timeout time.Duration) (answers map[s
 	for i := range callers {
 		storm.Go(func() {
 			for j := range each {
-				form := url.Values{
-					"query": {killers[(i+j)%len(killers)]}, "start": {fmt.Sprint(end - 200*15)}, "end": {fmt.Sprint(end)},
-					"step": {"15"}, "timeout": {timeout.String()},
-				}
-				status, _, err := request(http.MethodGet, p.main+"/api/v1/query_range?"+form.Encode())
+				status, _, err := request(http.MethodGet, p.main+killer(i+j))
 				note("killer", status, err)
 			}
 		})
@@ -106,8 +112,8 @@ func (p *process) storm(callers, each int, timeout time.Duration) (answers map[s
 		small.Go(func() {
 			for ctx.Err() == nil {
 				for _, path := range []string{
-					"/api/v1/query?query=sum(small)", "/-/healthy", "/api/v1/query?query=vector(1)%2B1",
-					"/api/v1/series?match[]=small",
+					"/api/v1/query?query=sum(small" + of + ")", "/-/healthy", "/api/v1/query?query=vector(1)%2B1",
+					"/api/v1/series?match[]=small" + of,
 				} {
 					status, body, err := request(http.MethodGet, p.main+path)
 					note("small", status, err)
@@ -131,16 +137,68 @@ func TestKillersUnderAMemoryLimit(t *testing.T) {
 	p := startProcess(t, hugeShards(t, 20_000), "GOMEMLIMIT=512MiB")
 	idle := p.status("VmHWM")
 	began := time.Now()
-	answers := p.storm(64, *rounds, *each)
+	p.most(idle, began, p.storm(64, *rounds, killer, ""))
+}
+
+// most checks how large the process was at most.
+func (p *process) most(idle int64, began time.Time, answers map[string]int) {
+	p.t.Helper()
 	most := p.status("VmHWM")
 	var b strings.Builder
-	for k, n := range answers {
-		fmt.Fprintf(&b, " %s: %d;", k, n)
+	for _, k := range slices.Sorted(maps.Keys(answers)) {
+		fmt.Fprintf(&b, " %s: %d;", k, answers[k])
 	}
-	t.Logf("idle %d MiB, most %d MiB, %s;%s", idle>>20, most>>20, time.Since(began).Round(100*time.Millisecond), b.String())
+	p.t.Logf("idle %d MiB, most %d MiB, %s;%s", idle>>20, most>>20, time.Since(began).Round(100*time.Millisecond), b.String())
 	if limit := int64(600 << 20); most > limit {
-		t.Errorf("the process was %d MiB large, at most %d are allowed", most>>20, limit>>20)
+		p.t.Errorf("the process was %d MiB large, at most %d are allowed", most>>20, limit>>20)
 	}
+}
+
+// TestHostileServersUnderAMemoryLimit: 64 callers of servers that answer everything, the prober's
+// questions included, with a gigabyte: of series, of one text, of chunks, or of zeros in a megabyte
+// of gzip. The process, which has 512 MiB, stays at most 600 MiB large, and who asks a sound server
+// is answered meanwhile.
+func TestHostileServersUnderAMemoryLimit(t *testing.T) {
+	if *rounds == 1 {
+		t.Skip("64 callers of a gigabyte each take both processors for half a minute; make test-full has it, by -killers.rounds")
+	}
+	hostile := fakeshard.Config{Routes: []fakeshard.Route{
+		{Path: "/-/ready", Script: "answer"},
+		{Path: "/api/v1/query", Script: "generate 1GiB"},
+		{Path: "/api/v1/query_range", Script: "gzip bomb 1GiB"},
+		{Path: "/api/v1/series", Script: "generate 1GiB string"},
+		{Path: "/api/v1/read", Script: "generate 1GiB longchunks"},
+		{Script: "generate 1GiB"},
+	}}
+	var b strings.Builder
+	b.WriteString("groups:\n")
+	for group, servers := range map[string][]fakeshard.Config{
+		"hostile": {hostile, hostile, hostile, hostile},
+		"sound":   {{Series: []map[string]string{{"__name__": "small", "instance": "s"}}}},
+	} {
+		fmt.Fprintf(&b, "  - {name: %s, labels: {cluster: %[1]s}, shards: [", group)
+		for _, c := range servers {
+			fmt.Fprintf(&b, "{replicas: [{url: %q}]}, ", fakeshard.Start(t, c).URL())
+		}
+		b.WriteString("]}\n")
+	}
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	write(t, file, b.String())
+	p := startProcess(t, file, "GOMEMLIMIT=512MiB")
+	idle, began := p.status("VmHWM"), time.Now()
+	these := url.QueryEscape(`{cluster="hostile"}`)
+	asks := []string{
+		"query?query=up" + these, "query?query=quantile(0.5,up" + these + ")", "query_range?start=0&end=600&step=60&query=up" + these,
+		"query_range?start=0&end=600&step=60&query=up" + these + "*on()group_left()up" + these, "series?match[]=up" + these,
+		"labels?match[]=up" + these, "label/instance/values?match[]=up" + these, "rules", "targets", "metadata",
+		"query_exemplars?start=0&end=600&query=up" + these, "status/config",
+	}
+	p.most(idle, began, p.storm(64, *rounds, func(i int) string {
+		if i%8 == 0 {
+			return "/federate?match[]=up" + these
+		}
+		return "/api/v1/" + asks[i%len(asks)]
+	}, url.QueryEscape(`{cluster="sound"}`)))
 }
 
 // TestRoom: one request that holds all that it may has little garbage beside it, what holds little
