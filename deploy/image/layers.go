@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
+
+	"github.com/spillwayproject/spillway/deploy/program"
 )
 
 // nobody is who the program runs as, whom distroless images call nonroot.
@@ -89,6 +91,15 @@ func layer(files []file, at time.Time) (v1.Layer, error) {
 		tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 }
 
+// platform is the parsed form of linux/amd64 or linux/arm/v7.
+func platform(text string) (*v1.Platform, error) {
+	p, err := v1.ParsePlatform(strings.TrimSpace(text))
+	if err != nil || p.OS != "linux" || p.Architecture == "" || p.OSVersion != "" {
+		return nil, fmt.Errorf("platform %q: it is written linux/ARCHITECTURE, such as linux/arm64; the image has nothing but Linux programs", text)
+	}
+	return p, nil
+}
+
 // built is the program for one platform.
 type built struct {
 	platform *v1.Platform
@@ -96,7 +107,7 @@ type built struct {
 }
 
 // build compiles the program for the platforms into a folder.
-func build(ctx context.Context, s source, platforms []string, dir string) ([]built, error) {
+func build(ctx context.Context, s program.Source, platforms []string, dir string) ([]built, error) {
 	var out []built
 	for _, text := range platforms {
 		p, err := platform(text)
@@ -104,7 +115,7 @@ func build(ctx context.Context, s source, platforms []string, dir string) ([]bui
 			return nil, err
 		}
 		b := built{p, filepath.Join(dir, "spillway-"+strings.ReplaceAll(p.String(), "/", "-"))}
-		if err := compile(ctx, s, b); err != nil {
+		if err := program.Build(ctx, s, program.Platform{OS: p.OS, Arch: p.Architecture, Variant: p.Variant}, b.path); err != nil {
 			return nil, err
 		}
 		out = append(out, b)
@@ -113,8 +124,8 @@ func build(ctx context.Context, s source, platforms []string, dir string) ([]bui
 }
 
 // pack is the image of the programs, and their lists of what is in them by the lists' file names.
-func pack(s source, programs []built) (v1.ImageIndex, map[string][]byte, error) {
-	base, err := layer(ground(), s.created)
+func pack(s program.Source, programs []built) (v1.ImageIndex, map[string][]byte, error) {
+	base, err := layer(ground(), s.Created)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +136,7 @@ func pack(s source, programs []built) (v1.ImageIndex, map[string][]byte, error) 
 		if err != nil {
 			return nil, nil, err
 		}
-		top, err := layer([]file{{name: "spillway", mode: 0o755, content: content}}, s.created)
+		top, err := layer([]file{{name: "spillway", mode: 0o755, content: content}}, s.Created)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -134,7 +145,7 @@ func pack(s source, programs []built) (v1.ImageIndex, map[string][]byte, error) 
 			return nil, nil, err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: b.platform}})
-		if boms[filepath.Base(b.path)+".cdx.json"], err = bom(s, b.path); err != nil {
+		if boms[filepath.Base(b.path)+".cdx.json"], err = program.BOM(s, b.path); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -142,11 +153,11 @@ func pack(s source, programs []built) (v1.ImageIndex, map[string][]byte, error) 
 }
 
 // image is the image for one platform.
-func image(s source, p *v1.Platform, layers ...v1.Layer) (v1.Image, error) {
+func image(s program.Source, p *v1.Platform, layers ...v1.Layer) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for i, l := range layers {
 		var err error
-		history := v1.History{Created: v1.Time{Time: s.created}, CreatedBy: []string{"ground", "spillway " + s.version}[i]}
+		history := v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: []string{"ground", "spillway " + s.Version}[i]}
 		if img, err = mutate.Append(img, mutate.Addendum{Layer: l, History: history}); err != nil {
 			return nil, err
 		}
@@ -156,7 +167,7 @@ func image(s source, p *v1.Platform, layers ...v1.Layer) (v1.Image, error) {
 		return nil, err
 	}
 	file = file.DeepCopy()
-	file.OS, file.Architecture, file.Variant, file.Created = p.OS, p.Architecture, p.Variant, v1.Time{Time: s.created}
+	file.OS, file.Architecture, file.Variant, file.Created = p.OS, p.Architecture, p.Variant, v1.Time{Time: s.Created}
 	file.Config = v1.Config{
 		User:         fmt.Sprintf("%d:%d", nobody, nobody),
 		Entrypoint:   []string{"/spillway"},
@@ -173,17 +184,17 @@ func image(s source, p *v1.Platform, layers ...v1.Layer) (v1.Image, error) {
 }
 
 // labels are what registries show of an image (OCI image specification 1.1, annotations.md).
-func labels(s source) map[string]string {
-	revision := s.revision
-	if s.modified {
+func labels(s program.Source) map[string]string {
+	revision := s.Revision
+	if s.Modified {
 		revision += "-dirty"
 	}
 	return map[string]string{
 		"org.opencontainers.image.title":       "spillway",
 		"org.opencontainers.image.description": "A query proxy that keeps Prometheus standing on very large clusters.",
 		"org.opencontainers.image.licenses":    "Apache-2.0",
-		"org.opencontainers.image.version":     s.version,
+		"org.opencontainers.image.version":     s.Version,
 		"org.opencontainers.image.revision":    revision,
-		"org.opencontainers.image.created":     s.created.Format(time.RFC3339),
+		"org.opencontainers.image.created":     s.Created.Format(time.RFC3339),
 	}
 }

@@ -8,12 +8,10 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,6 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/spillwayproject/spillway/deploy/program"
 )
 
 func main() {
@@ -40,10 +40,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		to        = flags.String("out", "dist/image", "`folder` of the OCI image layout; the lists of what is in it (SBOM) go beside it")
 		platforms = flags.String("platforms", "linux/amd64,linux/arm64", "for which `list` of platforms")
 		push      = flags.String("push", "", "also send it to this registry as `HOST/NAME:TAG`, with the credentials of ~/.docker/config.json")
-		s         source
+		s         program.Source
 	)
-	flags.StringVar(&s.version, "version", "", "`version` that the program tells; default: git describe")
-	flags.StringVar(&s.revision, "revision", "", "commit `hash`; default: git's")
+	flags.StringVar(&s.Version, "version", "", "`version` that the program tells; default: git describe")
+	flags.StringVar(&s.Revision, "revision", "", "commit `hash`; default: git's")
 	created := flags.Int64("created", 0, "`seconds` since 1970 that every file has; default: SOURCE_DATE_EPOCH, then the commit's time")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("unexpected argument %q; the flags are: -out, -platforms, -push, -version, -revision, -created", flags.Arg(0))
 	}
 	if *created > 0 {
-		s.created = time.Unix(*created, 0).UTC()
+		s.Created = time.Unix(*created, 0).UTC()
 	}
 	var ref name.Reference
 	if *push != "" { // before minutes of work
@@ -61,8 +61,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return fmt.Errorf("-push: %w", err)
 		}
 	}
-	if err := s.fill(ctx); err != nil {
+	if err := s.Fill(ctx); err != nil {
 		return err
+	}
+	if !tag.MatchString(s.Version) {
+		return fmt.Errorf("version %q: an image's tag has up to 128 letters, digits, dots, underscores and hyphens", s.Version)
 	}
 	dir, err := os.MkdirTemp("", "spillway-image-")
 	if err != nil {
@@ -77,7 +80,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := write(*to, index, boms, s.version, out); err != nil {
+	if err := write(*to, index, boms, s.Version, out); err != nil {
 		return err
 	}
 	if ref == nil {
@@ -119,74 +122,6 @@ func send(ctx context.Context, ref name.Reference, index v1.ImageIndex, out io.W
 	return nil
 }
 
-// source is what an image is built from.
-type source struct {
-	version  string    // a semantic version without a v, or what git describe says
-	revision string    // of the commit
-	created  time.Time // the commit's time, UTC
-	modified bool      // what is built is not what was committed
-}
-
 // tag is what a registry takes for a tag (OCI distribution specification 1.1, section "pulling
 // manifests").
 var tag = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$`)
-
-// fill asks git for what was not given.
-func (s *source) fill(ctx context.Context) error {
-	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); s.created.IsZero() && epoch != "" {
-		seconds, err := strconv.ParseInt(epoch, 10, 64)
-		if err != nil {
-			return fmt.Errorf("SOURCE_DATE_EPOCH is %q, which is no number of seconds", epoch)
-		}
-		s.created = time.Unix(seconds, 0).UTC()
-	}
-	asked := s.version == "" || s.revision == "" || s.created.IsZero()
-	if asked {
-		if err := s.askGit(ctx); err != nil {
-			return err
-		}
-	}
-	s.version = strings.TrimPrefix(s.version, "v")
-	if !tag.MatchString(s.version) {
-		return fmt.Errorf("version %q: an image's tag has up to 128 letters, digits, dots, underscores and hyphens", s.version)
-	}
-	return nil
-}
-
-func (s *source) askGit(ctx context.Context) error {
-	git := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*"}, args...)...).Output()
-		if err != nil {
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
-				err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
-			}
-			return "", fmt.Errorf("git %s: %w; without git give -version, -revision and -created", args[0], err)
-		}
-		return strings.TrimSpace(string(out)), nil
-	}
-	head, err := git("log", "-1", "--format=%H %ct")
-	if err != nil {
-		return err
-	}
-	hash, seconds, _ := strings.Cut(head, " ")
-	at, err := strconv.ParseInt(seconds, 10, 64)
-	if err != nil {
-		return fmt.Errorf("git log says %q, which is no commit and its time", head)
-	}
-	described, err := git("describe", "--tags", "--always", "--dirty")
-	if err != nil {
-		return err
-	}
-	if s.version == "" {
-		s.version = described
-	}
-	if s.revision == "" {
-		s.revision = hash
-		s.modified = strings.HasSuffix(described, "-dirty")
-	}
-	if s.created.IsZero() {
-		s.created = time.Unix(at, 0).UTC()
-	}
-	return nil
-}

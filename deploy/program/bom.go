@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"bytes"
@@ -8,15 +8,15 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// bom lists what a program is linked from, as it says itself (go version -m): its module, all
+// BOM lists what a program is linked from, as it says itself (go version -m): its module, all
 // others and the Go release, as a software bill of materials (CycloneDX 1.6, JSON). It has no
 // serial number and the commit's time, so that it is the same each time.
-func bom(s source, path string) ([]byte, error) {
+func BOM(s Source, path string) ([]byte, error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	main := component(&debug.Module{Path: info.Main.Path, Version: s.version})
+	main := component(&debug.Module{Path: info.Main.Path, Version: s.Version})
 	main.Type = cdx.ComponentTypeApplication
 	list := []cdx.Component{{
 		BOMRef: "pkg:golang/std@" + info.GoVersion, Type: cdx.ComponentTypeLibrary, Name: "std", Version: info.GoVersion,
@@ -29,7 +29,7 @@ func bom(s source, path string) ([]byte, error) {
 		list = append(list, component(m))
 	}
 	out := cdx.NewBOM()
-	out.Metadata = &cdx.Metadata{Timestamp: s.created.Format("2006-01-02T15:04:05Z"), Component: &main}
+	out.Metadata = &cdx.Metadata{Timestamp: s.Created.Format("2006-01-02T15:04:05Z"), Component: &main}
 	out.Components = &list
 	var b bytes.Buffer
 	enc := cdx.NewBOMEncoder(&b, cdx.BOMFileFormatJSON)
