@@ -132,6 +132,8 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
 	@$(STEP) rehearse go test ./internal/rehearse -run TestPlantedChanges -rehearse.queries 5000 -timeout 30m -v
 	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
+	@$(LOAD) shells ./tools/debian.sh shells
+	@$(STEP) manual go test ./internal/manual -run 'TestCompletions|TestMan' -v
 	@$(STEP) chart go test ./deploy/helm -run TestGenuine -genuine -timeout 30m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run 'UnderAMemoryLimit$$' -killers.rounds 8 -killers.timeout 25s -timeout 60m -v

@@ -6,6 +6,7 @@
 #   tools/debian.sh chromium       the browser that draws dashboards, with a font
 #   tools/debian.sh gcc            the C compiler that Go's race detector is linked with
 #   tools/debian.sh node           Node.js 20 or later, and npm
+#   tools/debian.sh shells         zsh, fish and mandoc, which read completions and man pages
 set -euo pipefail
 
 install() { # package ...
@@ -80,6 +81,12 @@ node_and_npm() {
   echo "Node.js $version, npm $(npm --version)"
 }
 
+shells() {
+  have zsh fish mandoc groff || install zsh fish mandoc groff
+  zsh --version
+  fish --version
+}
+
 [ $# -gt 0 ] || { sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2; exit 2; }
 for what in "$@"; do
   case $what in
@@ -87,6 +94,7 @@ for what in "$@"; do
     chromium) chromium ;;
     gcc) compiler ;;
     node) node_and_npm ;;
+    shells) shells ;;
     *) echo "tools/debian.sh: no such package here: $what" >&2; exit 2 ;;
   esac
 done
