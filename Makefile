@@ -50,6 +50,18 @@ build: ## the binary, and the laboratory's, into dist/
 image: ## the proxy's container image into dist/image, without a container engine; IMAGEFLAGS="-push HOST/NAME:TAG" sends it to a registry
 	@go run ./deploy/image $(IMAGEFLAGS)
 
+cut: ## give the unreleased lines of CHANGELOG.md to VERSION=1.2.3
+	@go run ./deploy/release -cut -version='$(VERSION)'
+
+release: ## archives of VERSION=1.2.3 into dist/release, with lists of what is in them, notes and checksums; RELEASEFLAGS="-sign FILE" signs these
+	@go run ./deploy/release -version='$(VERSION)' $(RELEASEFLAGS)
+
+completions: ## man pages, and completions for bash, zsh and fish, into dist/share
+	@go run ./deploy/release -pages dist/share
+
+vulncheck: ## whether anything that is called is known to be vulnerable (needs a network)
+	@./tools/vulncheck.sh
+
 plugin: ## the Grafana datasource, both halves, into grafana-plugin/dist (needs npm); PLATFORMS="linux/amd64 linux/arm64" chooses for what
 	@./tools/plugin.sh build
 
@@ -132,6 +144,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
 	@$(STEP) rehearse go test ./internal/rehearse -run TestPlantedChanges -rehearse.queries 5000 -timeout 30m -v
 	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
+	@$(STEP) release go test ./deploy/release -run 'TestCold|TestPlainBuilds|TestGoreleaser' -release.cold -timeout 60m -v
 	@$(LOAD) shells ./tools/debian.sh shells
 	@$(STEP) manual go test ./internal/manual -run 'TestCompletions|TestMan' -v
 	@$(STEP) chart go test ./deploy/helm -run TestGenuine -genuine -timeout 30m -v
@@ -155,4 +168,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo dashboards screenshots pictures build image plugin generate tools test npm vet staticcheck panels race proofs fuzz test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots pictures build image cut release completions vulncheck plugin generate tools test npm vet staticcheck panels race proofs fuzz test-full bench fmt fmt-check

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	commonconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/version"
 	prom "github.com/prometheus/prometheus/discovery"
 	"github.com/prometheus/prometheus/discovery/kubernetes"
 	"github.com/prometheus/prometheus/discovery/targetgroup"
@@ -85,7 +86,7 @@ func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func())
 	if err != nil {
 		return nil, err
 	}
-	rc.UserAgent = "spillway"
+	rc.UserAgent = "Spillway/" + version.Version
 	rc.ContentType, rc.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	rc.WarningHandlerWithContext = rest.NoWarnings{} // of versions of the API that will go; the versions here are stable
 	c := &cluster{prefix: fmt.Sprint(n, "/"), host: rc.Host, log: log}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/version"
 )
 
 // kube is an API server of a few kinds of objects: it lists and watches them, and goes wrong as its
@@ -109,6 +111,10 @@ var kinds = map[string][2]string{
 }
 
 func (k *kube) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.UserAgent() != "Spillway/"+version.Version {
+		http.Error(w, "who is that: "+r.UserAgent(), http.StatusBadRequest)
+		return
+	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	resource, namespace, verb := parts[len(parts)-1], "", "list"
 	if i := slices.Index(parts, "namespaces"); i >= 0 {

@@ -65,7 +65,7 @@ func (l *list) read(ctx context.Context) ([]*targetgroup.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Header.Set("User-Agent", version.PrometheusUserAgent())
+	r.Header.Set("User-Agent", "Spillway/"+version.Version)
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("X-Prometheus-Refresh-Interval-Seconds", strconv.FormatFloat(l.every.Seconds(), 'f', -1, 64))
 	resp, err := l.client.Do(r)

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/version"
 )
 
 // TestListsFollowNoRedirect: neither the server of a list nor its token endpoint can send on what
@@ -30,6 +32,9 @@ func TestListsFollowNoRedirect(t *testing.T) {
 	}))
 	defer issuer.Close()
 	list := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if got := r.UserAgent(); got != "Spillway/"+version.Version {
+			t.Errorf("the list was asked for by %q", got)
+		}
 		if r.Header.Get("Authorization") != "Bearer good" {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
