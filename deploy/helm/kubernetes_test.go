@@ -60,13 +60,17 @@ func plainFiles(t *testing.T) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c, err := ours()
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := map[string][]byte{}
 	base := kustomization{
 		APIVersion: "kustomize.config.k8s.io/v1beta1", Kind: "Kustomization",
 		// With the hash of the file in its name, each change of it would start all pods anew.
 		SecretGenerator:  []generator{{"spillway", "monitoring", []string{"spillway.yaml"}}},
 		GeneratorOptions: &genOptions{true},
-		Images:           []image{{"spillwayproject/spillway", "0.1.0"}},
+		Images:           []image{{"spillwayproject/spillway", c.Metadata.AppVersion}},
 	}
 	parts := map[string]*kustomization{}
 	for _, o := range all {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -77,7 +78,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if o.cut {
-		return cutFile(string(text), o.source.Version, out)
+		return cutFiles(string(text), o.source.Version, out)
+	}
+	if err := charted(o.source.Version); err != nil {
+		return err
 	}
 	r := release{}
 	if r.notes, err = notes(string(text), o.source.Version); err != nil {
@@ -171,17 +175,49 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return strings.Trim(string(out), "\n"), nil
 }
 
-// cutFile gives the unreleased lines to the version, and says what is next.
-func cutFile(text, version string, out io.Writer) error {
+// chart is the Helm chart, which has the program's version.
+const chart = "deploy/helm/spillway/Chart.yaml"
+
+// versions are the lines of the chart that have it.
+var versions = regexp.MustCompile(`(?m)^(version|appVersion): (.*)$`)
+
+// charted says whether the chart is of another version.
+func charted(version string) error {
+	b, err := os.ReadFile(chart)
+	if err != nil {
+		return err
+	}
+	version = strings.TrimPrefix(version, "v")
+	all := versions.FindAllStringSubmatch(string(b), -1)
+	for _, m := range all {
+		if m[2] != version {
+			return fmt.Errorf("%s has %s %s, and %s is released: make cut VERSION=%s changes it", chart, m[1], m[2], version, version)
+		}
+	}
+	if len(all) != 2 {
+		return fmt.Errorf("%s has %d lines with versions, not version and appVersion", chart, len(all))
+	}
+	return nil
+}
+
+// cutFiles gives the unreleased lines to the version, and the chart its number, and says what is
+// next.
+func cutFiles(text, version string, out io.Writer) error {
 	version = strings.TrimPrefix(version, "v")
 	next, err := cut(text, version, time.Now().UTC())
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile("CHANGELOG.md", []byte(next), 0o644); err != nil {
+	b, err := os.ReadFile(chart)
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "CHANGELOG.md has a section %s; commit it, then: make release VERSION=%s\n", version, version)
+	b = versions.ReplaceAll(b, []byte("${1}: "+version))
+	if err := errors.Join(os.WriteFile("CHANGELOG.md", []byte(next), 0o644), os.WriteFile(chart, b, 0o644)); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "CHANGELOG.md has a section %s, and the chart this version; make generate writes it to where the chart's objects stand. "+
+		"Commit all that, then: make release VERSION=%s\n", version, version)
 	return nil
 }
 

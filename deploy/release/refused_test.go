@@ -31,6 +31,10 @@ func clone(t *testing.T, changelog string) func(args ...string) {
 	}
 	run("init", "-q")
 	save(t, "CHANGELOG.md", changelog)
+	if err := os.MkdirAll(filepath.Dir(chart), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	save(t, chart, "apiVersion: v2\nversion: 1.0.0\nappVersion: 1.0.0\nkubeVersion: \">=1.27\"\n")
 	run("add", ".")
 	run("commit", "-q", "-m", "first")
 	return run
@@ -78,7 +82,7 @@ func TestRefused(t *testing.T) {
 		{[]string{"-version=next"}, `write a semantic version`},
 		{[]string{"-version=1.0.0"}, "version 1.0.0 is released: the tag v1.0.0 is at commit"},
 		{[]string{"-version=v1.0.0", "-cut"}, "version 1.0.0 is released"},
-		{[]string{"-version=1.1.0"}, "CHANGELOG.md has no section 1.1.0: make cut VERSION=1.1.0"},
+		{[]string{"-version=1.1.0"}, "Chart.yaml has version 1.0.0, and 1.1.0 is released: make cut VERSION=1.1.0 changes it"},
 		{[]string{"left"}, `unexpected argument "left"; the flags are:`},
 	} {
 		if err := run(t.Context(), tc.args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -91,8 +95,11 @@ func TestRefused(t *testing.T) {
 		t.Fatalf("%v: %s", err, said.String())
 	}
 	if err := run(t.Context(), []string{"-version=1.1.0"}, io.Discard); err == nil ||
-		!strings.Contains(err.Error(), "the tree is not as it was committed: commit or remove 1 files, the first of which is M CHANGELOG.md") {
+		!strings.Contains(err.Error(), "the tree is not as it was committed: commit or remove 2 files, the first of which is M CHANGELOG.md") {
 		t.Error(err)
+	}
+	if b, err := os.ReadFile(chart); err != nil || string(b) != "apiVersion: v2\nversion: 1.1.0\nappVersion: 1.1.0\nkubeVersion: \">=1.27\"\n" {
+		t.Errorf("%v: the chart is %s", err, b)
 	}
 	git("commit", "-q", "-a", "-m", "third")
 	git("tag", "v1.1.0") // this very commit may have it already
@@ -136,6 +143,9 @@ func TestCut(t *testing.T) {
 	}
 	if n, err := notes(got, "1.0.0"); err != nil || string(n) != "- [FEATURE] all: of it.\n" {
 		t.Errorf("%v: %q", err, n)
+	}
+	if _, err := notes(got, "1.2.0"); err == nil || !strings.Contains(err.Error(), "has no section 1.2.0: make cut VERSION=1.2.0") {
+		t.Error(err)
 	}
 	for _, tc := range []struct{ text, version, want string }{
 		{got, "1.2.0", "the section Unreleased of CHANGELOG.md is empty: there is nothing to release"},

@@ -287,7 +287,7 @@ func TestSpillway(t *testing.T) {
 		r.Asked != 62 || len(r.Failures) > 0 {
 		t.Errorf("%+v", r)
 	}
-	if !strings.Contains(r.To, "(Spillway ") || !strings.Contains(r.From, "(Prometheus ") {
+	if !strings.Contains(r.To, "(Spillway, as Prometheus ") || !strings.Contains(r.From, "(Prometheus ") {
 		t.Errorf("%s, %s", r.From, r.To)
 	}
 	again, err := Run(t.Context(), qs, Options{From: side(t, url), To: side(t, url), At: at})

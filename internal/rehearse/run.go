@@ -123,7 +123,7 @@ func Run(ctx context.Context, questions *Questions, o Options) (*Report, error) 
 func (s *Side) name() string {
 	kind := "Prometheus"
 	if s.spillway {
-		kind = "Spillway"
+		kind = "Spillway, as Prometheus" // which is the version that it tells clients
 	}
 	shown := s.URL
 	if u, err := url.Parse(s.URL); err == nil {
