@@ -190,7 +190,26 @@ func problemRows() []problemRow {
 		return minimal + "tenants: [{name: a, jwt_values: [x]}]\njwt: {" + rest + "}\n"
 	}
 	deny := func(rest string) string { return minimal + "deny: [{name: a, reason: b, " + rest + "}]\n" }
+	const unfilled = "values like ${file:…} and ${NAME} are not filled in here; "
 	return []problemRow{
+		{
+			"a password from elsewhere", replica("url: 'http://h:9090', http_client: {basic_auth: {username: a, password: '${file:/run/x}'}}"),
+			"groups[0].shards[0].replicas[0].http_client.basic_auth.password", unfilled + "name the file by password_file",
+		},
+		{
+			"a header from the environment", replica("url: 'http://h:9090', headers: {X-A: 'b ${ENV:C}'}"),
+			"groups[0].shards[0].replicas[0].headers.X-A", unfilled + "write the value out",
+		},
+		{"a label from a variable", group("labels: {cluster: '${CLUSTER}'}"), "groups[0].labels.cluster", unfilled + "write the value out"},
+		{"a path from elsewhere", minimal + "state_dir: ${file:x}\n", "state_dir", unfilled + "write the value out"},
+		{
+			"a token from a variable", minimal + "tenants: [{name: a, bearer_token: '${TOKEN}'}]\n",
+			"tenants[0].bearer_token", unfilled + "name the file by bearer_token_file",
+		},
+		{
+			"a tenant's name from a variable", minimal + "tenants: [{name: a, basic_auth: {username: '${USER}', password_bcrypt: x}}]\n",
+			"tenants[0].basic_auth.username", unfilled + "write the value out",
+		},
 		{"deny without a reason", minimal + "deny: [{name: a, user: b}]\n", "deny[0].reason", "it is what those who are refused are told"},
 		{"deny nothing", deny("shadow: true"), "deny[0]", "it names nothing to refuse"},
 		{"deny by a broken regex", deny(`regex: "("`), "deny[0].regex", "missing closing"},

@@ -137,6 +137,10 @@ func (s *scanner) scan(n *yaml.Node, path string) {
 		s.add(path, n.Line, "tags (%s) are not read here; remove it", clip.Text(n.Tag, 40))
 	}
 	switch n.Kind {
+	case yaml.ScalarNode:
+		if why := unfilled(path, n.Value); why != "" {
+			s.add(path, n.Line, "%s", why)
+		}
 	case yaml.MappingNode:
 		seen := make(map[string]int, len(n.Content)/2)
 		for i := 0; i+1 < len(n.Content); i += 2 {
