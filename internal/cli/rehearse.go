@@ -97,6 +97,7 @@ func rehearsed(e *Env, logs, rules []string, since time.Time) (*rehearse.Questio
 		errs = append(errs, uses.Rules(set, path))
 	}
 	for _, w := range set.Warnings {
+		w, _ = strings.CutSuffix(w, "; all series that it selects are kept") // which is about drop rules
 		fmt.Fprintf(e.Stderr, "warning: %s\n", w)
 	}
 	for _, u := range set.Uses {
