@@ -18,5 +18,5 @@ code=$?
 case $code in
   0 | 3) exit $code ;;
 esac
-echo "vulncheck: govulncheck did not come to an end: without a network the database of vulnerabilities cannot be read. Nothing was checked." >&2
+echo "vulncheck: govulncheck did not come to an end; above is why. Without a network it cannot read the database of vulnerabilities. Nothing was checked." >&2
 exit 2

@@ -163,7 +163,7 @@ func TestVulncheck(t *testing.T) {
 	}{
 		{"nothing is known", "exit 0", "echo 'No vulnerabilities found.'", 0, "No vulnerabilities found."},
 		{"something is known", "exit 0", "echo 'Vulnerability #1: GO-1'; exit 3", 3, "GO-1"},
-		{"no database", "exit 0", "echo 'no such host' >&2; exit 1", 2, "without a network the database of vulnerabilities cannot be read. Nothing was checked."},
+		{"no database", "exit 0", "echo 'no such host' >&2; exit 1", 2, "Without a network it cannot read the database of vulnerabilities. Nothing was checked."},
 		{"no module", "exit 1", "exit 0", 2, "could not be built: it is a Go module that has to be fetched first. Nothing was checked."},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

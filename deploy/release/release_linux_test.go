@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"debug/buildinfo"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -276,6 +277,34 @@ func TestCold(t *testing.T) {
 		b, errB := os.ReadFile(filepath.Join(second, name))
 		if errA != nil || errB != nil || !bytes.Equal(a, b) {
 			t.Errorf("%s is not the same in both: %v, %v", name, errA, errB)
+		}
+	}
+}
+
+// TestPlatforms: the program can be built for each platform that a release has, and is for that.
+func TestPlatforms(t *testing.T) {
+	if !*cold {
+		t.Skip("compiles everything for three platforms: run with -release.cold, as make test-full does; TestRelease has this machine's")
+	}
+	o, err := parse(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := build(t.Context(), told, o.platforms, t.TempDir())
+	if err != nil || len(programs) != 3 {
+		t.Fatalf("%v: %d programs", err, len(programs))
+	}
+	for _, p := range programs {
+		info, err := buildinfo.ReadFile(p.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]string{}
+		for _, s := range info.Settings {
+			found[s.Key] = s.Value
+		}
+		if found["GOOS"]+"/"+found["GOARCH"] != p.platform.String() || found["CGO_ENABLED"] != "0" || found["-trimpath"] != "true" {
+			t.Errorf("%s: %v", p.platform, found)
 		}
 	}
 }
