@@ -75,7 +75,7 @@ func (v *validator) names(g *Group, path string) {
 // hashmod checks the rule and the shards' numbers under it.
 func (v *validator) hashmod(g *Group, path string) {
 	h, p := &g.Hashmod, path+".hashmod"
-	given := v.has(p)
+	given := v.has(p) || h.Modulus != 0 || len(h.Labels) > 0 // of shards that were looked up, no file is at hand
 	if given && !v.wrong[p] {
 		switch {
 		case len(h.Labels) == 0 && !v.wrong[p+".labels"]:

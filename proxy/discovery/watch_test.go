@@ -344,6 +344,34 @@ func TestWithShards(t *testing.T) {
 	}
 }
 
+// TestShardsWithHash: shards that are looked up have their numbers under the group's hashmod, and
+// one that has none is refused.
+func TestShardsWithHash(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "1.yml")
+	c, err := config.Parse([]byte("groups:\n  - {name: jaguar, hashmod: {labels: [node], modulus: 2}, shards_from: {files: ['"+file+"']}}\n"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(second string) (*config.Config, error) {
+		replace(t, file, "[{targets: ['a:9090'], labels: {__spillway_shard__: s0, __spillway_hash__: 0}}, {targets: ['b:9090'], labels: {__spillway_shard__: s1"+second+"}}]")
+		w := New(t.Context(), Options{})
+		defer w.Close()
+		return w.Fill(t.Context(), c)
+	}
+	out, err := fill(", __spillway_hash__: 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range out.Groups[0].Shards {
+		if !s.Hash.Set || s.Hash.N != uint64(i) {
+			t.Errorf("shard %d has the hash %q", i, s.Hash)
+		}
+	}
+	if _, err := fill(""); err == nil || !strings.Contains(err.Error(), "each of its shards needs its hash") {
+		t.Errorf("a shard without a hash: %v", err)
+	}
+}
+
 // FuzzTargets: whatever labels are found, there is an answer or an error, and an address keeps to
 // one place.
 func FuzzTargets(f *testing.F) {
