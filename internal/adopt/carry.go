@@ -1,0 +1,327 @@
+package adopt
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// record is what Undo needs to know.
+type record struct {
+	// Made are the objects that were not there before.
+	Made []Ref `json:"made"`
+	// Changed are fields of objects that were there.
+	Changed []changed `json:"changed"`
+}
+
+// changed is one field that was changed.
+type changed struct {
+	Ref
+	// UID is the object's: another one of the same name is not it.
+	UID string `json:"uid"`
+	// Path is where the field is, Old and New what stood and stands there.
+	Path []string `json:"path"`
+	Old  string   `json:"old"`
+	New  string   `json:"new"`
+	// Owners are the object's managedFields before.
+	Owners any `json:"owners"`
+}
+
+// recordRef is the object in which the record is: a Secret, since data sources may have passwords.
+func recordRef(ns string) Ref { return Ref{"v1", "Secret", ns, "spillway-adopt"} }
+
+const recordKey = "record.json"
+
+// poll is how often is looked whether Spillway is available.
+const poll = 500 * time.Millisecond
+
+func (c *Client) readRecord(ctx context.Context, ns string) (*record, object, error) {
+	o, err := c.read(ctx, recordRef(ns))
+	if err != nil || o == nil {
+		return nil, nil, err
+	}
+	b, err := base64.StdEncoding.DecodeString(o.text("data", recordKey))
+	r := &record{}
+	if err == nil {
+		err = json.Unmarshal(b, r)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s has no record that can be read: %w", recordRef(ns), err)
+	}
+	return r, o, nil
+}
+
+func (c *Client) writeRecord(ctx context.Context, ns string, r *record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	o := object{"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
+	o.set(base64.StdEncoding.EncodeToString(b), "data", recordKey)
+	o.set("spillway-adopt", "metadata", "name")
+	o.set(ns, "metadata", "namespace")
+	o.set(Manager, "metadata", "labels", managedBy)
+	_, err = c.apply(ctx, o, false, false)
+	return err
+}
+
+// Apply puts Spillway in front of the plan's servers, and tells say of each step. It is not taken
+// back where it fails: Undo knows what was done until then, and Apply may be tried again.
+func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string, ...any)) error {
+	objects, err := p.objects(s)
+	if err != nil {
+		return err
+	}
+	old, _, err := c.readRecord(ctx, s.Namespace)
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		old = &record{}
+	}
+	for _, o := range objects {
+		ref := refOf(o)
+		there, err := c.read(ctx, ref)
+		switch {
+		case err != nil:
+			return err
+		case there == nil && !slices.Contains(old.Made, ref):
+			old.Made = append(old.Made, ref)
+		// One that adopt has made from another namespace is somebody else's too.
+		case there != nil && (there.text("metadata", "labels", managedBy) != Manager || !slices.Contains(old.Made, ref)):
+			return fmt.Errorf("%s is there already, and was not made by adopt in this namespace: nothing was changed. Take another namespace (--namespace), or remove what is there", ref)
+		}
+		// A binding cannot be tried before its Role is there: how much it grants is not known.
+		// unknown.
+		if _, err := c.apply(ctx, o, false, true); err != nil && !(ref.Kind == "RoleBinding" && isStatus(err, http.StatusNotFound)) {
+			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", ref, err)
+		}
+	}
+	var changes []Change
+	if s.Grafana {
+		changes, _ = p.Grafana(s.Target())
+	}
+	for i := range changes {
+		old.change(&changes[i])
+	}
+	if err := c.writeRecord(ctx, s.Namespace, old); err != nil {
+		return fmt.Errorf("write down what is about to be done: %w", err)
+	}
+	for _, o := range objects {
+		if _, err := c.apply(ctx, o, false, false); err != nil {
+			return fmt.Errorf("%s: %w", refOf(o), err)
+		}
+		say("applied %s", refOf(o))
+	}
+	if err := c.await(ctx, s.Namespace, say); err != nil {
+		return err
+	}
+	for i := range changes {
+		ref := changes[i].Source.Ref
+		if slices.ContainsFunc(changes[:i], func(o Change) bool { return o.Source.Ref == ref }) {
+			continue // all files of one object are changed at once
+		}
+		if _, err := c.apply(ctx, old.applied(&changes[i].Source), true, false); err != nil {
+			if isStatus(err, http.StatusConflict) {
+				err = fmt.Errorf("it has changed since it was read: run this again (%w)", err)
+			}
+			return fmt.Errorf("%s: %w", ref, err)
+		}
+		say("changed %s", ref)
+	}
+	return nil
+}
+
+// change writes down what a source was before. What stands there already, from a run before, is
+// what it was at first.
+func (r *record) change(c *Change) {
+	path, before, after := c.raw()
+	i := slices.IndexFunc(r.Changed, func(o changed) bool { return o.Ref == c.Source.Ref && slices.Equal(o.Path, path) })
+	uid := c.Source.object.text("metadata", "uid")
+	if i >= 0 && r.Changed[i].UID == uid {
+		if r.Changed[i].New == before { // it is being changed from what the run before made of it
+			r.Changed[i].New = after
+			return
+		}
+	}
+	if i >= 0 {
+		r.Changed = slices.Delete(r.Changed, i, i+1)
+	}
+	owners := c.Source.object.at("metadata", "managedFields")
+	if i = slices.IndexFunc(r.Changed, func(o changed) bool { return o.Ref == c.Source.Ref && o.UID == uid }); i >= 0 {
+		owners = r.Changed[i].Owners // those before adopt was one of them
+	}
+	r.Changed = append(r.Changed, changed{Ref: c.Source.Ref, UID: uid, Path: path, Old: before, New: after, Owners: owners})
+}
+
+// raw is the field that changes, as the object has it.
+func (c *Change) raw() (path []string, before, after string) {
+	before, after = c.Source.Text, c.After
+	if c.Source.Key == "" {
+		return []string{"spec", "datasource", "url"}, before, after
+	}
+	if c.Source.Kind == "Secret" {
+		before, after = base64.StdEncoding.EncodeToString([]byte(before)), base64.StdEncoding.EncodeToString([]byte(after))
+	}
+	return []string{"data", c.Source.Key}, before, after
+}
+
+// applied is what is applied to a source's object, at the version that was read: the fields that
+// change, and those that adopt has changed before and nobody else has since. A field that an apply
+// leaves out is taken away where nobody else has it.
+func (r *record) applied(s *Source) object {
+	o := object{"apiVersion": s.APIVersion, "kind": s.Kind}
+	o.set(s.Name, "metadata", "name")
+	o.set(s.Namespace, "metadata", "namespace")
+	o.set(s.object.text("metadata", "resourceVersion"), "metadata", "resourceVersion")
+	for _, ch := range r.Changed {
+		ours := ch.Ref == s.Ref && ch.UID == s.object.text("metadata", "uid")
+		if now := s.object.text(ch.Path...); ours && (now == ch.New || now == ch.Old) {
+			o.set(ch.New, ch.Path...)
+		}
+	}
+	return o
+}
+
+// await waits until a pod of Spillway is available.
+func (c *Client) await(ctx context.Context, ns string, say func(string, ...any)) error {
+	ref := Ref{"apps/v1", "Deployment", ns, "spillway"}
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		o, err := c.read(ctx, ref)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		number := func(path ...string) float64 { n, _ := o.at(path...).(float64); return n }
+		if number("status", "availableReplicas") > 0 && number("status", "observedGeneration") >= number("metadata", "generation") {
+			say("%s is available", ref)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not available yet, and Grafana was not touched: see kubectl -n %s describe deployment,pods -l app.kubernetes.io/name=spillway; "+
+				"then run this again, or take it back by --undo (%w)", ref, ns, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// Undo takes back what Apply did in a namespace, and tells say of each step. What it left, since
+// somebody else has changed it meanwhile, is told by left.
+func (c *Client) Undo(ctx context.Context, ns string, say func(string, ...any)) (left []string, err error) {
+	r, held, err := c.readRecord(ctx, ns)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, fmt.Errorf("adopt has changed nothing by way of namespace %s: there is no %s; --namespace names another one", ns, recordRef(ns))
+	}
+	var errs []error
+	for _, ch := range r.Changed {
+		why, err := c.restore(ctx, ch)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", ch.Ref, err))
+		case why != "":
+			left = append(left, ch.String()+" "+why)
+		default:
+			say("%s is as it was", ch.Ref)
+		}
+	}
+	if len(errs) > 0 { // Grafana still asks Spillway, which therefore stays
+		return left, errors.Join(errs...)
+	}
+	for _, ref := range slices.Backward(r.Made) {
+		o, err := c.read(ctx, ref)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case o == nil:
+			continue
+		case o.text("metadata", "labels", managedBy) != Manager:
+			left = append(left, ref.String()+" is not adopt's any more (its label "+managedBy+" says so), and stays")
+			continue
+		}
+		if err := c.remove(ctx, ref, o.text("metadata", "uid")); err != nil && !isStatus(err, http.StatusNotFound) {
+			errs = append(errs, err)
+			continue
+		}
+		say("deleted %s", ref)
+	}
+	if len(errs) > 0 {
+		return left, errors.Join(errs...)
+	}
+	return left, c.remove(ctx, recordRef(ns), held.text("metadata", "uid"))
+}
+
+// restore gives a field its old value, and the object its old owners. It says why it does not,
+// where somebody else has changed the field or the object since.
+func (c *Client) restore(ctx context.Context, ch changed) (why string, err error) {
+	o, err := c.read(ctx, ch.Ref)
+	switch {
+	case err != nil:
+		return "", err
+	case o == nil:
+		return "is gone", nil
+	case o.text("metadata", "uid") != ch.UID:
+		return "is another object of that name now, and stays", nil
+	}
+	now := o.text(ch.Path...)
+	if now == ch.Old && !managed(o) {
+		return "", nil // Apply did not come to it, or somebody was here before
+	}
+	if now != ch.Old && now != ch.New {
+		return fmt.Sprintf("has been changed by somebody else since (%s), and stays: look whether it still asks Spillway", strings.Join(ch.Path, ".")), nil
+	}
+	others := foreign(o)
+	o.set(ch.Old, ch.Path...)
+	if o, err = c.replace(ctx, o); err != nil {
+		return "", err
+	}
+	if before, _ := ch.Owners.([]any); sameOwners(foreign(object{"metadata": map[string]any{"managedFields": before}}), others) {
+		o.set(ch.Owners, "metadata", "managedFields")
+		_, err = c.replace(ctx, o) // a write that changes no field takes the owners as they are given
+	}
+	return "", err
+}
+
+// managed tells whether adopt has fields of the object.
+func managed(o object) bool {
+	all, _ := o.at("metadata", "managedFields").([]any)
+	return slices.ContainsFunc(all, func(f any) bool {
+		m, _ := f.(map[string]any)
+		return m["manager"] == Manager
+	})
+}
+
+// foreign are the other managers of an object, each with the time of its last write.
+func foreign(o object) map[string]bool {
+	out := map[string]bool{}
+	all, _ := o.at("metadata", "managedFields").([]any)
+	for _, f := range all {
+		m, _ := f.(map[string]any)
+		if e := object(m); e.text("manager") != Manager {
+			out[e.text("manager")+" "+e.text("operation")+" "+e.text("subresource")+" "+e.text("time")] = true
+		}
+	}
+	return out
+}
+
+// sameOwners tells whether nobody else has written the object since: then its old owners are the
+// right ones. A manager that had nothing but the field is gone from those of now.
+func sameOwners(before, now map[string]bool) bool {
+	for name := range now {
+		if !before[name] {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,316 @@
+package adopt
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Source is one file or object in which Grafana finds data sources.
+type Source struct {
+	Ref
+	// Key is the file's name in a ConfigMap or Secret; empty in a GrafanaDatasource.
+	Key string
+	// Text is the file, or the URL of a GrafanaDatasource.
+	Text string
+	// Entries are the data sources of type prometheus in it.
+	Entries []Entry
+	// Sidecar tells whether something has Grafana read a change; where not, it does at its start.
+	Sidecar bool
+
+	object object // the whole object, as it was read
+}
+
+// Entry is one data source.
+type Entry struct {
+	Name, URL string
+	// line and column are where the URL stands in the file, from 1.
+	line, column int
+}
+
+// Change is what becomes of one source.
+type Change struct {
+	Source Source
+	// After is its text after the change, and Target the URL that is new in it.
+	After, Target string
+	// Entries are the data sources that are pointed elsewhere.
+	Entries []Entry
+	// Owners are the other field managers that have the field now.
+	Owners []string
+}
+
+const (
+	sidecarLabel = "grafana_datasource"
+	provisioning = "/etc/grafana/provisioning/datasources"
+)
+
+// mounts remembers where a Grafana's data sources are mounted from.
+func (f *Found) mounts(r *runs, k *corev1.Container) {
+	pod := &r.Spec.Template.Spec
+	for _, m := range k.VolumeMounts {
+		if !strings.HasPrefix(strings.TrimSuffix(m.MountPath, "/"), provisioning) {
+			continue
+		}
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if i < 0 {
+			continue
+		}
+		switch v := pod.Volumes[i]; {
+		case v.ConfigMap != nil:
+			f.Sources = append(f.Sources, Source{Ref: Ref{"v1", "ConfigMap", r.Namespace, v.ConfigMap.Name}})
+		case v.Secret != nil:
+			f.Sources = append(f.Sources, Source{Ref: Ref{"v1", "Secret", r.Namespace, v.Secret.SecretName}})
+		}
+	}
+}
+
+// readGrafana reads the files that were seen to be mounted, those that a sidecar looks for, and the
+// objects of Grafana's operator.
+func (c *Client) readGrafana(ctx context.Context, s Scope, f *Found) error {
+	var refs []Source
+	for _, m := range f.Sources { // one may be mounted in several places
+		if !slices.ContainsFunc(refs, func(r Source) bool { return r.Ref == m.Ref }) {
+			refs = append(refs, m)
+		}
+	}
+	f.Sources = nil
+	labelled, err := everywhere[object](ctx, c, s, "/api/v1", "configmaps", sidecarLabel, nil)
+	if err != nil {
+		return err
+	}
+	for _, o := range labelled {
+		o["apiVersion"], o["kind"] = "v1", "ConfigMap" // a list leaves them out
+		refs = slices.DeleteFunc(refs, func(r Source) bool { return r.Ref == refOf(o) })
+		f.files(Source{Ref: refOf(o), Sidecar: true, object: o})
+	}
+	for _, r := range refs {
+		if r.object, err = c.read(ctx, r.Ref); err != nil {
+			return err
+		}
+		if r.object == nil {
+			f.Remarks = append(f.Remarks, r.String()+", which a Grafana mounts, is not there")
+			continue
+		}
+		f.files(r)
+	}
+	const group = "grafana.integreatly.org/v1beta1"
+	custom, err := everywhere[object](ctx, c, s, "/apis/"+group, "grafanadatasources", "", nil)
+	if err != nil {
+		return err
+	}
+	for _, o := range custom {
+		o["apiVersion"], o["kind"] = group, "GrafanaDatasource"
+		if o.text("spec", "datasource", "type") != "prometheus" {
+			continue
+		}
+		at := o.text("spec", "datasource", "url")
+		f.Sources = append(f.Sources, Source{
+			Ref: refOf(o), Text: at, Sidecar: true, object: o,
+			Entries: []Entry{{Name: o.text("spec", "datasource", "name"), URL: at}},
+		})
+	}
+	return nil
+}
+
+// files takes each file of a ConfigMap or Secret that has data sources of type prometheus.
+func (f *Found) files(s Source) {
+	data, _ := s.object["data"].(map[string]any)
+	for _, key := range sorted(data) {
+		one := s
+		one.Key = key
+		one.Text, _ = data[key].(string)
+		if s.Kind == "Secret" {
+			b, err := base64.StdEncoding.DecodeString(one.Text)
+			if err != nil {
+				continue
+			}
+			one.Text = string(b)
+		}
+		entries, err := entriesOf(one.Text)
+		if err != nil {
+			f.Remarks = append(f.Remarks, fmt.Sprintf("%s, file %s, cannot be read as data sources: %v", s.Ref, key, err))
+			continue
+		}
+		if one.Entries = entries; len(entries) > 0 {
+			f.Sources = append(f.Sources, one)
+		}
+	}
+}
+
+// entriesOf are the data sources of type prometheus of a file of Grafana's provisioning.
+func entriesOf(text string) ([]Entry, error) {
+	var file struct {
+		Datasources []struct {
+			Name, Type string
+			URL        yaml.Node
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		return nil, err
+	}
+	var out []Entry
+	for _, d := range file.Datasources {
+		if d.Type == "prometheus" && d.URL.Kind == yaml.ScalarNode {
+			out = append(out, Entry{d.Name, d.URL.Value, d.URL.Line, d.URL.Column})
+		}
+	}
+	return out, nil
+}
+
+// Grafana is what is changed so that Grafana asks Spillway at target where it asks servers of the
+// plan now, and what is not, each with the reason.
+func (p *Plan) Grafana(target string) (changes []Change, remarks []string) {
+	for _, s := range p.Found.Sources {
+		change := Change{Source: s, After: s.Text, Target: target}
+		for _, e := range slices.Backward(s.Entries) { // from the end, so that columns stay what they are
+			name := fmt.Sprintf("data source %q of %s", e.Name, s.Ref)
+			u, err := url.Parse(e.URL)
+			switch {
+			case err != nil || u.Host == "":
+				remarks = append(remarks, name+": its URL cannot be read, and it stays")
+			case e.URL == target:
+				remarks = append(remarks, name+" asks Spillway already")
+			case !p.serves(u, s.Namespace):
+				remarks = append(remarks, fmt.Sprintf("%s asks %s, which is none of these servers, and stays", name, u.Redacted()))
+			case u.User != nil:
+				remarks = append(remarks, name+" has credentials in its URL, and stays: change it by hand")
+			default:
+				after, ok := target, true
+				if s.Key != "" {
+					after, ok = replaceAt(change.After, e, target)
+				}
+				if !ok {
+					remarks = append(remarks, name+": its URL is written in a way that cannot be replaced, and stays: change it by hand")
+					continue
+				}
+				change.After = after
+				change.Entries = append(change.Entries, e)
+			}
+		}
+		if len(change.Entries) > 0 {
+			slices.Reverse(change.Entries)
+			change.Owners = s.owners()
+			changes = append(changes, change)
+		}
+	}
+	slices.Sort(remarks)
+	return changes, remarks
+}
+
+// replaceAt writes target where the entry's URL stands, and nothing else.
+func replaceAt(text string, e Entry, target string) (string, bool) {
+	start := 0
+	for range e.line - 1 {
+		i := strings.IndexByte(text[start:], '\n')
+		if i < 0 {
+			return "", false
+		}
+		start += i + 1
+	}
+	end := len(text)
+	if i := strings.IndexByte(text[start:], '\n'); i >= 0 {
+		end = start + i
+	}
+	i := strings.Index(text[start:end], e.URL) // columns count characters, and a quote may stand before
+	if from := start + e.column - 1; from < end {
+		if j := strings.Index(text[from:end], e.URL); j >= 0 && j <= 1 {
+			i = from + j - start
+		}
+	}
+	if i < 0 {
+		return "", false
+	}
+	out := text[:start+i] + target + text[start+i+len(e.URL):]
+	entries, err := entriesOf(out)
+	if err != nil {
+		return "", false
+	}
+	at := slices.IndexFunc(entries, func(n Entry) bool { return n.line == e.line && n.Name == e.Name && n.URL == target })
+	return out, at >= 0
+}
+
+// serves tells whether a URL is that of a Service, or of a pod, of servers in the plan. Grafana is
+// in namespace, where names without one are looked up.
+func (p *Plan) serves(u *url.URL, namespace string) bool {
+	host := strings.TrimSuffix(strings.TrimSuffix(u.Hostname(), "."), ".cluster.local")
+	parts := strings.Split(strings.TrimSuffix(host, ".svc"), ".")
+	for _, g := range p.Groups {
+		for _, w := range g.Workloads {
+			for _, service := range append([]string{w.Service}, w.services...) {
+				switch len(parts) {
+				case 1:
+					if parts[0] == service && namespace == w.Namespace {
+						return true
+					}
+				case 2:
+					if parts[0] == service && parts[1] == w.Namespace {
+						return true
+					}
+				case 3: // one pod by its own name
+					if parts[1] == service && parts[2] == w.Namespace {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// owners are the other managers that have the field of the source, by its managedFields.
+func (s *Source) owners() []string {
+	path := []string{"f:data", "f:" + s.Key}
+	if s.Key == "" {
+		path = []string{"f:spec", "f:datasource", "f:url"}
+	}
+	var out []string
+	fields, _ := s.object.at("metadata", "managedFields").([]any)
+	for _, f := range fields {
+		m, _ := f.(map[string]any)
+		entry := object(m)
+		if name := entry.text("manager"); name != Manager && object(entry).at(append([]string{"fieldsV1"}, path...)...) != nil {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// urlLine is a line that has nothing but a URL.
+var urlLine = regexp.MustCompile(`^\s*(- )?["']?url["']?\s*:\s*["']?[^\s"',{}]+["']?,?\s*(#.*)?$`)
+
+// Diff is the change as a unified diff without the lines around, and of lines that have more than a
+// URL only that: there may be a password in the rest.
+func (c *Change) Diff() string {
+	name := c.Source.String()
+	if c.Source.Key == "" {
+		return fmt.Sprintf("--- %s\n+++ %s\n@@ -1 +1 @@\n-%s\n+%s\n", name, name, c.Source.Text, c.After)
+	}
+	name += " " + c.Source.Key
+	var b strings.Builder
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", name, name)
+	old, after := strings.Split(c.Source.Text, "\n"), strings.Split(c.After, "\n")
+	for i := range min(len(old), len(after)) {
+		if old[i] == after[i] {
+			continue
+		}
+		fmt.Fprintf(&b, "@@ -%d +%d @@\n", i+1, i+1)
+		if urlLine.MatchString(old[i]) {
+			fmt.Fprintf(&b, "-%s\n+%s\n", old[i], after[i])
+			continue
+		}
+		for _, e := range c.Entries {
+			if e.line == i+1 {
+				fmt.Fprintf(&b, "-… %s …\n+… %s …\n", e.URL, c.Target)
+			}
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,575 @@
+package adopt
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Scope says where is looked; the zero value is everywhere.
+type Scope struct {
+	// Namespaces are the only ones that are looked into; empty is all.
+	Namespaces []string
+	// Only are workloads, "NAMESPACE/NAME": the others are left alone. Empty is all.
+	Only []string
+}
+
+// Found is what is in the cluster.
+type Found struct {
+	// Workloads are what runs Prometheus servers, by namespace and name.
+	Workloads []*Workload
+	// Rulers and Queries are the Thanos components beside them, "KIND NAMESPACE/NAME: …".
+	Rulers, Queries []string
+	// Sources are Grafana's data sources.
+	Sources []Source
+	// Remarks are what was seen and is not used, each with the reason.
+	Remarks []string
+	// policies are those of the namespaces in which servers are.
+	policies []networkingv1.NetworkPolicy
+}
+
+// Workload is one object whose pods are Prometheus servers.
+type Workload struct {
+	// Kind is Prometheus (the operator's), StatefulSet or Deployment.
+	Kind, Namespace, Name string
+	// Shards and Replicas are what it asks for; Shards is 1 without the operator.
+	Shards, Replicas int
+	// ReplicaLabel and PrometheusLabel are external labels that the operator sets; empty for none.
+	ReplicaLabel, PrometheusLabel string
+	// External are the other external labels, where the object has them.
+	External map[string]string
+	// Retention is how long samples are kept, as the object says it.
+	Retention string
+	// Thanos tells whether the pods have a Thanos sidecar.
+	Thanos bool
+	// Service is that by which the pods are looked up, and Selector its selector.
+	Service  string
+	Selector map[string]string
+	// PortName is what the service's slices call the port; empty where it has no name. Port is its
+	// number.
+	PortName string
+	Port     int32
+	// Scheme and Prefix are how the servers are asked: http or https, and what stands before /api.
+	Scheme, Prefix string
+	// Pods are its servers, by name.
+	Pods []*Server
+	// Problem is why its servers cannot be asked; empty where they can.
+	Problem string
+
+	services []string          // all of the namespace whose pods are these
+	labels   map[string]string // by which the pods are asked for
+	mark     map[string]string // all labels of one pod
+}
+
+func (w *Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
+
+// Server is one pod.
+type Server struct {
+	Workload *Workload
+	Pod, IP  string
+	Port     int32
+	// External are the external labels that it says it has.
+	External map[string]string
+	// Shard and Replica are where it belongs; Shard is empty where that is not known.
+	Shard, Replica string
+	// Hash is its number under the group's hashmod.
+	Hash int
+
+	targets map[uint64]bool
+	hashed  hashRule
+	unasked string // why it could not be asked; empty where it was
+}
+
+// custom is what is read of the operator's objects.
+type custom struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Shards                      *int
+		Replicas                    *int
+		ReplicaExternalLabelName    *string
+		PrometheusExternalLabelName *string
+		ExternalLabels              map[string]string
+		Retention                   string
+		RoutePrefix                 string
+		PortName                    string
+		ServiceName                 *string
+		Thanos                      any
+		QueryEndpoints              []string
+		Web                         *struct{ TLSConfig any }
+		Paused                      bool
+	}
+}
+
+// collections is the path of a kind in each namespace of the scope.
+func (s *Scope) collections(group, plural string) []string {
+	if len(s.Namespaces) == 0 {
+		return []string{group + "/" + plural}
+	}
+	var out []string
+	for _, ns := range s.Namespaces {
+		out = append(out, group+"/namespaces/"+ns+"/"+plural)
+	}
+	return out
+}
+
+const operator = "/apis/monitoring.coreos.com/v1"
+
+// everywhere lists a kind in the scope.
+func everywhere[T any](ctx context.Context, c *Client, s Scope, group, plural, selector string, keep func(*T) bool) (all []T, err error) {
+	for _, p := range s.collections(group, plural) {
+		some, err := list(ctx, c, p, selector, keep)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// Read looks at the cluster: it gets and lists, and nothing else.
+func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
+	f := &Found{}
+	if err := c.readOperator(ctx, s, f); err != nil {
+		return nil, err
+	}
+	if err := c.readPlain(ctx, s, f); err != nil {
+		return nil, err
+	}
+	for _, want := range s.Only {
+		if !slices.ContainsFunc(f.Workloads, func(w *Workload) bool { return want == w.Namespace+"/"+w.Name }) {
+			return nil, fmt.Errorf("--only=%s: there is no Prometheus of that name; found: %s", want, names(f.Workloads))
+		}
+	}
+	f.Workloads = slices.DeleteFunc(f.Workloads, func(w *Workload) bool {
+		out := len(s.Only) > 0 && !slices.Contains(s.Only, w.Namespace+"/"+w.Name)
+		if out {
+			f.Remarks = append(f.Remarks, w.String()+" is left alone: --only does not name it")
+		}
+		return out
+	})
+	slices.SortFunc(f.Workloads, func(a, b *Workload) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, ns := range namespacesOf(f.Workloads) {
+		if err := c.readPods(ctx, ns, f); err != nil {
+			return nil, err
+		}
+	}
+	return f, c.readGrafana(ctx, s, f)
+}
+
+func names(all []*Workload) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, w := range all {
+		out = append(out, w.Namespace+"/"+w.Name)
+	}
+	return strings.Join(out, ", ")
+}
+
+func namespacesOf(all []*Workload) []string {
+	seen := map[string]bool{}
+	for _, w := range all {
+		seen[w.Namespace] = true
+	}
+	return sorted(seen)
+}
+
+// otherwise is what a pointer has, or what holds where it has nothing.
+func otherwise[T any](p *T, or T) T {
+	if p == nil {
+		return or
+	}
+	return *p
+}
+
+func (c *Client) readOperator(ctx context.Context, s Scope, f *Found) error {
+	servers, err := everywhere[custom](ctx, c, s, operator, "prometheuses", "", nil)
+	if err != nil {
+		return err
+	}
+	for _, p := range servers {
+		w := &Workload{
+			Kind: "Prometheus", Namespace: p.Namespace, Name: p.Name, Shards: max(1, otherwise(p.Spec.Shards, 1)),
+			Replicas: otherwise(p.Spec.Replicas, 1), ReplicaLabel: otherwise(p.Spec.ReplicaExternalLabelName, "prometheus_replica"),
+			PrometheusLabel: otherwise(p.Spec.PrometheusExternalLabelName, "prometheus"), External: p.Spec.ExternalLabels,
+			Retention: cmp.Or(p.Spec.Retention, "24h"), Thanos: p.Spec.Thanos != nil, Scheme: "http",
+			Prefix: prefixOf(p.Spec.RoutePrefix), PortName: cmp.Or(p.Spec.PortName, "web"),
+			Service: otherwise(p.Spec.ServiceName, "prometheus-operated"),
+			labels:  map[string]string{"app.kubernetes.io/name": "prometheus", "operator.prometheus.io/name": p.Name},
+		}
+		if p.Spec.Web != nil && p.Spec.Web.TLSConfig != nil {
+			w.Scheme = "https"
+		}
+		f.Workloads = append(f.Workloads, w)
+	}
+	rulers, err := everywhere[custom](ctx, c, s, operator, "thanosrulers", "", nil)
+	if err != nil {
+		return err
+	}
+	for _, r := range rulers {
+		f.Rulers = append(f.Rulers, fmt.Sprintf("ThanosRuler %s/%s asks %s", r.Namespace, r.Name,
+			cmp.Or(strings.Join(r.Spec.QueryEndpoints, ", "), "what its queryConfig says")))
+	}
+	return nil
+}
+
+// prefixOf is a route prefix as it stands in URLs: empty or /x.
+func prefixOf(s string) string {
+	if s = strings.Trim(s, "/"); s == "" {
+		return ""
+	}
+	return "/" + s
+}
+
+// runs is what a StatefulSet and a Deployment have in common.
+type runs struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Replicas *int
+		Selector metav1.LabelSelector
+		Template corev1.PodTemplateSpec
+	}
+}
+
+var (
+	prometheusImage = regexp.MustCompile(`(^|/)prometheus(:|@|$)`)
+	thanosImage     = regexp.MustCompile(`(^|/)thanos(:|@|$)`)
+	grafanaImage    = regexp.MustCompile(`(^|/)grafana(-enterprise)?(:|@|$)`)
+)
+
+// flag is the value of a flag on a command line; false where it is not there.
+func flagOf(args []string, name string) (string, bool) {
+	for i, a := range args {
+		key, value, given := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(a, "-"), "-"), "=")
+		if key != name || !strings.HasPrefix(a, "-") {
+			continue
+		}
+		if !given && i+1 < len(args) {
+			value = args[i+1]
+		}
+		return value, true
+	}
+	return "", false
+}
+
+// looksLikePrometheus tells whether a container is a Prometheus server: by the name of its image,
+// or by flags that only that program has.
+func looksLikePrometheus(k *corev1.Container) bool {
+	if thanosImage.MatchString(k.Image) {
+		return false
+	}
+	_, tsdb := flagOf(argsOf(k), "storage.tsdb.path")
+	return tsdb || prometheusImage.MatchString(k.Image)
+}
+
+func argsOf(k *corev1.Container) []string { return append(slices.Clone(k.Command), k.Args...) }
+
+func (c *Client) readPlain(ctx context.Context, s Scope, f *Found) error {
+	for _, kind := range []struct{ name, plural string }{{"StatefulSet", "statefulsets"}, {"Deployment", "deployments"}} {
+		all, err := everywhere(ctx, c, s, "/apis/apps/v1", kind.plural, "", func(r *runs) bool {
+			return slices.ContainsFunc(r.Spec.Template.Spec.Containers, func(k corev1.Container) bool {
+				return looksLikePrometheus(&k) || thanosImage.MatchString(k.Image) || grafanaImage.MatchString(k.Image)
+			})
+		})
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			f.plain(kind.name, &all[i])
+		}
+	}
+	return nil
+}
+
+// plain takes one StatefulSet or Deployment for what it is.
+func (f *Found) plain(kind string, r *runs) {
+	for _, o := range r.OwnerReferences {
+		if strings.HasPrefix(o.APIVersion, "monitoring.coreos.com/") {
+			return // the operator's object says more
+		}
+	}
+	var w *Workload
+	thanos := false
+	for i := range r.Spec.Template.Spec.Containers {
+		k := &r.Spec.Template.Spec.Containers[i]
+		switch args := argsOf(k); {
+		case thanosImage.MatchString(k.Image):
+			thanos = true
+			f.thanos(kind, r, args)
+		case grafanaImage.MatchString(k.Image):
+			f.mounts(r, k)
+		case looksLikePrometheus(k):
+			if _, agent := flagOf(args, "agent"); agent || slices.Contains(args, "--enable-feature=agent") {
+				f.Remarks = append(f.Remarks, fmt.Sprintf("%s %s/%s is an agent, which answers no queries", kind, r.Namespace, r.Name))
+				continue
+			}
+			w = plainWorkload(kind, r, args)
+		}
+	}
+	if w != nil {
+		w.Thanos = thanos
+		f.Workloads = append(f.Workloads, w)
+	}
+}
+
+func plainWorkload(kind string, r *runs, args []string) *Workload {
+	w := &Workload{
+		Kind: kind, Namespace: r.Namespace, Name: r.Name, Shards: 1, Replicas: otherwise(r.Spec.Replicas, 1),
+		Retention: "15d", Scheme: "http", Port: 9090, labels: r.Spec.Selector.MatchLabels,
+	}
+	if v, ok := flagOf(args, "storage.tsdb.retention.time"); ok {
+		w.Retention = v
+	}
+	if v, ok := flagOf(args, "web.listen-address"); ok {
+		if n, err := strconv.ParseInt(v[strings.LastIndexByte(v, ':')+1:], 10, 32); err == nil {
+			w.Port = int32(n)
+		}
+	}
+	if v, ok := flagOf(args, "web.route-prefix"); ok {
+		w.Prefix = prefixOf(v)
+	} else if v, ok := flagOf(args, "web.external-url"); ok {
+		if _, rest, ok := strings.Cut(v, "://"); ok {
+			_, p, _ := strings.Cut(rest, "/")
+			v = p
+		}
+		w.Prefix = prefixOf(path.Clean("/" + v))
+	}
+	if v, ok := flagOf(args, "web.config.file"); ok {
+		w.Problem = "it has --web.config.file=" + v + ", so it wants TLS or credentials that its object does not tell: write its group by hand"
+	}
+	return w
+}
+
+// thanos remembers a Thanos component that answers queries or evaluates rules.
+func (f *Found) thanos(kind string, r *runs, args []string) {
+	switch {
+	case slices.Contains(args, "query"):
+		f.Queries = append(f.Queries, fmt.Sprintf("%s %s/%s", kind, r.Namespace, r.Name))
+	case slices.Contains(args, "rule"):
+		v, _ := flagOf(args, "query")
+		f.Rulers = append(f.Rulers, fmt.Sprintf("%s %s/%s (thanos rule) asks %s",
+			kind, r.Namespace, r.Name, cmp.Or(v, "what its file says")))
+	}
+}
+
+// readPods finds the pods of a namespace's workloads, by the slices of their services.
+func (c *Client) readPods(ctx context.Context, ns string, f *Found) error {
+	core, discovery := "/api/v1/namespaces/"+ns, "/apis/discovery.k8s.io/v1/namespaces/"+ns
+	services, err := list[corev1.Service](ctx, c, core+"/services", "", nil)
+	if err != nil {
+		return err
+	}
+	cut, err := list[discoveryv1.EndpointSlice](ctx, c, discovery+"/endpointslices", "", nil)
+	if err != nil {
+		return err
+	}
+	policies, err := list[networkingv1.NetworkPolicy](ctx, c, "/apis/networking.k8s.io/v1/namespaces/"+ns+"/networkpolicies", "", nil)
+	if err != nil {
+		return err
+	}
+	f.policies = append(f.policies, policies...)
+	for _, w := range f.Workloads {
+		if w.Namespace != ns {
+			continue
+		}
+		pods, err := list(ctx, c, core+"/pods", labels.Set(w.labels).String(), func(p *corev1.Pod) bool {
+			return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+		})
+		if err != nil {
+			return err
+		}
+		w.locate(services, cut, pods)
+	}
+	return nil
+}
+
+// locate finds the workload's servers: the pods that slices of its service name.
+func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointSlice, pods []corev1.Pod) {
+	own := map[string]bool{}
+	for _, p := range pods {
+		if w.Kind != "Prometheus" || w.operates(p.Name) {
+			own[p.Name], w.mark = true, p.Labels
+		}
+	}
+	// A headless service names pods one by one; of several the first by name.
+	slices.SortFunc(services, func(a, b corev1.Service) int {
+		headless := func(s corev1.Service) int {
+			if s.Spec.ClusterIP == corev1.ClusterIPNone {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(headless(a), headless(b)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, s := range services {
+		if len(s.Spec.Selector) > 0 && w.mark != nil && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.mark)) {
+			w.services = append(w.services, s.Name)
+		}
+	}
+	for _, takes := range []func(name string, port int32) bool{w.asks, w.calls} {
+		for _, s := range services {
+			ours := s.Name == w.Service
+			if w.Kind != "Prometheus" {
+				ours = slices.Contains(w.services, s.Name)
+			}
+			if len(w.Pods) > 0 || !ours {
+				continue
+			}
+			for _, e := range cut {
+				if e.Labels[discoveryv1.LabelServiceName] == s.Name {
+					w.take(&e, own, takes)
+				}
+			}
+			if len(w.Pods) > 0 {
+				w.Service, w.Selector = s.Name, s.Spec.Selector
+			}
+		}
+	}
+	slices.SortFunc(w.Pods, func(a, b *Server) int { return compareOrdinals(a.Pod, b.Pod) })
+	w.Pods = slices.CompactFunc(w.Pods, func(a, b *Server) bool { return a.Pod == b.Pod })
+	switch {
+	case w.Problem != "":
+	case len(own) == 0:
+		w.Problem = "it has no pods"
+	case len(w.services) == 0:
+		w.Problem = "no Service selects its pods, so that they cannot be looked up: make a headless one (clusterIP: None)"
+	case len(w.Pods) == 0:
+		w.Problem = fmt.Sprintf("no EndpointSlice of %s has its pods at the port of the server (%d)", strings.Join(w.services, ", "), w.Port)
+	case w.Kind == "Prometheus" && len(w.Pods) != w.Shards*w.Replicas:
+		w.Problem = fmt.Sprintf("it asks for %s with %s each, and its Service has %s: run this again when it has as many as are asked for",
+			plural(w.Shards, "shard"), plural(w.Replicas, "replica"), plural(len(w.Pods), "pod"))
+	}
+}
+
+// asks tells whether a slice's port is that of the servers: by its name with the operator, which
+// names it, and else by its number, which is on the server's command line.
+func (w *Workload) asks(name string, port int32) bool {
+	if w.Kind == "Prometheus" {
+		return name == w.PortName || name == "http-web"
+	}
+	return port == w.Port
+}
+
+// calls is asks for a server whose command line does not say it all: by the names that people give
+// to such a port.
+func (w *Workload) calls(name string, _ int32) bool {
+	return slices.Contains([]string{"web", "http-web", "http", "prometheus"}, name)
+}
+
+// take adds the servers of one slice.
+func (w *Workload) take(e *discoveryv1.EndpointSlice, own map[string]bool, takes func(name string, port int32) bool) {
+	for _, port := range e.Ports {
+		name, number := otherwise(port.Name, ""), otherwise(port.Port, 0)
+		if !takes(name, number) {
+			continue
+		}
+		for _, ep := range e.Endpoints {
+			if ep.TargetRef != nil && ep.TargetRef.Kind == "Pod" && len(ep.Addresses) > 0 && own[ep.TargetRef.Name] {
+				w.PortName = name
+				w.Pods = append(w.Pods, &Server{Workload: w, Pod: ep.TargetRef.Name, IP: ep.Addresses[0], Port: number})
+			}
+		}
+		return
+	}
+}
+
+var podName = regexp.MustCompile(`^(?:(-shard-)(\d+))?-(\d+)$`)
+
+// operates tells whether a pod has the name that the operator gives to those of the object.
+func (w *Workload) operates(pod string) bool {
+	rest, ok := strings.CutPrefix(pod, "prometheus-"+w.Name)
+	return ok && podName.MatchString(rest)
+}
+
+// compareOrdinals orders prometheus-2 before prometheus-10.
+func compareOrdinals(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
+
+// Rule is one right that adopt needs: verbs on a kind.
+type Rule struct {
+	Group, Resource string
+	Verbs           []string
+	// Why says what it is for.
+	Why string
+}
+
+// roleGrants is why the rights of Spillway's own Role are needed: Kubernetes wants them of whoever
+// makes it.
+const roleGrants = "what Spillway's Role grants"
+
+// Reads are the rights that looking needs, and Writes those of Apply and Undo besides.
+var (
+	Reads = []Rule{
+		{"monitoring.coreos.com", "prometheuses", []string{"list"}, "the operator's servers"},
+		{"monitoring.coreos.com", "thanosrulers", []string{"list"}, "rulers"},
+		{"apps", "statefulsets", []string{"list"}, "servers without the operator"},
+		{"apps", "deployments", []string{"list"}, "servers without the operator, Thanos Query, Grafana"},
+		{"", "pods", []string{"list"}, "the servers themselves"},
+		{"", "services", []string{"list"}, "by what they are looked up"},
+		{"discovery.k8s.io", "endpointslices", []string{"list"}, "their addresses"},
+		{"networking.k8s.io", "networkpolicies", []string{"list"}, "what may reach them"},
+		{"", "configmaps", []string{"get", "list"}, "Grafana's data sources"},
+		{"", "secrets", []string{"get"}, "Grafana's data sources, where its Deployment mounts a Secret of them"},
+		{"grafana.integreatly.org", "grafanadatasources", []string{"list"}, "data sources of Grafana's operator"},
+		{"", "pods/proxy", []string{"get", "create"}, "to ask the servers through the API server; not from inside the cluster"},
+	}
+	Writes = []Rule{
+		{"", "secrets", []string{"get", "patch", "create", "update", "delete"}, "the configuration, and what Undo needs to know"},
+		{"", "configmaps", []string{"get", "patch", "update"}, "Grafana's data sources"},
+		{"grafana.integreatly.org", "grafanadatasources", []string{"get", "patch", "update"}, "Grafana's data sources"},
+		{"", "services", []string{"get", "patch", "create", "delete"}, "Spillway's objects"},
+		{"", "serviceaccounts", []string{"get", "patch", "create", "delete"}, "Spillway's objects"},
+		{"apps", "deployments", []string{"get", "patch", "create", "delete"}, "Spillway's objects"},
+		{"policy", "poddisruptionbudgets", []string{"get", "patch", "create", "delete"}, "Spillway's objects"},
+		{"rbac.authorization.k8s.io", "roles", []string{"get", "patch", "create", "delete"}, "Spillway's right to look pods up, which nobody may grant who has it not"},
+		{"rbac.authorization.k8s.io", "rolebindings", []string{"get", "patch", "create", "delete"}, "the same"},
+		{"", "pods", []string{"list", "watch"}, roleGrants},
+		{"", "services", []string{"list", "watch"}, roleGrants},
+		{"discovery.k8s.io", "endpointslices", []string{"list", "watch"}, roleGrants},
+		{"networking.k8s.io", "networkpolicies", []string{"get", "patch", "create", "delete"}, "so that Spillway reaches servers that a policy closes"},
+	}
+)
+
+// ruleOf is what a request needs: group, resource and verb, as the API server names them. The
+// second is false for what is no request for an object.
+func ruleOf(r *http.Request) (Rule, bool) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	out := Rule{}
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		out.Group, parts = parts[1], parts[3:]
+	default:
+		return out, false
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	out.Resource = parts[0]
+	verb := map[string]string{
+		http.MethodGet: "get", http.MethodPost: "create", http.MethodPatch: "patch", http.MethodPut: "update", http.MethodDelete: "delete",
+	}[r.Method]
+	switch {
+	case len(parts) > 2:
+		out.Resource += "/" + parts[2]
+	case len(parts) == 1 && verb == "get":
+		verb = "list"
+	}
+	out.Verbs = []string{verb}
+	return out, true
+}
