@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/spillwayproject/spillway/internal/adopt"
+)
+
+// adopting are the flags of spillway adopt.
+type adopting struct {
+	kubeconfig, context, via, out string
+	scope                         adopt.Scope
+	settings                      adopt.Settings
+	apply, undo, objects, hashmod bool
+	timeout                       time.Duration
+}
+
+// adoptCommand looks at a cluster, and puts Spillway in front of what is there.
+func adoptCommand(e *Env, parent Clause) func() error {
+	c := parent.Command("adopt", "Looks at a Kubernetes cluster, writes a configuration for the Prometheus servers that are there, proves it against them, and says what would be changed. Exit code 1 where it is proven wrong.")
+	var a adopting
+	c.Flag("kubeconfig", "The cluster; else $KUBECONFIG, ~/.kube/config, or the cluster whose pod this is.").PlaceHolder("FILE").StringVar(&a.kubeconfig)
+	c.Flag("context", "One of the kubeconfig's; else its current one.").PlaceHolder("NAME").StringVar(&a.context)
+	c.Flag("look-in", "A namespace; only what is in it is looked at; may be given several times. Else all.").PlaceHolder("NAMESPACE").StringsVar(&a.scope.Namespaces)
+	c.Flag("only", "A Prometheus; the others are left alone; may be given several times.").PlaceHolder("NAMESPACE/NAME").StringsVar(&a.scope.Only)
+	c.Flag("namespace", "Where Spillway is put; it must exist.").Default("monitoring").StringVar(&a.settings.Namespace)
+	c.Flag("image", "What Spillway's pods run; --apply needs it.").PlaceHolder("REGISTRY/NAME:TAG").StringVar(&a.settings.Image)
+	c.Flag("grafana", "Whether Grafana's data sources are changed too.").Default("true").BoolVar(&a.settings.Grafana)
+	c.Flag("via", "How the servers are asked: apiserver, through the API server, or direct, at the addresses of their pods. auto is direct in a pod of the cluster. One of: [auto, apiserver, direct]").Default("auto").EnumVar(&a.via, "auto", "apiserver", "direct")
+	c.Flag("hashmod", "Whether the file says by which hash the operator divides targets, where that can be said; it is then to be written anew when the number of shards changes.").BoolVar(&a.hashmod)
+	c.Flag("out", "Where the configuration is written; a file that adopt has not written is not replaced; - prints it.").Default("spillway.yaml").StringVar(&a.out)
+	c.Flag("objects", "Prints the objects that would be applied, as YAML, and nothing else.").BoolVar(&a.objects)
+	c.Flag("apply", "Does it.").BoolVar(&a.apply)
+	c.Flag("undo", "Takes back what --apply did.").BoolVar(&a.undo)
+	c.Flag("timeout", "How long all of it may take.").Default("5m").DurationVar(&a.timeout)
+	return func() error {
+		switch {
+		case a.apply && a.undo:
+			return errUsage{errors.New("--apply and --undo: one of them")}
+		case a.objects && (a.apply || a.undo):
+			return errUsage{errors.New("--objects only prints; leave --apply and --undo away")}
+		case a.apply && a.settings.Image == "":
+			return errUsage{errors.New("--apply needs --image: no registry has one of Spillway's yet; docs/image.md says how to build and push it")}
+		}
+		return a.run(e)
+	}
+}
+
+func (a *adopting) run(e *Env) error {
+	ctx, cancel := context.WithTimeoutCause(e.Ctx, a.timeout, fmt.Errorf("--timeout=%s has passed", a.timeout))
+	defer cancel()
+	client, err := adopt.Connect(a.kubeconfig, a.context)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	say := func(format string, args ...any) { fmt.Fprintf(e.Stdout, format+"\n", args...) }
+	if a.undo {
+		left, err := client.Undo(ctx, a.settings.Namespace, say)
+		for _, l := range left {
+			say("left: %s", l)
+		}
+		if err == nil && len(left) > 0 {
+			return errQuiet
+		}
+		return err
+	}
+	found, err := client.Read(ctx, a.scope)
+	if err != nil {
+		return err
+	}
+	if len(found.Workloads) == 0 {
+		return errors.New("there is no Prometheus in what was looked at: no object of the operator, and no StatefulSet or Deployment that looks like one")
+	}
+	way := adopt.Direct
+	if a.via == "apiserver" || a.via == "auto" && !adopt.InCluster() {
+		way = func() (*adopt.Reach, error) { return adopt.Through(client) }
+	}
+	reach, err := way()
+	if err != nil {
+		return err
+	}
+	defer reach.Close()
+	plan, err := adopt.Make(ctx, found, reach, a.hashmod)
+	if err != nil {
+		return err
+	}
+	if len(plan.Groups) == 0 {
+		return errors.New("no server can be adopted: " + strings.Join(plan.Open, "; "))
+	}
+	if a.objects {
+		return a.print(e, plan)
+	}
+	problems, err := a.propose(ctx, say, plan, reach)
+	switch {
+	case err != nil:
+		return err
+	case problems > 0 && a.apply:
+		return errors.New("nothing was applied: the configuration and the servers do not agree")
+	case len(plan.Open) > 0 && a.apply:
+		return errors.New("nothing was applied, since servers are left out: name those that are wanted by --only")
+	case problems+len(plan.Open) > 0:
+		return errQuiet
+	case a.apply:
+		return client.Apply(ctx, plan, a.settings, say)
+	}
+	say("Nothing was changed. To do it: the same with --apply and --image; to see its objects: with --objects.")
+	return nil
+}
+
+// propose writes the configuration, proves it, and says what would be changed. It tells in how many
+// ways the servers contradict it.
+func (a *adopting) propose(ctx context.Context, say func(string, ...any), plan *adopt.Plan, reach *adopt.Reach) (wrong int, err error) {
+	text, err := plan.YAML()
+	if err != nil {
+		return 0, err
+	}
+	if err := a.write(say, text); err != nil {
+		return 0, err
+	}
+	shards, servers := 0, 0
+	for _, g := range plan.Groups {
+		seen := map[string]bool{}
+		for _, s := range g.Servers {
+			seen[s.Shard] = true
+		}
+		shards += len(seen)
+		servers += len(g.Servers)
+	}
+	for _, o := range plan.Open {
+		say("left out: %s", o)
+	}
+	problems, err := plan.Prove(ctx, reach)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range problems {
+		say("%s", p)
+	}
+	counts := Count(len(plan.Groups), "group") + ", " + Count(shards, "shard") + ", " + Count(servers, "server")
+	if len(problems) > 0 {
+		say("%s: %s in what the servers say of themselves.", counts, Count(len(problems), "problem"))
+		if strings.Contains(strings.Join(problems, " "), "cannot be examined") {
+			say("A server that cannot be reached from here may be in the cluster; with an account that has the rights of docs/adopt.md:\n"+
+				`kubectl -n %s run spillway-adopt --rm -it --restart=Never --image=IMAGE --overrides='{"spec":{"serviceAccountName":"ACCOUNT"}}' --command -- /spillway adopt --via=direct --out=-`,
+				a.settings.Namespace)
+		}
+	} else {
+		say("%s: proven against the servers.", counts)
+	}
+	if a.settings.Grafana {
+		changes, remarks := plan.Grafana(a.settings.Target())
+		for i := range changes {
+			say("%s", strings.TrimSuffix(changes[i].Diff(), "\n"))
+			if o := changes[i].Owners; len(o) > 0 {
+				say("This field belongs to %s, from which --apply takes it, and to which --undo gives it back.", strings.Join(o, ", "))
+			}
+			if !changes[i].Source.Sidecar {
+				say("Grafana reads this file at its start: restart it after --apply and after --undo.")
+			}
+		}
+		for _, r := range remarks {
+			say("%s", r)
+		}
+	}
+	return len(problems), nil
+}
+
+// write puts the configuration where it belongs.
+func (a *adopting) write(say func(string, ...any), text []byte) error {
+	if a.out == "-" {
+		say("%s", bytes.TrimSuffix(text, []byte("\n")))
+		return nil
+	}
+	old, err := os.ReadFile(a.out)
+	switch {
+	case err == nil && !adopt.Written(old):
+		return fmt.Errorf("%s is there already and was not written by adopt: name another file by --out, or print it by --out=-", a.out)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := os.WriteFile(a.out, text, 0o600); err != nil {
+		return err
+	}
+	say("wrote %s", a.out)
+	return nil
+}
+
+// print writes the objects that would be applied.
+func (a *adopting) print(e *Env, plan *adopt.Plan) error {
+	objects, err := plan.Objects(a.settings)
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.Stdout, "---\n%s", b)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// lists are what the API server of TestAdopt has: one Prometheus of the operator with one pod.
+var lists = map[string]string{
+	"/apis/monitoring.coreos.com/v1/prometheuses": `{"metadata":{"name":"k8s","namespace":"monitoring"},"spec":{"replicas":1,"externalLabels":{"cluster":"jaguar"}}}`,
+	"/api/v1/namespaces/monitoring/pods": `{"metadata":{"name":"prometheus-k8s-0","labels":{"app.kubernetes.io/name":"prometheus","operator.prometheus.io/name":"k8s"}},
+		"status":{"phase":"Running","podIP":"10.0.0.1"}}`,
+	"/api/v1/namespaces/monitoring/services": `{"metadata":{"name":"prometheus-operated"},"spec":{"clusterIP":"None","selector":{"app.kubernetes.io/name":"prometheus"}}}`,
+	"/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices": `{"metadata":{"name":"a","labels":{"kubernetes.io/service-name":"prometheus-operated"}},
+		"ports":[{"name":"web","port":9090}],"endpoints":[{"addresses":["10.0.0.1"],"targetRef":{"kind":"Pod","name":"prometheus-k8s-0"}}]}`,
+	"/api/v1/configmaps": `{"metadata":{"name":"sources","namespace":"monitoring","uid":"u"},
+		"data":{"a.yaml":"datasources:\n- {name: a, type: prometheus, url: 'http://prometheus-operated:9090'}\n"}}`,
+}
+
+// TestAdopt runs the command over an API server that only reads, with a fake shard as the pod: what
+// is found is written and proven, and a file of somebody else stays.
+func TestAdopt(t *testing.T) {
+	pod := fakeshard.Start(t, fakeshard.Config{
+		ExternalLabels: map[string]string{"cluster": "jaguar", "prometheus": "monitoring/k8s", "prometheus_replica": "prometheus-k8s-0"},
+		Series:         []map[string]string{{"__name__": "up", "job": "node", "instance": "a"}},
+	})
+	to, err := url.Parse(pod.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const proxy = "/api/v1/namespaces/monitoring/pods/prometheus-k8s-0:9090/proxy"
+	behind := http.StripPrefix(proxy, &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Transport: &http.Transport{DisableKeepAlives: true},
+	})
+	empty := false
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, proxy+"/"):
+			behind.ServeHTTP(w, r)
+		case r.Method != http.MethodGet:
+			t.Errorf("%s %s", r.Method, r.URL.Path)
+		case empty:
+			fmt.Fprint(w, `{"items":[]}`)
+		default:
+			fmt.Fprintf(w, `{"items":[%s]}`, lists[r.URL.Path])
+		}
+	}))
+	defer api.Close()
+	dir := t.TempDir()
+	kubeconfig, out := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "spillway.yaml")
+	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c}}]}`, api.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(code int, args ...string) string {
+		t.Helper()
+		var b bytes.Buffer
+		line := append([]string{"adopt", "--kubeconfig=" + kubeconfig}, args...)
+		if got := Spillway.Run(t.Context(), t.Context(), line, &b, &b); got != code {
+			t.Fatalf("adopt %v: exit code %d:\n%s", args, got, &b)
+		}
+		return b.String()
+	}
+	for _, want := range []string{
+		"wrote " + out, "1 group, 1 shard, 1 server: proven against the servers.",
+		"@@ -2 +2 @@\n-… http://prometheus-operated:9090 …\n+… http://spillway.monitoring.svc:9090 …\n",
+		"Nothing was changed. To do it",
+	} {
+		if said := run(0, "--out="+out); !strings.Contains(said, want) { // a second time it writes its own file anew
+			t.Errorf("nothing says %q:\n%s", want, said)
+		}
+	}
+	if _, err := config.Load(out); err != nil {
+		t.Errorf("the file is refused: %v", err)
+	}
+	if said := run(0, "--objects", "--image=x:1"); strings.Count(said, "\n---\n")+1 != 8 || !strings.Contains(said, "image: x:1") {
+		t.Errorf("the objects are\n%s", said)
+	}
+	if said := run(0, "--out=-", "--no-grafana"); !strings.Contains(said, "labels: {cluster: jaguar}") || strings.Contains(said, "+++") {
+		t.Errorf("it prints\n%s", said)
+	}
+	if err := os.WriteFile(out, []byte("groups: []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said := run(1, "--out="+out); !strings.Contains(said, "is there already and was not written by adopt") {
+		t.Errorf("over somebody else's file it says\n%s", said)
+	}
+	if err := os.Remove(out); err != nil {
+		t.Fatal(err)
+	}
+	pod.Close()
+	if said := run(1, "--out="+out, "--apply", "--image=x:1"); !strings.Contains(said, "the server cannot be examined") ||
+		!strings.Contains(said, "kubectl -n monitoring run spillway-adopt --rm") || !strings.Contains(said, "nothing was applied") {
+		t.Errorf("without the server it says\n%s", said)
+	}
+	empty = true
+	if said := run(1); !strings.Contains(said, "there is no Prometheus in what was looked at") {
+		t.Errorf("of an empty cluster it says\n%s", said)
+	}
+}
