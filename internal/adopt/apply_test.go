@@ -116,6 +116,21 @@ func TestApplyAndUndo(t *testing.T) {
 		}
 		equal(t, before, c.dump())
 	})
+	t.Run("a Role that is not known at once", func(t *testing.T) {
+		c, p, _ := start(t)
+		known, asked := c.refuse, 0
+		c.refuse = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/rolebindings/spillway") {
+				if asked++; asked < 3 { // once when it is tried, once when it is done
+					return http.StatusNotFound, "roles.rbac.authorization.k8s.io \"spillway\" not found"
+				}
+			}
+			return known(r)
+		}
+		if err := c.Apply(t.Context(), p, settings, quiet); err != nil || asked != 3 {
+			t.Errorf("asked %d times: %v", asked, err)
+		}
+	})
 	t.Run("never available", func(t *testing.T) {
 		c, p, before := start(t)
 		c.refuse = nil

@@ -41,6 +41,9 @@ const recordKey = "record.json"
 // poll is how often is looked whether Spillway is available.
 const poll = 500 * time.Millisecond
 
+// bindTries is how often a binding is applied whose Role the API server does not know yet.
+const bindTries = 20
+
 func (c *Client) readRecord(ctx context.Context, ns string) (*record, object, error) {
 	o, err := c.read(ctx, recordRef(ns))
 	if err != nil || o == nil {
@@ -114,7 +117,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string
 		return fmt.Errorf("write down what is about to be done: %w", err)
 	}
 	for _, o := range objects {
-		if _, err := c.apply(ctx, o, false, false); err != nil {
+		if err := c.applyNow(ctx, o); err != nil {
 			return fmt.Errorf("%s: %w", refOf(o), err)
 		}
 		say("applied %s", refOf(o))
@@ -136,6 +139,22 @@ func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string
 		say("changed %s", ref)
 	}
 	return nil
+}
+
+// applyNow applies one object. The API server may take a moment to know a Role that was just made,
+// and has no place for a binding to it until then.
+func (c *Client) applyNow(ctx context.Context, o object) error {
+	for tries := 1; ; tries++ {
+		_, err := c.apply(ctx, o, false, false)
+		if err == nil || o.text("kind") != "RoleBinding" || !isStatus(err, http.StatusNotFound) || tries == bindTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(poll):
+		}
+	}
 }
 
 // change writes down what a source was before. What stands there already, from a run before, is
