@@ -104,6 +104,8 @@ type Limits struct {
 	// MaxBytes bounds the inflated bytes read from all shards together, and the bytes of an answer
 	// that Spillway encodes (max_response_bytes).
 	MaxBytes int64
+	// Told is the number of series beyond which OverTold is true; 0 is none.
+	Told int
 }
 
 // Budget is what one request may still use. All methods are safe for concurrent use, and on a nil
@@ -115,6 +117,7 @@ type Budget struct {
 	series  atomic.Int64
 	samples atomic.Int64
 	bytes   atomic.Int64
+	told    atomic.Bool
 
 	mu     sync.Mutex
 	held   int64     // by Hold and not yet dropped
@@ -134,13 +137,20 @@ func (b *Budget) AddSeries(n int) error {
 	if b == nil {
 		return nil
 	}
-	if seen := b.series.Add(int64(n)); seen > int64(b.limits.MaxSeries) {
+	seen := b.series.Add(int64(n))
+	if b.limits.Told > 0 && seen > int64(b.limits.Told) {
+		b.told.Store(true)
+	}
+	if seen > int64(b.limits.MaxSeries) {
 		return qerr.Refuse("max_series", strconv.Itoa(b.limits.MaxSeries), "at least "+strconv.FormatInt(seen, 10),
 			"add a label matcher, such as namespace=\"…\", or aggregate, in a recording rule where it is asked often; a rule that is to record so many series belongs on the shards, each of which records its own",
 			"the answer has more series than max_series allows (%d)", b.limits.MaxSeries)
 	}
 	return nil
 }
+
+// OverTold tells whether more series than Limits.Told were counted at any time.
+func (b *Budget) OverTold() bool { return b != nil && b.told.Load() }
 
 // DropSeries takes back what AddSeries counted of series that are counted again: an answer's pieces
 // in time have the same ones.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -16,8 +17,9 @@ var Shadowable = []string{
 // What stands for no bound: far beyond anything that can be asked or answered, and small enough to
 // be added to.
 const (
-	anyRange  = 200 * 365 * 24 * time.Hour
-	anyNumber = 1 << 50
+	anyRange  = 100 * 365 * 24 * time.Hour
+	anySeries = 1 << 30 // a server may read it as an int of 32 bits
+	anyBytes  = 1 << 50
 )
 
 // Without is the limits without those of the bounds, each one of Shadowable. Without metadata_range
@@ -30,11 +32,11 @@ func (l Limits) Without(bounds ...string) Limits {
 		case BoundUnselective:
 			l.Unselective = allowUnselective
 		case BoundMaxShardBytes:
-			l.MaxShardBytes = anyNumber
+			l.MaxShardBytes = anyBytes
 		case BoundMaxSeries:
-			l.MaxSeries = anyNumber
+			l.MaxSeries = anySeries
 		case BoundMaxResponseBytes:
-			l.MaxResponseBytes = anyNumber
+			l.MaxResponseBytes = anyBytes
 		}
 	}
 	if slices.Contains(bounds, BoundMetadataRange) {
@@ -45,15 +47,18 @@ func (l Limits) Without(bounds ...string) Limits {
 
 // Acts are those of the bounds, each one of Shadowable, that alone would make another decision
 // about a request than d, which was made without any of them: refuse it, or narrow what it looks
-// at. What is found out later, by what shards answer, is not among them.
-func (d *Decision) Acts(req *endpoint.Request, l Limits, bounds []string, group func(label string) bool, now time.Time) []string {
+// at. What is found out later, by what shards answer, is not among them. known has the regular
+// expressions of d.
+func (d *Decision) Acts(
+	req *endpoint.Request, l Limits, bounds []string, group func(label string) bool, now time.Time, known *tree.Regexps,
+) []string {
 	var acts []string
 	for i, b := range bounds {
 		if b == BoundMaxShardBytes || b == BoundMaxSeries || b == BoundMaxResponseBytes {
 			continue
 		}
 		others := slices.Delete(slices.Clone(bounds), i, i+1)
-		alone, err := Decide(req, l.Without(others...), group, now)
+		alone, err := DecideKnown(req, l.Without(others...), group, now, known)
 		if err != nil || alone.Start != d.Start || alone.End != d.End {
 			acts = append(acts, b)
 		}

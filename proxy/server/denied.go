@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -145,7 +146,8 @@ func (x *exchange) lookDenied(now time.Time) error {
 			}
 			return words(req)
 		}),
-		Selectors: x.dec.Selectors, Range: time.Duration(x.dec.End-x.dec.Start) * time.Millisecond, Step: req.Step,
+		Selectors: x.dec.Selectors,
+		Range:     time.Duration(min(x.dec.End-x.dec.Start, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, Step: req.Step,
 	}, now)
 	if len(f.Shadows) > 0 {
 		x.shadowRules = f.Shadows

@@ -22,13 +22,13 @@ func pointsPerSeries(e parser.Expr, n int64, step, interval time.Duration) int64
 		if inner <= 0 {
 			inner = interval
 		}
-		cover := time.Duration(n-1)*step + sub.Range
+		cover := (n-1)*step.Milliseconds() + sub.Range.Milliseconds() // a Duration overflows with 292 years
 		for _, above := range path {
 			if outer, ok := above.(*parser.SubqueryExpr); ok {
-				cover += outer.Range
+				cover += outer.Range.Milliseconds()
 			}
 		}
-		most = max(most, int64(cover/inner)+1)
+		most = max(most, cover/max(inner.Milliseconds(), 1)+1)
 		return nil
 	})
 	return most

@@ -78,6 +78,7 @@ type asker struct {
 type decided struct {
 	limits  config.Limits
 	strict  config.Limits // with the bounds that are in shadow
+	wall    bool          // it asks what its tenant may see: no bound is in shadow
 	shadow  []string      // those of them that would have acted
 	dec     *policy.Decision
 	stop    context.CancelFunc // of the deadline

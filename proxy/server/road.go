@@ -131,7 +131,7 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	defer x.recovered(&err)
 	if own != nil {
 		x.id, x.req, x.account, x.inner = own.req.ID, own.req, own.account, true
-		x.exempt = own.operator || own.tenant != nil
+		x.exempt, x.wall = own.operator || own.tenant != nil, own.tenant != nil
 		return nil
 	}
 	s := x.s
@@ -270,6 +270,7 @@ func (x *exchange) attempts() (err error) {
 		if !x.nextAttempt(err) {
 			return x.lastWord(err)
 		}
+		x.lookShadow()
 		x.out.Close()
 		x.budget.Close()
 		x.before += x.budget.ByteSeconds()
@@ -278,8 +279,9 @@ func (x *exchange) attempts() (err error) {
 
 // beginAttempt is the beginning of an attempt: nothing is held, written or remarked.
 func (x *exchange) beginAttempt() {
+	l := x.limits
 	budget := admit.NewBudget(x.st.pool,
-		admit.Limits{MaxSeries: x.limits.MaxSeries, MaxSamples: x.limits.MaxSamples, MaxBytes: x.limits.MaxResponseBytes})
+		admit.Limits{MaxSeries: l.MaxSeries, MaxSamples: l.MaxSamples, MaxBytes: l.MaxResponseBytes, Told: x.strict.MaxSeries})
 	x.holding = holding{budget: budget, out: merge.NewWriter(x.client, budget), twice: &notes{}}
 	x.weighed.Store(budget)
 	x.doing.set(workPlan)

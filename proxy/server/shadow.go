@@ -1,9 +1,12 @@
 package server
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/policy"
@@ -18,25 +21,36 @@ import (
 func (x *exchange) bound(req *endpoint.Request, now time.Time) (*policy.Decision, error) {
 	x.strict = x.limits
 	in := x.st.cfg.Limits.Shadow
-	if len(in) == 0 {
+	if len(in) == 0 || x.wall { // what a tenant may see depends on no rollout
 		return policy.Decide(req, policy.Limits(x.limits), x.st.owned, now)
 	}
 	x.limits = config.Limits(policy.Limits(x.strict).Without(in...))
-	d, err := policy.Decide(req, policy.Limits(x.limits), x.st.owned, now)
-	if err == nil {
-		x.shadow = d.Acts(req, policy.Limits(x.strict), in, x.st.owned, now)
+	var known tree.Regexps
+	d, err := policy.DecideKnown(req, policy.Limits(x.limits), x.st.owned, now, &known)
+	if err == nil && !x.exempt {
+		x.shadow = d.Acts(req, policy.Limits(x.strict), in, x.st.owned, now, &known)
 	}
 	return d, err
 }
 
-// shadows tells whether an error is the refusal of a bound that is in shadow, and remembers it.
-func (x *exchange) shadows(err error) bool {
-	qe := qerr.From(err)
-	if qe == nil || !slices.Contains(x.st.cfg.Limits.Shadow, qe.Bound) {
-		return false
+// inShadow tells whether the bound is not enforced on the request.
+func (x *exchange) inShadow(bound string) bool {
+	return !x.wall && slices.Contains(x.st.cfg.Limits.Shadow, bound)
+}
+
+// lighter is in how many pieces a query is asked, as it was weighed: where max_shard_bytes would
+// refuse it, or have it evaluated here, and is in shadow, it is asked as it is. Pieces of time are
+// no refusal, and stay.
+func (x *exchange) lighter(pieces int, err error) (int, error) {
+	if err == nil || !x.inShadow(policy.BoundMaxShardBytes) {
+		return pieces, err
 	}
-	x.shade(qe.Bound)
-	return true
+	if qe, elsewhere := (*qerr.Error)(nil), (*answer.Inexact)(nil); !errors.Is(err, answer.ErrPieces) && !errors.As(err, &elsewhere) &&
+		!(errors.As(err, &qe) && qe.Bound == policy.BoundMaxShardBytes) {
+		return pieces, err
+	}
+	x.shade(policy.BoundMaxShardBytes)
+	return 1, nil
 }
 
 func (x *exchange) shade(bound string) {
@@ -47,18 +61,23 @@ func (x *exchange) shade(bound string) {
 
 // shadowed are the bounds in shadow that would have acted on the request, which is over, sorted.
 func (x *exchange) shadowed() []string {
-	if x.dec == nil { // it was refused before
+	if x.dec == nil || x.exempt { // it was refused before, or whoever runs Spillway asks
 		return nil
 	}
-	for _, b := range x.st.cfg.Limits.Shadow {
-		if b == policy.BoundMaxSeries && x.budget.Series() > int64(x.strict.MaxSeries) ||
-			b == policy.BoundMaxResponseBytes && max(x.budget.Bytes(), x.client.n) > x.strict.MaxResponseBytes {
-			x.shade(b)
-		}
-	}
+	x.lookShadow()
 	slices.Sort(x.shadow)
 	for _, b := range x.shadow {
 		x.s.metrics.shadow.WithLabelValues(b).Inc()
 	}
 	return x.shadow
+}
+
+// lookShadow compares what an attempt has read and answered with the bounds in shadow.
+func (x *exchange) lookShadow() {
+	if x.inShadow(policy.BoundMaxSeries) && x.budget.OverTold() {
+		x.shade(policy.BoundMaxSeries)
+	}
+	if x.inShadow(policy.BoundMaxResponseBytes) && max(x.budget.Bytes(), x.client.n) > x.strict.MaxResponseBytes {
+		x.shade(policy.BoundMaxResponseBytes)
+	}
 }

@@ -8,10 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
@@ -103,6 +107,77 @@ func TestShadow(t *testing.T) {
 	}
 	if len(left) > 0 {
 		t.Errorf("without a case: %v", left)
+	}
+}
+
+// TestShadowOfShared: whoever is given the answer to an identical request is counted like the one
+// that asked for it.
+func TestShadowOfShared(t *testing.T) {
+	r := newRig(t, manyShards(2), "limits: {max_series: 1, shadow: [max_series]}\n")
+	for _, s := range r.all() {
+		if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			got := r.ask(r.request(context.Background(), asking{path: "/api/v1/query", form: instantly("up")}))
+			if got.status != http.StatusOK {
+				t.Error(got)
+			}
+		})
+	}
+	r.eventually("all are under way", func() bool { return len(r.queries()) == 3 })
+	for _, s := range r.all() {
+		s.Release("go")
+	}
+	wg.Wait()
+	r.eventually("all are counted", func() bool { return r.metric("spillway_shadow_requests_total", "bound=max_series") == 3 })
+	if n := r.metric("spillway_shared_answers_total"); n != 2 {
+		t.Errorf("%v were given another one's answer", n)
+	}
+}
+
+// TestShadowOfPieces: a bound that is passed for a moment alone, in one of several pieces of time,
+// counts.
+func TestShadowOfPieces(t *testing.T) {
+	b := admit.NewBudget(nil, admit.Limits{MaxSeries: 100, Told: 1})
+	if err := b.AddSeries(2); err != nil {
+		t.Fatal(err)
+	}
+	b.DropSeries(2)
+	if !b.OverTold() || b.Series() != 0 {
+		t.Errorf("%v, %d series", b.OverTold(), b.Series())
+	}
+}
+
+// TestNoShadowOnWalls: which metrics a tenant has had lately, and may see the metadata of, does not
+// depend on what is in shadow.
+func TestNoShadowOnWalls(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("red-token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, manyShards(1), "limits: {metadata_range: 1h, shadow: [metadata_range, max_range]}\n"+
+		"tenants: [{name: red, bearer_token_file: "+filepath.Join(dir, "token")+", matchers: ['{job=\"fake\"}']}]\n")
+	req := r.request(context.Background(), asking{path: "/api/v1/metadata"})
+	req.Header.Set("Authorization", "Bearer red-token")
+	if got := r.ask(req); got.status != http.StatusOK {
+		t.Fatal(got)
+	}
+	asked := 0
+	for _, rec := range r.all()[0].RequestsTo("/api/v1/label/__name__/values") {
+		start, _ := strconv.ParseFloat(rec.Form.Get("start"), 64) // 0: the prober
+		if back := time.Since(time.UnixMilli(int64(start * 1000))); start > 0 && back > 2*time.Hour {
+			t.Errorf("it is looked %s back", back)
+		}
+		if start > 0 {
+			asked++
+		}
+	}
+	if asked == 0 {
+		t.Error("the shard was not asked which metrics the tenant has")
 	}
 }
 

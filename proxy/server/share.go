@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,8 @@ type flight = coalesce.Flight[facts]
 type facts struct {
 	kind string // Content-Type
 	cut  bool   // truncated by a bound
+	// shadow are the bounds in shadow that would have acted on it.
+	shadow []string
 }
 
 // key is the text by which identical requests know one another: all that an answer depends on, and
@@ -108,7 +111,8 @@ func (x *exchange) given(f *flight) error {
 func (x *exchange) land(f *flight, err error) error {
 	h := x.client.Header()
 	if err == nil {
-		a := f.Land(facts{kind: h.Get(kindHeader), cut: x.cut}, nil)
+		x.lookShadow()
+		a := f.Land(facts{kind: h.Get(kindHeader), cut: x.cut, shadow: slices.Clone(x.shadow)}, nil)
 		switch {
 		case a == nil:
 			if f.Large() {
@@ -139,6 +143,9 @@ func (x *exchange) land(f *flight, err error) error {
 func (x *exchange) repeat(a *coalesce.Answer[facts]) error {
 	defer a.Release()
 	x.cut = a.Meta.cut
+	for _, b := range a.Meta.shadow {
+		x.shade(b)
+	}
 	x.client.flight = nil
 	x.client.Header().Set(kindHeader, a.Meta.kind)
 	x.commit(a.Size)

@@ -136,6 +136,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 			return nil, fmt.Errorf("usage_log: %w", err)
 		}
 	}
+	for _, b := range cfg.Limits.Shadow { // at 0, so that the first one counts
+		s.metrics.shadow.WithLabelValues(b)
+	}
 	st.known.Sizes = weigh.NewSizes(s.background, st.top, s.now, s.log)
 	st.close = func() {
 		st.known.Sizes.Close()

@@ -20,11 +20,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
 		Now: x.view.Now().UnixMilli(), Known: &x.st.known, Ask: x.countAnswers,
 	}
-	n, err := scale.Pieces(x.ctx, q, p)
-	if x.shadows(err) {
-		return 1, nil
-	}
-	return n, err
+	return x.lighter(scale.Pieces(x.ctx, q, p))
 }
 
 // countAnswers asks what is to be counted, and tells the largest number of each answer as it comes.

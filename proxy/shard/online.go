@@ -61,9 +61,16 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 			o.problems = append(o.problems, config.Problem{Path: fmt.Sprintf("groups[%d].shard_by", i), Message: why})
 		}
 	}
-	o.recorded(ctx, t)
+	well := map[*Replica]bool{}
+	for _, res := range results {
+		well[res.r] = res.err == nil
+	}
+	o.recorded(ctx, t, func(r *Replica) bool { return well[r] })
 	for _, f := range t.targetAilments(ctx, time.Now()) {
 		o.add(f.r, "", "%s", f.text)
+	}
+	if ctx.Err() != nil { // what was not compared is not well
+		return nil, fmt.Errorf("ask the servers: %w", context.Cause(ctx))
 	}
 	return o.problems, nil
 }

@@ -25,20 +25,21 @@ func ups(i, j int, replica string) []map[string]string {
 
 // recorder is a server with ten targets that records one series, with the label zone where it is
 // given.
-func recorder(name, zone string, from int) fakeshard.Config {
+func recorder(name, query, zone string, from int) fakeshard.Config {
 	series := map[string]string{"__name__": name}
 	if zone != "" {
 		series["zone"] = zone
 	}
-	rules := fmt.Sprintf(`{"status":"success","data":{"groups":[{"name":"g","rules":[{"type":"recording","name":%q},{"type":"alerting","name":"Down"}]}]}}`, name)
+	rules := fmt.Sprintf(`{"status":"success","data":{"groups":[{"name":"g","rules":[{"type":"recording","name":%q,"query":%q},{"type":"alerting","name":"Down"}]}]}}`, name, query)
 	return fakeshard.Config{
-		Series: append(ups(from, from+10, "a"), series),
+		Series: append(ups(from, from+10, "a"), series, map[string]string{"__name__": "node_cpu"}),
 		Routes: []fakeshard.Route{{Path: "/api/v1/rules", Script: "header Content-Type application/json; send '" + rules + "'"}},
 	}
 }
 
 func TestCheckOnline(t *testing.T) {
 	type servers [][]fakeshard.Config // shards of replicas
+	const sum = "sum(up)"
 	for _, tc := range []struct {
 		name string
 		in   servers
@@ -83,11 +84,27 @@ func TestCheckOnline(t *testing.T) {
 		},
 		{
 			name: "rules that record the same on two shards",
-			in:   servers{{recorder("total", "", 0)}, {recorder("total", "", 10)}, {{Series: ups(20, 30, "a")}}},
+			in:   servers{{recorder("total", sum, "", 0)}, {recorder("total", sum, "", 10)}, {{Series: ups(20, 30, "a")}}},
 			want: []string{`groups[0]: shards 0 (HOST) and 1 (HOST) both record {__name__="total"}: each computes it over its own part`},
 		},
-		{name: "rules that record what differs", in: servers{{recorder("total", "a", 0)}, {recorder("total", "b", 10)}}},
-		{name: "rules of one shard", in: servers{{recorder("total", "", 0)}, {recorder("other", "", 10)}}},
+		{name: "rules that record what differs", in: servers{{recorder("total", sum, "a", 0)}, {recorder("total", sum, "b", 10)}}},
+		{
+			name: "rules that look at no series",
+			in:   servers{{recorder("limit", "vector(0.99)", "", 0)}, {recorder("limit", "vector(0.99)", "", 10)}},
+		},
+		{
+			name: "rules with a name that is an expression, and one that matches it",
+			in:   servers{{recorder("node.cpu", sum, "", 0)}, {recorder("node.cpu", sum, "", 10)}},
+			want: []string{`groups[0]: shards 0 (HOST) and 1 (HOST) both record {__name__="node.cpu"}: each`},
+		},
+		{
+			name: "rules that cannot be read",
+			in: servers{{recorder("total", sum, "", 0)}, {{
+				Series: ups(10, 20, "a"), Routes: []fakeshard.Route{{Path: "/api/v1/rules", Script: "status 500; send no"}},
+			}}},
+			want: []string{`groups[0]: what the rules of shard 1 (HOST) record cannot be compared with what other shards' do: `},
+		},
+		{name: "rules of one shard", in: servers{{recorder("total", sum, "", 0)}, {recorder("other", sum, "", 10)}}},
 		{
 			name: "not served", in: servers{{{
 				Series: ups(0, 1, "a"),

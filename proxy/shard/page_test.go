@@ -24,6 +24,38 @@ func pageOf(ctx context.Context, r *Replica, path string, q url.Values) (page []
 	return page, err
 }
 
+func nobody(error) {}
+
+// TestDesksEnd: a server that stalls in the middle of a page is ended after deskTime, so that
+// others wait for it no longer.
+func TestDesksEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesks()
+		var stalled sync.WaitGroup
+		for range middlePages {
+			stalled.Go(func() {
+				ctx, end := context.WithCancelCause(t.Context())
+				in, out := io.Pipe()
+				go func() {
+					_, _ = out.Write(make([]byte, smallPage+1))
+					<-ctx.Done()
+					out.CloseWithError(context.Cause(ctx))
+				}()
+				if err := d.read(ctx, in, end, nil); !errors.Is(err, errSlowPage) {
+					t.Errorf("%v, want %v", err, errSlowPage)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		err := d.read(t.Context(), bytes.NewReader(make([]byte, smallPage)), nobody, func([]byte) error { return nil })
+		if took := time.Since(began); err != nil || took != deskTime {
+			t.Errorf("%v after %s, want %s", err, took, deskTime)
+		}
+		stalled.Wait()
+	})
+}
+
 // TestDesks: of a hundred servers that say much about themselves, a few are listened to at a time;
 // one that says little waits for none of them, and one whose time is over says why.
 func TestDesks(t *testing.T) {
@@ -40,7 +72,7 @@ func TestDesks(t *testing.T) {
 			for range 100 {
 				wg.Go(func() {
 					want := bytes.Repeat([]byte("x"), size)
-					err := d.read(t.Context(), bytes.NewReader(want), func(page []byte) error {
+					err := d.read(t.Context(), bytes.NewReader(want), nobody, func(page []byte) error {
 						if !bytes.Equal(page, want) {
 							t.Errorf("%d bytes of %d, or others", len(page), size)
 						}
@@ -67,7 +99,7 @@ func TestDesks(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := d.read(ctx, bytes.NewReader(make([]byte, smallPage)), nil); !errors.Is(err, errDesk) {
+		if err := d.read(ctx, bytes.NewReader(make([]byte, smallPage)), nobody, nil); !errors.Is(err, errDesk) {
 			t.Errorf("%v, want %v", err, errDesk)
 		}
 		wg.Wait()
@@ -81,7 +113,7 @@ func TestDesks(t *testing.T) {
 		}
 		broken := errors.New("broken")
 		page := io.MultiReader(bytes.NewReader(make([]byte, 2*middlePage)), iotest.ErrReader(broken))
-		if err := d.read(t.Context(), page, nil); !errors.Is(err, broken) {
+		if err := d.read(t.Context(), page, nobody, nil); !errors.Is(err, broken) {
 			t.Error(err)
 		}
 		if len(d.middle)+len(d.large) != 0 {
@@ -100,20 +132,23 @@ func TestEarly(t *testing.T) {
 	}{
 		{100, 0, true},
 		{middlePage - 1, 0, true},
-		{3 * middlePage, 0, false},
-		{3 * middlePage, 7 * middlePage, false},
+		{3 * middlePage, -1, false}, // nobody holds
 		{3 * middlePage, 12 * middlePage, true},
 	} {
 		t.Run(fmt.Sprint(tc.size, tc.most), func(t *testing.T) {
 			want := bytes.Repeat([]byte("0123456789"), tc.size/10+1)[:tc.size]
 			b := bytes.NewReader(want)
 			var held int64
-			page, whole, err := early(b, func(n int64) error {
+			hold := func(n int64) error {
 				if held += n; held > tc.most {
 					return errors.New("no room")
 				}
 				return nil
-			})
+			}
+			if tc.most < 0 {
+				hold = nil
+			}
+			page, whole, err := early(b, hold)
 			if err != nil || whole != tc.whole {
 				t.Fatal(whole, err)
 			}
@@ -121,6 +156,14 @@ func TestEarly(t *testing.T) {
 				t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
 			}
 		})
+	}
+}
+
+// TestEarlyWithoutRoom: where there is no room, that is the error, and not that something lacks.
+func TestEarlyWithoutRoom(t *testing.T) {
+	full := errors.New("no room")
+	if _, _, err := early(bytes.NewReader(make([]byte, 3*middlePage)), func(int64) error { return full }); err != full {
+		t.Error(err)
 	}
 }
 
@@ -158,5 +201,18 @@ func TestGlobalSettings(t *testing.T) {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestConstant: what may look at a series is none.
+func TestConstant(t *testing.T) {
+	for query, want := range map[string]bool{
+		"0.99": true, "vector(0.99)": true, "vector(1) * 100": true, "time() - 3600": true, "2 ^ 1e3": true, "vector(1) > bool 0": true,
+		"": false, "up": false, "sum(up)": false, "vectors": false, "time_a": false, "5m": false, "x0": false, "timepi": false,
+		"a:1": false, `{x="1"}`: false,
+	} {
+		if got := constant(query); got != want {
+			t.Errorf("%s: %v", query, got)
+		}
 	}
 }

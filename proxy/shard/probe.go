@@ -392,10 +392,19 @@ func (r *Replica) fetch(
 ) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, context.DeadlineExceeded)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	resp, err := r.attempt(ctx, id, build, try{CallOptions: CallOptions{MaxBytes: maxBytes}, probe: true})
 	if err == nil {
 		defer resp.Body.Close()
-		err = r.Shard.topology.crowd.desks.read(ctx, resp.Body, use)
+		d := &r.Shard.topology.crowd.desks
+		if what == storesPath {
+			d = &r.Shard.topology.crowd.stores
+		}
+		err = d.read(ctx, resp.Body, end, use)
+	}
+	if errors.Is(err, errSlowPage) {
+		return qerr.Wrap(qerr.Timeout, err, "%s was too slow to answer %s: %v", r.Name(), what, errSlowPage)
 	}
 	if qe := qerr.From(err); qe != nil && qe.Kind == qerr.Timeout {
 		return qerr.Wrap(qerr.Timeout, err, "%s did not answer %s within %s", r.Name(), what, probeTimeout)

@@ -87,7 +87,7 @@ func topSection(text, key string) string {
 	}
 	end := at
 	for line := range strings.Lines(text[at:]) {
-		if end > at && line[0] != ' ' && line[0] != '\n' {
+		if end > at && line[0] != ' ' && line[0] != '\n' && line[0] != '#' {
 			break
 		}
 		end += len(line)

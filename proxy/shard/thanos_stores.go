@@ -13,6 +13,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/thanos"
 )
 
+// storesPath is where a Thanos Query lists its stores.
+const storesPath = "/api/v1/stores"
+
 // failingFor is for how long an error tells of a store that failed when it was asked by itself.
 const failingFor = 10 * time.Second
 
@@ -64,7 +67,7 @@ func (r *Replica) look(ctx context.Context, since, asked time.Time) (missing str
 	u.mu.Unlock()
 	started := time.Now()
 	var list []thanos.Store
-	err = r.getData(ctx, "/api/v1/stores", nil, func(raw json.RawMessage) (err error) {
+	err = r.getData(ctx, storesPath, nil, func(raw json.RawMessage) (err error) {
 		list, err = thanos.ParseStores(raw)
 		return err
 	})

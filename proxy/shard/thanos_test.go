@@ -24,10 +24,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-const (
-	storesPath = "/api/v1/stores"
-	queryPath  = "/api/v1/query"
-)
+const queryPath = "/api/v1/query"
 
 // store is one line of Thanos' page of stores.
 func store(name, lastError string, labelSets string) string {

@@ -106,7 +106,8 @@ func (c *call) madeGoodWarned(b *body, before []string, hold func(bytes int64) e
 }
 
 // early reads a body before its reader asks for it, as far as there is room: whole tells whether
-// that is all of it. What it comes to is held twice, for what is made of it.
+// that is all of it. The error is the body's, or hold's. What it comes to is held twice, for what
+// is made of it.
 func early(b io.Reader, hold func(bytes int64) error) (page []byte, whole bool, err error) {
 	page = make([]byte, 0, smallPage)
 	for {
@@ -121,8 +122,13 @@ func early(b io.Reader, hold func(bytes int64) error) (page []byte, whole bool, 
 			continue
 		}
 		size := 2 * cap(page)
-		if size > middlePage && (hold == nil || hold(int64(2*size)) != nil) {
-			return page, false, nil
+		if size > middlePage {
+			if hold == nil {
+				return page, false, nil
+			}
+			if err := hold(int64(2 * size)); err != nil {
+				return nil, false, err // it is this process that has no room, and no store that fails
+			}
 		}
 		page = append(make([]byte, 0, size), page...)
 	}
