@@ -94,9 +94,11 @@ func TestDesks(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
+		mu.Lock()
 		if most[smallPage-1] != 100 {
 			t.Errorf("%d small pages at once, of 100", most[smallPage-1])
 		}
+		mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := d.read(ctx, bytes.NewReader(make([]byte, smallPage)), nobody, nil); !errors.Is(err, errDesk) {
