@@ -161,6 +161,34 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Fatalf("applied: %v", err)
 		}
 	})
+	t.Run("changed since, and still asking Spillway", func(t *testing.T) {
+		c, p, before := start(t)
+		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		all := c.objects[source].text("data", "all.yaml")
+		c.change(source, func(o object) { o.set(all+"  - {name: new, type: loki, url: \"http://loki\"}\n", "data", "all.yaml") })
+		with := c.dump()
+		left, err := c.Undo(t.Context(), "metrics", quiet)
+		if err == nil || !strings.Contains(err.Error(), "still asks Spillway, which therefore stays") || len(left) != 1 {
+			t.Errorf("left %q, %v", left, err)
+		}
+		equal(t, with, c.dump())
+		c.change(source, func(o object) { o.set("by hand", "data", "all.yaml") })
+		if _, err := c.Undo(t.Context(), "metrics", quiet); err != nil {
+			t.Error(err)
+		}
+		if len(c.dump()) != len(before) {
+			t.Error("Spillway is still there")
+		}
+	})
+	t.Run("a record that somebody else has written", func(t *testing.T) {
+		c, _, _ := start(t)
+		ch := changed{Ref: Ref{"rbac.authorization.k8s.io/v1", "ClusterRole", "", "admin"}, Path: []string{"rules"}}
+		if _, err := c.restore(t.Context(), ch); err == nil || !strings.Contains(err.Error(), "is no field of a data source") {
+			t.Error(err)
+		}
+	})
 	t.Run("changed since", func(t *testing.T) {
 		c, p, before := start(t)
 		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {

@@ -254,6 +254,15 @@ func (c *Client) Undo(ctx context.Context, ns string, say func(string, ...any)) 
 			say("%s is as it was", ch.Ref)
 		}
 	}
+	for _, ch := range r.Changed {
+		o, err := c.read(ctx, ch.Ref)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", ch.Ref, err))
+		case o != nil && strings.Contains(plainText(o, ch), (&Settings{Namespace: ns}).Target()):
+			errs = append(errs, fmt.Errorf("%s still asks Spillway, which therefore stays: put its old URL back by hand, and run this again", ch.Ref))
+		}
+	}
 	if len(errs) > 0 { // Grafana still asks Spillway, which therefore stays
 		return left, errors.Join(errs...)
 	}
@@ -281,9 +290,33 @@ func (c *Client) Undo(ctx context.Context, ns string, say func(string, ...any)) 
 	return left, c.remove(ctx, recordRef(ns), held.text("metadata", "uid"))
 }
 
+// plainText is the field that was changed, decoded where it is a Secret's.
+func plainText(o object, ch changed) string {
+	text := o.text(ch.Path...)
+	if b, err := base64.StdEncoding.DecodeString(text); err == nil && ch.Kind == "Secret" {
+		return string(b)
+	}
+	return text
+}
+
+// sourceField tells whether that is a field that Apply changes: others are not written, whatever
+// the record says.
+func sourceField(ch changed) bool {
+	switch ch.Kind {
+	case "ConfigMap", "Secret":
+		return len(ch.Path) == 2 && ch.Path[0] == "data"
+	case "GrafanaDatasource":
+		return slices.Equal(ch.Path, []string{"spec", "datasource", "url"})
+	}
+	return false
+}
+
 // restore gives a field its old value, and the object its old owners. It says why it does not,
 // where somebody else has changed the field or the object since.
 func (c *Client) restore(ctx context.Context, ch changed) (why string, err error) {
+	if !sourceField(ch) {
+		return "", fmt.Errorf("%s is no field of a data source: somebody else has written the record of what adopt did", strings.Join(ch.Path, "."))
+	}
 	o, err := c.read(ctx, ch.Ref)
 	switch {
 	case err != nil:

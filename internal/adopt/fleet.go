@@ -11,12 +11,14 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // examined is how many servers are asked at once.
 const examined = 8
 
-// The share of targets, of the smaller set, by which two servers are replicas of one shard, and
+// The share of targets, of the larger set, by which two servers are replicas of one shard, and
 // below which they are shards; what is between is not known. Replicas that have just seen a change
 // differ in a few targets, and shards may have a few in common.
 const (
@@ -127,6 +129,25 @@ func (p *Plan) group() {
 		g.divided(p.hashmod)
 	}
 	p.Groups = slices.DeleteFunc(p.Groups, func(g *Group) bool { return len(g.Servers) == 0 })
+	for i, o := range p.Open {
+		p.Open[i] = clip.Text(o, 1000)
+	}
+}
+
+// Unsure is why the plan must not be applied as it is, beside what is open; empty where it may.
+// That servers have the same external labels, or none, does not show that they belong together, and
+// anybody who may run a pod can run one that says so: more than one are put behind one Spillway
+// only where whoever applies it has named each.
+func (p *Plan) Unsure() string {
+	for _, w := range p.Found.Workloads {
+		if w.Scheme == "https" {
+			return w.String() + " wants TLS, by an authority that nobody here knows: write http_client into the file, and apply it as docs/install.md says"
+		}
+	}
+	if len(p.Found.Workloads) > 1 && !p.Found.named {
+		return "several Prometheus servers were found, and whoever may ask Spillway sees the series of all: name those that belong behind one, each by --only; found: " + names(p.Found.Workloads)
+	}
+	return ""
 }
 
 // unusable is why a workload cannot be used for what its servers said; empty where it can.
@@ -306,7 +327,8 @@ func podsOf(set []*Server) []string {
 	return out
 }
 
-// common is the share of targets that two servers have in common, of those of the smaller one.
+// common is the share of targets that two servers have in common, of those of the larger one: who
+// scrapes a few of another one's targets is no copy of it.
 func common(a, b *Server) float64 {
 	both := 0
 	for t := range a.targets {
@@ -314,7 +336,7 @@ func common(a, b *Server) float64 {
 			both++
 		}
 	}
-	return float64(both) / float64(max(1, min(len(a.targets), len(b.targets))))
+	return float64(both) / float64(max(1, len(a.targets), len(b.targets)))
 }
 
 // divided finds the rule by which the group's shards were made, where it can be said. That of the

@@ -31,7 +31,8 @@ type fleet struct {
 	// config are texts that the configuration has, and lacks what it has not.
 	config, lacks []string
 	shards        int
-	source        string // the object whose data source changes
+	source        string   // the object whose data source changes
+	only          []string // flags by which its several servers are named
 }
 
 func replicas(name string, parts, copies int, mark map[string]string, external func(part int, pod string) map[string]string) (all []pod) {
@@ -98,6 +99,7 @@ var fleets = []fleet{
 			{"prom-b-1", map[string]string{"app": "prom", "part": "b"}, map[string]string{"region": "eu", "copy": "two", "shard": "b"}, 1},
 		},
 		labels: `region="eu",`, shards: 2, source: "ConfigMap metrics/datasources",
+		only: []string{"--only=metrics/prom-a", "--only=metrics/prom-b"},
 		config: []string{
 			"labels: {region: eu}", "replica_labels: [copy, shard]", "hashmod: {labels: [instance], modulus: 2}", "retention 30d",
 			"Shard prom-a: prom-a-0, prom-a-1, which scrape the same targets", "Deployment metrics/forwarder is an agent",

@@ -368,6 +368,13 @@ func (p *plane) adopts(f *fleet, kubeconfig string) {
 		t.Errorf("at the pods' own addresses: %s", said)
 	}
 	defer p.kubelet(f.namespace)()
+	if len(f.only) > 0 {
+		said := p.run(1, append(args, "--apply", "--image=registry.example.org/spillway:0.1.0")...)
+		if after := p.dump(); !strings.Contains(said, "name those that belong behind one, each by --only") || !equal(t, before, after) {
+			t.Errorf("several servers without their names: %s", said)
+		}
+	}
+	args = append(args, f.only...)
 	begun := time.Now()
 	said = p.run(0, append(args, "--apply", "--image=registry.example.org/spillway:0.1.0")...)
 	took := time.Since(begun)

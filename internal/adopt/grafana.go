@@ -33,6 +33,7 @@ type Entry struct {
 	Name, URL string
 	// line and column are where the URL stands in the file, from 1.
 	line, column int
+	secrets      bool // it has credentials beside its URL
 }
 
 // Change is what becomes of one source.
@@ -113,7 +114,10 @@ func (c *Client) readGrafana(ctx context.Context, s Scope, f *Found) error {
 		at := o.text("spec", "datasource", "url")
 		f.Sources = append(f.Sources, Source{
 			Ref: refOf(o), Text: at, Sidecar: true, object: o,
-			Entries: []Entry{{Name: o.text("spec", "datasource", "name"), URL: at}},
+			Entries: []Entry{{
+				Name: o.text("spec", "datasource", "name"), URL: at,
+				secrets: o.at("spec", "datasource", "basicAuth") == true || o.at("spec", "datasource", "secureJsonData") != nil,
+			}},
 		})
 	}
 	return nil
@@ -135,7 +139,8 @@ func (f *Found) files(s Source) {
 		}
 		entries, err := entriesOf(one.Text)
 		if err != nil {
-			f.Remarks = append(f.Remarks, fmt.Sprintf("%s, file %s, cannot be read as data sources: %v", s.Ref, key, err))
+			// Why is not said: what cannot be read may be a password.
+			f.Remarks = append(f.Remarks, fmt.Sprintf("%s, file %s, cannot be read as data sources", s.Ref, key))
 			continue
 		}
 		if one.Entries = entries; len(entries) > 0 {
@@ -148,8 +153,10 @@ func (f *Found) files(s Source) {
 func entriesOf(text string) ([]Entry, error) {
 	var file struct {
 		Datasources []struct {
-			Name, Type string
-			URL        yaml.Node
+			Name, Type     string
+			URL            yaml.Node
+			BasicAuth      bool           `yaml:"basicAuth"`
+			SecureJSONData map[string]any `yaml:"secureJsonData"`
 		}
 	}
 	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
@@ -158,7 +165,7 @@ func entriesOf(text string) ([]Entry, error) {
 	var out []Entry
 	for _, d := range file.Datasources {
 		if d.Type == "prometheus" && d.URL.Kind == yaml.ScalarNode {
-			out = append(out, Entry{d.Name, d.URL.Value, d.URL.Line, d.URL.Column})
+			out = append(out, Entry{d.Name, d.URL.Value, d.URL.Line, d.URL.Column, d.BasicAuth || len(d.SecureJSONData) > 0})
 		}
 	}
 	return out, nil
@@ -177,10 +184,14 @@ func (p *Plan) Grafana(target string) (changes []Change, remarks []string) {
 				remarks = append(remarks, name+": its URL cannot be read, and it stays")
 			case e.URL == target:
 				remarks = append(remarks, name+" asks Spillway already")
-			case !p.serves(u, s.Namespace):
-				remarks = append(remarks, fmt.Sprintf("%s asks %s, which is none of these servers, and stays", name, u.Redacted()))
+			case len(p.served(u, s.Namespace)) == 0:
+				remarks = append(remarks, fmt.Sprintf("%s asks %s, which is none of these servers, and stays", name, u.Host))
 			case u.User != nil:
 				remarks = append(remarks, name+" has credentials in its URL, and stays: change it by hand")
+			case !p.whole(u, s.Namespace):
+				remarks = append(remarks, fmt.Sprintf("%s asks %s, which is not all of these servers and nothing else, and stays: who asks it through Spillway sees the series of all; change it by hand where that is wanted", name, u.Host))
+			case e.secrets || u.Scheme != "http":
+				remarks = append(remarks, name+" has credentials or TLS, and stays: change it by hand")
 			default:
 				after, ok := target, true
 				if s.Key != "" {
@@ -236,32 +247,55 @@ func replaceAt(text string, e Entry, target string) (string, bool) {
 	return out, at >= 0
 }
 
-// serves tells whether a URL is that of a Service, or of a pod, of servers in the plan. Grafana is
-// in namespace, where names without one are looked up.
-func (p *Plan) serves(u *url.URL, namespace string) bool {
-	host := strings.TrimSuffix(strings.TrimSuffix(u.Hostname(), "."), ".cluster.local")
-	parts := strings.Split(strings.TrimSuffix(host, ".svc"), ".")
+// workloads are those of all groups.
+func (p *Plan) workloads() (all []*Workload) {
 	for _, g := range p.Groups {
 		for _, w := range g.Workloads {
-			for _, service := range append([]string{w.Service}, w.services...) {
-				switch len(parts) {
-				case 1:
-					if parts[0] == service && namespace == w.Namespace {
-						return true
-					}
-				case 2:
-					if parts[0] == service && parts[1] == w.Namespace {
-						return true
-					}
-				case 3: // one pod by its own name
-					if parts[1] == service && parts[2] == w.Namespace {
-						return true
-					}
-				}
+			if !slices.Contains(all, w) {
+				all = append(all, w)
 			}
 		}
 	}
-	return false
+	return all
+}
+
+// whole tells whether who asks a URL asks all servers of the plan and no others.
+func (p *Plan) whole(u *url.URL, namespace string) bool {
+	asked := p.served(u, namespace)
+	if strings.Count(serviceOf(u), ".") == 2 && len(asked) == 1 && len(asked[0].Pods) != 1 {
+		return false // one pod of several
+	}
+	return len(asked) == len(p.workloads()) && !slices.ContainsFunc(p.Found.others, func(w *Workload) bool {
+		return slices.ContainsFunc(asked, func(a *Workload) bool { return a.Namespace == w.Namespace && a.Service == w.Service })
+	})
+}
+
+// serviceOf is the name that a URL asks, without what stands for the cluster.
+func serviceOf(u *url.URL) string {
+	host := strings.TrimSuffix(strings.TrimSuffix(u.Hostname(), "."), ".cluster.local")
+	return strings.TrimSuffix(host, ".svc")
+}
+
+// served are the workloads in the plan that a URL asks, by a Service of theirs or by a pod. Grafana
+// is in namespace, where names without one are looked up.
+func (p *Plan) served(u *url.URL, namespace string) (asked []*Workload) {
+	parts := strings.Split(serviceOf(u), ".")
+	for _, w := range p.workloads() {
+		if slices.ContainsFunc(append([]string{w.Service}, w.services...), func(service string) bool {
+			switch len(parts) {
+			case 1:
+				return parts[0] == service && namespace == w.Namespace
+			case 2:
+				return parts[0] == service && parts[1] == w.Namespace
+			case 3: // one pod by its own name
+				return parts[1] == service && parts[2] == w.Namespace
+			}
+			return false
+		}) {
+			asked = append(asked, w)
+		}
+	}
+	return asked
 }
 
 // owners are the other managers that have the field of the source, by its managedFields.

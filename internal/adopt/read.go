@@ -38,6 +38,8 @@ type Found struct {
 	Remarks []string
 	// policies are those of the namespaces in which servers are.
 	policies []networkingv1.NetworkPolicy
+	named    bool        // whoever asks has named each of Workloads
+	others   []*Workload // that are left alone
 }
 
 // Workload is one object whose pods are Prometheus servers.
@@ -152,9 +154,11 @@ func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
 			return nil, fmt.Errorf("--only=%s: there is no Prometheus of that name; found: %s", want, names(f.Workloads))
 		}
 	}
+	f.named = len(s.Only) > 0
 	f.Workloads = slices.DeleteFunc(f.Workloads, func(w *Workload) bool {
 		out := len(s.Only) > 0 && !slices.Contains(s.Only, w.Namespace+"/"+w.Name)
 		if out {
+			f.others = append(f.others, w)
 			f.Remarks = append(f.Remarks, w.String()+" is left alone: --only does not name it")
 		}
 		return out
@@ -235,6 +239,8 @@ func prefixOf(s string) string {
 	}
 	return "/" + s
 }
+
+var plainPrefix = regexp.MustCompile(`^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$`)
 
 // runs is what a StatefulSet and a Deployment have in common.
 type runs struct {
@@ -444,12 +450,17 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	w.Pods = slices.CompactFunc(w.Pods, func(a, b *Server) bool { return a.Pod == b.Pod })
 	switch {
 	case w.Problem != "":
+	case !plainPrefix.MatchString(w.Prefix): // it becomes a part of the path that the API server is asked for
+		w.Problem = "its route prefix is none that can be asked for"
 	case len(own) == 0:
 		w.Problem = "it has no pods"
 	case len(w.services) == 0:
 		w.Problem = "no Service selects its pods, so that they cannot be looked up: make a headless one (clusterIP: None)"
 	case len(w.Pods) == 0:
 		w.Problem = fmt.Sprintf("no EndpointSlice of %s has its pods at the port of the server (%d)", strings.Join(w.services, ", "), w.Port)
+	case w.Kind != "Prometheus" && len(w.Pods) != w.Replicas:
+		w.Problem = fmt.Sprintf("it asks for %s, and its Service has %s: run this again when it has as many as are asked for",
+			plural(w.Replicas, "pod"), plural(len(w.Pods), "pod"))
 	case w.Kind == "Prometheus" && len(w.Pods) != w.Shards*w.Replicas:
 		w.Problem = fmt.Sprintf("it asks for %s with %s each, and its Service has %s: run this again when it has as many as are asked for",
 			plural(w.Shards, "shard"), plural(w.Replicas, "replica"), plural(len(w.Pods), "pod"))

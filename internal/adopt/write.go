@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/labels"
@@ -18,9 +19,6 @@ import (
 
 // head is what a file that adopt wrote begins with.
 const head = "# Written by spillway adopt."
-
-// Written tells whether a file is one of adopt's own.
-func Written(text []byte) bool { return bytes.HasPrefix(text, []byte(head)) }
 
 const (
 	targetName = "__meta_kubernetes_endpointslice_address_target_name"
@@ -256,11 +254,22 @@ func (p *Plan) Remarks() []string {
 	return out
 }
 
+// Printable is a text in which what is no character to be seen is a question mark, but for ends of
+// lines and tabs: names and messages of others can have anything.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
+			return r
+		}
+		return '?'
+	}, s)
+}
+
 // comment is sentences as lines that begin with #. No name of an object can end a comment.
 func comment(sentences []string) string {
 	var out []string
 	for _, s := range sentences {
-		out = append(out, "# "+strings.Join(strings.Fields(s), " "))
+		out = append(out, "# "+Printable(strings.Join(strings.Fields(s), " ")))
 	}
 	return strings.Join(out, "\n")
 }

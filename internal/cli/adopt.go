@@ -63,7 +63,9 @@ func (a *adopting) run(e *Env) error {
 		return err
 	}
 	defer client.Close()
-	say := func(format string, args ...any) { fmt.Fprintf(e.Stdout, format+"\n", args...) }
+	say := func(format string, args ...any) {
+		fmt.Fprintln(e.Stdout, adopt.Printable(fmt.Sprintf(format, args...)))
+	}
 	if a.undo {
 		left, err := client.Undo(ctx, a.settings.Namespace, say)
 		for _, l := range left {
@@ -95,7 +97,7 @@ func (a *adopting) run(e *Env) error {
 		return err
 	}
 	if len(plan.Groups) == 0 {
-		return errors.New("no server can be adopted: " + strings.Join(plan.Open, "; "))
+		return errors.New("no server can be adopted: " + adopt.Printable(strings.Join(plan.Open, "; ")))
 	}
 	if a.objects {
 		return a.print(e, plan)
@@ -108,10 +110,16 @@ func (a *adopting) run(e *Env) error {
 		return errors.New("nothing was applied: the configuration and the servers do not agree")
 	case len(plan.Open) > 0 && a.apply:
 		return errors.New("nothing was applied, since servers are left out: name those that are wanted by --only")
+	case plan.Unsure() != "" && a.apply:
+		return errors.New("nothing was applied: " + adopt.Printable(plan.Unsure()))
 	case problems+len(plan.Open) > 0:
 		return errQuiet
 	case a.apply:
 		return client.Apply(ctx, plan, a.settings, say)
+	}
+	if why := plan.Unsure(); why != "" {
+		say("Nothing was changed, and --apply would not: %s.", why)
+		return nil
 	}
 	say("Nothing was changed. To do it: the same with --apply and --image; to see its objects: with --objects.")
 	return nil
@@ -183,8 +191,8 @@ func (a *adopting) write(say func(string, ...any), text []byte) error {
 	}
 	old, err := os.ReadFile(a.out)
 	switch {
-	case err == nil && !adopt.Written(old):
-		return fmt.Errorf("%s is there already and was not written by adopt: name another file by --out, or print it by --out=-", a.out)
+	case err == nil && !bytes.Equal(old, text):
+		return fmt.Errorf("%s is there already and says something else: look at the difference (--out=- prints the new one), then remove it, or name another file by --out", a.out)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}

@@ -94,7 +94,7 @@ func TestAdopt(t *testing.T) {
 	if err := os.WriteFile(out, []byte("groups: []\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if said := run(1, "--out="+out); !strings.Contains(said, "is there already and was not written by adopt") {
+	if said := run(1, "--out="+out); !strings.Contains(said, "is there already and says something else") {
 		t.Errorf("over somebody else's file it says\n%s", said)
 	}
 	if err := os.Remove(out); err != nil {
