@@ -3,6 +3,7 @@ package operation
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,6 +40,11 @@ func TestKilledDuringAQuery(t *testing.T) {
 		}
 		return n
 	}
+	// A slot is cleared a moment after its request has ended.
+	cleared := func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "state", "running.journal"))
+		return err == nil && !strings.Contains(string(b), `"t":"up"`)
+	}
 	p := start(t, file, "", nil)
 	if status, body := ask(p, "up"); status != http.StatusOK {
 		t.Fatal(body)
@@ -49,6 +55,9 @@ func TestKilledDuringAQuery(t *testing.T) {
 		}()
 		if kill == 1 && !eventually(func() bool { return poisoned() == 1 }) {
 			t.Fatal("the shard was not asked")
+		}
+		if !eventually(cleared) {
+			t.Fatal("a request that has ended still stands in the journal")
 		}
 		p.Kill()
 		p = start(t, file, "", nil)

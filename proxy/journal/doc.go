@@ -6,8 +6,10 @@
 //
 // A slot is written before the request is worked on, and is there after kill -9 and after the
 // kernel's out-of-memory killer, which take a process and not what it has written. Once a second
-// the slot learns how much memory its request holds. An orderly end leaves no slot filled. Nothing
-// is flushed to the disk, so that a machine that loses power may lose the last slots.
+// the slot learns how much memory its request holds. It is cleared a moment after its request has
+// ended, so that one may still stand there that ended just before a kill. An orderly end leaves no
+// slot filled. Nothing is flushed to the disk, so that a machine that loses power may lose the last
+// slots.
 //
 // One goroutine writes. A request waits for its slot 10 ms at most, and for nothing when it ends.
 // A file that fails, or a disk that takes nothing for thousands of slots, is told once, and from
