@@ -22,9 +22,13 @@
 //
 // # Refusals
 //
-// An object of the same name that adopt did not make is not touched. A data source whose URL
-// carries credentials is not rewritten. Spillway is not put in front of servers that contradict the
-// configuration, and Grafana is not pointed at a Spillway that is not available.
+// An object of the same name that adopt did not make is not touched. Several servers are put behind
+// one Spillway only where each was named (Plan.Unsure), and servers that want TLS are not. A data
+// source is rewritten only where it asks all of these servers and no others, over plain HTTP and
+// without credentials. Spillway is not put in front of servers that contradict the configuration,
+// Grafana is not pointed at a Spillway that is not available, and Spillway is not deleted while a
+// file that Apply changed still names it. Whether its pods reach the servers, and Grafana reaches
+// them, is not asked.
 //
 // # Memory
 //
