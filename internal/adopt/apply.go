@@ -150,53 +150,88 @@ func (o object) copy() object {
 	return out
 }
 
+// ownLabels select Spillway's pods, as deploy/kubernetes does.
+var ownLabels = map[string]string{"app.kubernetes.io/name": "spillway", "app.kubernetes.io/instance": "spillway"}
+
 // openings are policies by which Spillway's pods reach servers that a policy of others closes to
-// them. Where no policy selects a server none is made: it would close it.
+// them, and Grafana reaches Spillway where one closes that.
 func (p *Plan) openings(s Settings) []object {
 	var out []object
-	for _, g := range p.Groups {
-		for _, w := range g.Workloads {
-			marks := maps.Clone(w.Selector)
-			if w.Kind == "Prometheus" {
-				marks = map[string]string{"app.kubernetes.io/name": "prometheus", "operator.prometheus.io/name": w.Name}
-			}
-			if len(marks) == 0 || !p.Found.closed(w.Namespace, w.mark) {
-				continue
-			}
-			ports := map[int32]bool{}
-			for _, pod := range w.Pods {
-				ports[pod.Port] = true
-			}
-			var open []any
-			for _, port := range slices.Sorted(maps.Keys(ports)) {
-				open = append(open, map[string]any{"port": int64(port), "protocol": "TCP"})
-			}
-			o := object{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
-			o.set("spillway-to-"+strings.ToLower(w.Kind)+"-"+w.Name, "metadata", "name")
-			o.set(w.Namespace, "metadata", "namespace")
-			o.set(map[string]any{
-				"podSelector": map[string]any{"matchLabels": marks}, "policyTypes": []any{"Ingress"},
-				"ingress": []any{map[string]any{
-					"from": []any{map[string]any{
-						"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": s.Namespace}},
-						"podSelector":       map[string]any{"matchLabels": map[string]any{"app.kubernetes.io/name": "spillway"}},
-					}},
-					"ports": open,
-				}},
-			}, "spec")
-			out = append(out, o.copy())
+	for _, w := range p.workloads() {
+		ports := map[int32]bool{}
+		for _, pod := range w.Pods {
+			ports[pod.Port] = true
+		}
+		wall := p.Found.wall(w.Namespace, w.mark)
+		if wall == nil {
+			continue
+		}
+		out = append(out, opening(wall, "spillway-to-"+strings.ToLower(w.Kind)+"-"+w.Name, w.marks, slices.Sorted(maps.Keys(ports)),
+			map[string]any{"namespaceSelector": inNamespace(s.Namespace), "podSelector": map[string]any{"matchLabels": ownLabels}}))
+	}
+	if wall := p.Found.wall(s.Namespace, ownLabels); wall != nil && s.Grafana {
+		var from []any
+		for _, ns := range p.grafanas(s.Target()) {
+			from = append(from, map[string]any{"namespaceSelector": inNamespace(ns)})
+		}
+		if len(from) > 0 {
+			out = append(out, opening(wall, "spillway-from-grafana", metav1.LabelSelector{MatchLabels: ownLabels}, []int32{9090}, from...))
 		}
 	}
 	return out
 }
 
-// closed tells whether a policy limits who reaches pods with these labels.
-func (f *Found) closed(ns string, marks map[string]string) bool {
-	return slices.ContainsFunc(f.policies, func(n networkingv1.NetworkPolicy) bool {
-		if n.Namespace != ns || !slices.Contains(n.Spec.PolicyTypes, networkingv1.PolicyTypeIngress) && len(n.Spec.PolicyTypes) > 0 {
-			return false
+// grafanas are the namespaces of data sources that ask Spillway, or are about to.
+func (p *Plan) grafanas(target string) []string {
+	asking := map[string]bool{}
+	changes, _ := p.Grafana(target)
+	for i := range changes {
+		asking[changes[i].Source.Namespace] = true
+	}
+	for _, s := range p.Found.Sources {
+		if slices.ContainsFunc(s.Entries, func(e Entry) bool { return e.URL == target }) {
+			asking[s.Namespace] = true
 		}
+	}
+	return sorted(asking)
+}
+
+func inNamespace(ns string) map[string]any {
+	return map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": ns}}
+}
+
+// opening is a policy beside wall that lets some in to pods with these marks. A policy closes the
+// pods that it selects to all others, so it selects none that wall does not.
+func opening(wall *networkingv1.NetworkPolicy, name string, marks metav1.LabelSelector, ports []int32, from ...any) object {
+	pods := wall.Spec.PodSelector.DeepCopy()
+	if pods.MatchLabels == nil {
+		pods.MatchLabels = map[string]string{}
+	}
+	maps.Copy(pods.MatchLabels, marks.MatchLabels) // the pods have both, so no two differ
+	pods.MatchExpressions = append(pods.MatchExpressions, marks.MatchExpressions...)
+	var open []any
+	for _, port := range ports {
+		open = append(open, map[string]any{"port": int64(port), "protocol": "TCP"})
+	}
+	o := object{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+	o.set(name, "metadata", "name")
+	o.set(wall.Namespace, "metadata", "namespace")
+	o.set(map[string]any{
+		"podSelector": pods, "policyTypes": []any{"Ingress"}, "ingress": []any{map[string]any{"from": from, "ports": open}},
+	}, "spec")
+	return o.copy()
+}
+
+// wall is a policy that limits who reaches pods with these labels; nil where none does.
+func (f *Found) wall(ns string, marks map[string]string) *networkingv1.NetworkPolicy {
+	i := slices.IndexFunc(f.policies, func(n networkingv1.NetworkPolicy) bool {
+		types := n.Spec.PolicyTypes // none is Ingress
 		sel, err := metav1.LabelSelectorAsSelector(&n.Spec.PodSelector)
-		return err == nil && sel.Matches(labels.Set(marks))
+		return n.Namespace == ns && (len(types) == 0 || slices.Contains(types, networkingv1.PolicyTypeIngress)) &&
+			err == nil && sel.Matches(labels.Set(marks))
 	})
+	if i < 0 {
+		return nil
+	}
+	return &f.policies[i]
 }

@@ -13,14 +13,50 @@ import (
 	"time"
 )
 
-// available has Spillway's Deployment say that it is.
-func (c *cluster) available() {
+// available has Spillway's Deployment say that it is, with a pod that reaches the plan's servers.
+func (c *cluster) available(p *Plan, ns string) {
+	c.put(object{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "spillway-x", "namespace": ns, "labels": map[string]any{
+			"app.kubernetes.io/name": "spillway", "app.kubernetes.io/instance": "spillway",
+		}},
+		"spec": map[string]any{"containers": []any{
+			map[string]any{"ports": []any{map[string]any{"name": "metrics", "containerPort": 9092}}},
+		}},
+		"status": map[string]any{"podIP": "10.9.9.9", "conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
+	})
+	c.sees(p, ns, nil)
 	c.refuse = func(r *http.Request) (int, string) {
 		if o, ok := c.objects[r.URL.Path]; ok && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/deployments/spillway") {
 			o.set(1, "status", "availableReplicas")
 		}
 		return 0, ""
 	}
+}
+
+// sees has Spillway's pod say that it reaches the plan's servers, but for those that lost names.
+func (c *cluster) sees(p *Plan, ns string, lost func(*Server) bool) {
+	var b strings.Builder
+	b.WriteString("# TYPE spillway_shard_replica_state gauge\n")
+	for _, g := range p.Groups {
+		for _, s := range g.Servers {
+			up := 1
+			if lost != nil && lost(s) {
+				up = 0
+			}
+			for state, v := range map[string]int{"up": up, "down": 1 - up} {
+				fmt.Fprintf(&b, "spillway_shard_replica_state{group=%q,shard=\"0\",replica=\"%s:%d\",state=%q} %d\n", g.Name, s.IP, s.Port, state, v)
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.servers[ns+"/spillway-x"] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprint(w, b.String())
+	})
 }
 
 func quiet(string, ...any) {}
@@ -35,18 +71,18 @@ func TestApplyAndUndo(t *testing.T) {
 		c := newCluster(t)
 		c.populate(f)
 		p := c.plan(Scope{})
-		c.available()
+		c.available(p, "metrics")
 		return c, p, c.dump()
 	}
 	t.Run("whole", func(t *testing.T) {
 		c, p, before := start(t)
-		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		if text := c.objects[source].text("data", "all.yaml"); !strings.Contains(text, "url: http://spillway.metrics.svc:9090   # the pair\n") {
 			t.Errorf("the data source is %s", text)
 		}
-		if err := c.Apply(t.Context(), c.plan(Scope{}), settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), c.plan(Scope{}), c.reach(), settings, quiet); err != nil {
 			t.Fatalf("a second time: %v", err)
 		}
 		left, err := c.Undo(t.Context(), "metrics", quiet)
@@ -63,11 +99,11 @@ func TestApplyAndUndo(t *testing.T) {
 		}
 		add("b")
 		before := c.dump()
-		if err := c.Apply(t.Context(), c.plan(Scope{}), settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), c.plan(Scope{}), c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		add("c")
-		if err := c.Apply(t.Context(), c.plan(Scope{}), settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), c.plan(Scope{}), c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		for _, key := range []string{"all.yaml", "b", "c"} {
@@ -86,11 +122,11 @@ func TestApplyAndUndo(t *testing.T) {
 	})
 	t.Run("from another namespace", func(t *testing.T) {
 		c, p, _ := start(t)
-		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		before := c.dump()
-		err := c.Apply(t.Context(), p, Settings{Namespace: "other", Image: "x:1"}, quiet)
+		err := c.Apply(t.Context(), p, c.reach(), Settings{Namespace: "other", Image: "x:1"}, quiet)
 		if err == nil || !strings.Contains(err.Error(), "Role metrics/spillway is there already") {
 			t.Fatalf("applied: %v", err)
 		}
@@ -104,7 +140,7 @@ func TestApplyAndUndo(t *testing.T) {
 			}
 			return 0, ""
 		}
-		if err := c.Apply(t.Context(), p, settings, quiet); err == nil || !strings.Contains(err.Error(), "etcd has gone away") {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err == nil || !strings.Contains(err.Error(), "etcd has gone away") {
 			t.Fatalf("applied: %v", err)
 		}
 		if sum(before[source]) != sum(c.dump()[source]) {
@@ -127,7 +163,7 @@ func TestApplyAndUndo(t *testing.T) {
 			}
 			return known(r)
 		}
-		if err := c.Apply(t.Context(), p, settings, quiet); err != nil || asked != 3 {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil || asked != 3 {
 			t.Errorf("asked %d times: %v", asked, err)
 		}
 	})
@@ -136,7 +172,7 @@ func TestApplyAndUndo(t *testing.T) {
 		c.refuse = nil
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("a second has passed"))
 		defer cancel()
-		err := c.Apply(ctx, p, settings, quiet)
+		err := c.Apply(ctx, p, c.reach(), settings, quiet)
 		if err == nil || !strings.Contains(err.Error(), "is not available yet, and Grafana was not touched") {
 			t.Fatalf("applied: %v", err)
 		}
@@ -144,11 +180,149 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Error("Grafana was pointed at a Spillway that is not available")
 		}
 	})
+	t.Run("a server that its pod does not reach", func(t *testing.T) {
+		c, p, before := start(t)
+		lost := p.Groups[0].Servers[1]
+		c.sees(p, "metrics", func(s *Server) bool { return s == lost })
+		err := c.Apply(t.Context(), p, c.reach(), settings, quiet)
+		if want := "Spillway's pod metrics/spillway-x does not reach metrics/" + lost.Pod + " at " + lost.IP + ":9090; Grafana was not touched"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Fatalf("applied: %v, want %s", err, want)
+		}
+		if sum(before[source]) != sum(c.dump()[source]) {
+			t.Error("Grafana was pointed at a Spillway that does not reach its servers")
+		}
+		c.sees(p, "metrics", nil)
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
+			t.Errorf("when it does: %v", err)
+		}
+	})
+	t.Run("a pod that cannot be asked, and none", func(t *testing.T) {
+		c, p, _ := start(t)
+		delete(c.servers, "metrics/spillway-x")
+		err := c.Apply(t.Context(), p, c.reach(), settings, quiet)
+		if err == nil || !strings.Contains(err.Error(), "cannot be asked, by its port 9092: it answers 503") {
+			t.Errorf("applied: %v", err)
+		}
+		leaves := func(o object) { o.set("2026-11-26T01:00:00Z", "metadata", "deletionTimestamp") }
+		c.change(collection("v1", "Pod", "metrics")+"/spillway-x", leaves)
+		err = c.Apply(t.Context(), p, c.reach(), settings, quiet)
+		if err == nil || !strings.Contains(err.Error(), "no pod in namespace metrics with the labels app.kubernetes.io/instance=spillway,app.kubernetes.io/name=spillway is ready") {
+			t.Errorf("applied: %v", err)
+		}
+	})
+	t.Run("fewer servers than before", func(t *testing.T) {
+		c, p, _ := start(t)
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		before := c.dump()
+		err := c.Apply(t.Context(), c.plan(Scope{Only: []string{"metrics/prom-a"}}), c.reach(), settings, quiet)
+		if err == nil || !strings.Contains(err.Error(), "StatefulSet metrics/prom-b was adopted before and is not among the servers now") {
+			t.Fatalf("applied: %v", err)
+		}
+		equal(t, before, c.dump())
+	})
+	t.Run("two people at once", func(t *testing.T) {
+		for _, again := range []bool{false, true} {
+			c, p, _ := start(t)
+			if again {
+				if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
+					t.Fatal(err)
+				}
+				p = c.plan(Scope{})
+			}
+			known, record := c.refuse, collection("v1", "Secret", "metrics")+"/spillway-adopt"
+			c.refuse = func(r *http.Request) (int, string) {
+				// It is tried after the record was read.
+				if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/spillway") {
+					other := object{"apiVersion": "v1", "kind": "Secret"}
+					other.set("spillway-adopt", "metadata", "name")
+					other.set("metrics", "metadata", "namespace")
+					if there, ok := c.objects[record]; ok {
+						other = there.copy()
+					}
+					c.store(record, other)
+				}
+				return known(r)
+			}
+			if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err == nil || !strings.Contains(err.Error(), "somebody else runs adopt at this moment, and nothing was changed") {
+				t.Errorf("again %t: applied: %v", again, err)
+			}
+			if _, made := c.objects[collection("apps/v1", "Deployment", "metrics")+"/spillway"]; made != again {
+				t.Errorf("again %t: the Deployment is there: %t", again, made)
+			}
+		}
+	})
+	t.Run("a data source that would not be taken", func(t *testing.T) {
+		c, p, before := start(t)
+		known := c.refuse
+		c.refuse = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPatch && r.URL.Path == source {
+				return http.StatusForbidden, "an admission webhook says no"
+			}
+			return known(r)
+		}
+		err := c.Apply(t.Context(), p, c.reach(), settings, quiet)
+		if err == nil || !strings.Contains(err.Error(), "nothing was changed") || !strings.Contains(err.Error(), "says no") {
+			t.Errorf("applied: %v", err)
+		}
+		equal(t, before, c.dump())
+	})
+	t.Run("a policy that is wanted no more", func(t *testing.T) {
+		c, _, _ := start(t)
+		wall := object{"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+		wall.set("deny", "metadata", "name")
+		wall.set("metrics", "metadata", "namespace")
+		wall.set([]any{map[string]any{"key": "open", "operator": "DoesNotExist"}}, "spec", "podSelector", "matchExpressions")
+		c.put(wall)
+		if err := c.Apply(t.Context(), c.plan(Scope{Home: "metrics"}), c.reach(), settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		policies := collection("networking.k8s.io/v1", "NetworkPolicy", "metrics")
+		for _, name := range []string{"spillway-to-statefulset-prom-a", "spillway-to-statefulset-prom-b", "spillway-from-grafana"} {
+			o, ok := c.objects[policies+"/"+name]
+			if !ok {
+				t.Fatalf("no policy %s", name)
+			}
+			// What it selects is closed already: it has the wall's condition besides its own.
+			if rest, _ := o.at("spec", "podSelector", "matchExpressions").([]any); len(rest) != 1 {
+				t.Errorf("%s selects %v", name, o.at("spec", "podSelector"))
+			}
+			if marks, _ := o.at("spec", "podSelector", "matchLabels").(map[string]any); len(marks) == 0 {
+				t.Errorf("%s selects %v", name, o.at("spec", "podSelector"))
+			}
+		}
+		err := c.Apply(t.Context(), c.plan(Scope{Home: "metrics"}), c.reach(), settings, quiet)
+		if err != nil || c.objects[policies+"/spillway-from-grafana"] == nil {
+			t.Fatalf("a second time: %v", err)
+		}
+		delete(c.objects, policies+"/deny")
+		if err := c.Apply(t.Context(), c.plan(Scope{Home: "metrics"}), c.reach(), settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		for at := range c.objects {
+			if strings.HasPrefix(at, policies) {
+				t.Errorf("%s is still there, and closes what nobody else does", at)
+			}
+		}
+	})
+	t.Run("a record that is lost", func(t *testing.T) {
+		c, p, _ := start(t)
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		delete(c.objects, collection("v1", "Secret", "metrics")+"/spillway-adopt")
+		before := c.dump()
+		if _, err := c.Undo(t.Context(), "metrics", quiet); err == nil || !strings.Contains(err.Error(), "Secret metrics/spillway-adopt, by which adopt knows what it did, is gone: nothing was changed. Put the URLs") {
+			t.Errorf("undone: %v", err)
+		}
+		equal(t, before, c.dump())
+	})
 	t.Run("somebody else's object", func(t *testing.T) {
 		c, p, _ := start(t)
 		c.put(object{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "spillway", "namespace": "metrics"}})
 		before := c.dump()
-		if err := c.Apply(t.Context(), p, settings, quiet); err == nil || !strings.Contains(err.Error(), "Service metrics/spillway is there already, and was not made by adopt in this namespace: nothing was changed") {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err == nil || !strings.Contains(err.Error(), "Service metrics/spillway is there already, and was not made by adopt in this namespace: nothing was changed") {
 			t.Fatalf("applied: %v", err)
 		}
 		equal(t, before, c.dump())
@@ -156,14 +330,14 @@ func TestApplyAndUndo(t *testing.T) {
 	t.Run("changed before", func(t *testing.T) {
 		c, p, _ := start(t)
 		c.change(source, func(o object) { o.set("x", "data", "other") })
-		err := c.Apply(t.Context(), p, settings, quiet)
+		err := c.Apply(t.Context(), p, c.reach(), settings, quiet)
 		if err == nil || !strings.Contains(err.Error(), "it has changed since it was read") {
 			t.Fatalf("applied: %v", err)
 		}
 	})
 	t.Run("changed since, and still asking Spillway", func(t *testing.T) {
 		c, p, before := start(t)
-		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		all := c.objects[source].text("data", "all.yaml")
@@ -191,7 +365,7 @@ func TestApplyAndUndo(t *testing.T) {
 	})
 	t.Run("changed since", func(t *testing.T) {
 		c, p, before := start(t)
-		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		c.change(source, func(o object) { o.set("somebody else's", "data", "all.yaml") })
@@ -211,7 +385,7 @@ func TestApplyAndUndo(t *testing.T) {
 	})
 	t.Run("another file of it changed since", func(t *testing.T) {
 		c, p, before := start(t)
-		if err := c.Apply(t.Context(), p, settings, quiet); err != nil {
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
 			t.Fatal(err)
 		}
 		c.change(source, func(o object) { o.set("x", "data", "other") })
@@ -241,9 +415,9 @@ func TestRights(t *testing.T) {
 				t.Errorf("to look, %s %s in %q is asked for and not listed", r.Verbs[0], r.Resource, r.Group)
 			}
 		}
-		c.available()
+		c.available(p, fleets[i].namespace)
 		s := Settings{Namespace: fleets[i].namespace, Grafana: true}
-		if err := c.Apply(t.Context(), p, s, quiet); err != nil {
+		if err := c.Apply(t.Context(), p, c.reach(), s, quiet); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Undo(t.Context(), fleets[i].namespace, quiet); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 // record is what Undo needs to know.
 type record struct {
+	// Servers are the workloads that Spillway was put in front of, as "Kind namespace/name".
+	Servers []string `json:"servers,omitempty"`
 	// Made are the objects that were not there before.
 	Made []Ref `json:"made"`
 	// Changed are fields of objects that were there.
@@ -60,7 +63,9 @@ func (c *Client) readRecord(ctx context.Context, ns string) (*record, object, er
 	return r, o, nil
 }
 
-func (c *Client) writeRecord(ctx context.Context, ns string, r *record) error {
+// writeRecord writes it in place of held, which is what was read; nil is that there was none. Where
+// somebody else has written it since, it is an error with code 409.
+func (c *Client) writeRecord(ctx context.Context, ns string, held object, r *record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -70,23 +75,32 @@ func (c *Client) writeRecord(ctx context.Context, ns string, r *record) error {
 	o.set("spillway-adopt", "metadata", "name")
 	o.set(ns, "metadata", "namespace")
 	o.set(Manager, "metadata", "labels", managedBy)
-	_, err = c.apply(ctx, o, false, false)
+	if held == nil {
+		ref := recordRef(ns)
+		all := strings.TrimSuffix(ref.path(), "/"+ref.Name)
+		return c.do(ctx, http.MethodPost, all, url.Values{"fieldManager": {Manager}}, "application/json", o, nil)
+	}
+	o.set(held.text("metadata", "resourceVersion"), "metadata", "resourceVersion")
+	_, err = c.replace(ctx, o)
 	return err
 }
 
 // Apply puts Spillway in front of the plan's servers, and tells say of each step. It is not taken
 // back where it fails: Undo knows what was done until then, and Apply may be tried again.
-func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string, ...any)) error {
+func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say func(string, ...any)) error {
 	objects, err := p.objects(s)
 	if err != nil {
 		return err
 	}
-	old, _, err := c.readRecord(ctx, s.Namespace)
+	old, held, err := c.readRecord(ctx, s.Namespace)
 	if err != nil {
 		return err
 	}
 	if old == nil {
 		old = &record{}
+	}
+	if err := old.serve(p); err != nil {
+		return err
 	}
 	for _, o := range objects {
 		ref := refOf(o)
@@ -113,7 +127,14 @@ func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string
 	for i := range changes {
 		old.change(&changes[i])
 	}
-	if err := c.writeRecord(ctx, s.Namespace, old); err != nil {
+	for i := range changes {
+		if _, err := c.apply(ctx, old.applied(&changes[i].Source), true, true); err != nil {
+			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", changes[i].Source.Ref, stale(err))
+		}
+	}
+	if err := c.writeRecord(ctx, s.Namespace, held, old); isStatus(err, http.StatusConflict) {
+		return fmt.Errorf("somebody else runs adopt at this moment, and nothing was changed: wait for them, then run this again (%w)", err)
+	} else if err != nil {
 		return fmt.Errorf("write down what is about to be done: %w", err)
 	}
 	for _, o := range objects {
@@ -122,7 +143,13 @@ func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string
 		}
 		say("applied %s", refOf(o))
 	}
+	if err := c.prune(ctx, old.Made, objects, say); err != nil {
+		return err
+	}
 	if err := c.await(ctx, s.Namespace, say); err != nil {
+		return err
+	}
+	if err := c.inSight(ctx, p, r, s, say); err != nil {
 		return err
 	}
 	for i := range changes {
@@ -131,13 +158,63 @@ func (c *Client) Apply(ctx context.Context, p *Plan, s Settings, say func(string
 			continue // all files of one object are changed at once
 		}
 		if _, err := c.apply(ctx, old.applied(&changes[i].Source), true, false); err != nil {
-			if isStatus(err, http.StatusConflict) {
-				err = fmt.Errorf("it has changed since it was read: run this again (%w)", err)
-			}
-			return fmt.Errorf("%s: %w", ref, err)
+			return fmt.Errorf("%s: %w", ref, stale(err))
 		}
 		say("changed %s", ref)
 	}
+	return nil
+}
+
+// stale says what a conflict at a data source's object means.
+func stale(err error) error {
+	if isStatus(err, http.StatusConflict) {
+		return fmt.Errorf("it has changed since it was read: run this again (%w)", err)
+	}
+	return err
+}
+
+// prune deletes what a run before has made and this one does not want.
+func (c *Client) prune(ctx context.Context, made []Ref, wanted []object, say func(string, ...any)) error {
+	for _, ref := range made {
+		if slices.ContainsFunc(wanted, func(o object) bool { return refOf(o) == ref }) {
+			continue
+		}
+		if _, err := c.unmake(ctx, ref, say); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmake deletes an object that is still adopt's own; left says why it stays where it does.
+func (c *Client) unmake(ctx context.Context, ref Ref, say func(string, ...any)) (left string, err error) {
+	o, err := c.read(ctx, ref)
+	switch {
+	case err != nil || o == nil:
+		return "", err
+	case o.text("metadata", "labels", managedBy) != Manager:
+		return ref.String() + " is not adopt's any more (its label " + managedBy + " says so), and stays", nil
+	}
+	if err := c.remove(ctx, ref, o.text("metadata", "uid")); err != nil && !isStatus(err, http.StatusNotFound) {
+		return "", err
+	}
+	say("deleted %s", ref)
+	return "", nil
+}
+
+// serve writes down the servers of the plan. Those of a run before must be among them: data sources
+// that were pointed at Spillway then would lack them.
+func (r *record) serve(p *Plan) error {
+	var now []string
+	for _, w := range p.workloads() {
+		now = append(now, w.String())
+	}
+	for _, w := range r.Servers {
+		if !slices.Contains(now, w) {
+			return fmt.Errorf("%s was adopted before and is not among the servers now, so who asks Spillway would lack it; nothing was changed: name it too (--only), or take all of it back first (--undo)", w)
+		}
+	}
+	r.Servers = now
 	return nil
 }
 
@@ -240,6 +317,11 @@ func (c *Client) Undo(ctx context.Context, ns string, say func(string, ...any)) 
 		return nil, err
 	}
 	if r == nil {
+		here, err := c.read(ctx, Ref{"apps/v1", "Deployment", ns, "spillway"})
+		if err == nil && here.text("metadata", "labels", managedBy) == Manager {
+			return nil, fmt.Errorf("%s, by which adopt knows what it did, is gone: nothing was changed. Put the URLs of Grafana's data sources back by hand, then delete what has the label %s=%s (kubectl get "+
+				"deployments,services,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets -A -l …)", recordRef(ns), managedBy, Manager)
+		}
 		return nil, fmt.Errorf("adopt has changed nothing by way of namespace %s: there is no %s; --namespace names another one", ns, recordRef(ns))
 	}
 	var errs []error
@@ -267,22 +349,13 @@ func (c *Client) Undo(ctx context.Context, ns string, say func(string, ...any)) 
 		return left, errors.Join(errs...)
 	}
 	for _, ref := range slices.Backward(r.Made) {
-		o, err := c.read(ctx, ref)
-		switch {
-		case err != nil:
+		stays, err := c.unmake(ctx, ref, say)
+		if err != nil {
 			errs = append(errs, err)
-			continue
-		case o == nil:
-			continue
-		case o.text("metadata", "labels", managedBy) != Manager:
-			left = append(left, ref.String()+" is not adopt's any more (its label "+managedBy+" says so), and stays")
-			continue
 		}
-		if err := c.remove(ctx, ref, o.text("metadata", "uid")); err != nil && !isStatus(err, http.StatusNotFound) {
-			errs = append(errs, err)
-			continue
+		if stays != "" {
+			left = append(left, stays)
 		}
-		say("deleted %s", ref)
 	}
 	if len(errs) > 0 {
 		return left, errors.Join(errs...)

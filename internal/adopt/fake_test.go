@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
@@ -164,6 +165,12 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		c.answer(w, there)
+	case http.MethodPost:
+		if at += "/" + body.text("metadata", "name"); c.objects[at] != nil {
+			c.status(w, http.StatusConflict, "the object is there already")
+			return
+		}
+		c.answer(w, c.store(at, body))
 	case http.MethodPatch:
 		c.applied(w, r, body)
 	case http.MethodPut:
@@ -340,16 +347,23 @@ func (c *cluster) plan(s Scope) *Plan {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	reach, err := Through(c.Client)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer reach.Close()
-	p, err := Make(c.t.Context(), found, reach, true)
+	p, err := Make(c.t.Context(), found, c.reach(), true)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return p
+}
+
+// reach is the road through the API server, on which nobody waits long for Spillway's pods.
+func (c *cluster) reach() *Reach {
+	c.t.Helper()
+	r, err := Through(c.Client)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(r.Close)
+	r.patience = 100 * time.Millisecond
+	return r
 }
 
 // sum is a short name of a text.

@@ -245,22 +245,104 @@ func (p *plane) populate(f *fleet, begin time.Time) {
 	}
 }
 
-// kubelet says of Spillway's Deployment that its pods are available, as soon as it is there.
-func (p *plane) kubelet(namespace string) (stop func()) {
+// node stands for a kubelet: as soon as Spillway's Deployment is there it runs Spillway with the
+// configuration of its Secret, as a pod that is ready, until the Deployment is gone or stop.
+type node struct {
+	api, admin string        // where it listens
+	listens    chan struct{} // is closed once it does
+	stop       func()        // may be called again
+}
+
+func (p *plane) node(namespace string) *node {
+	n := &node{listens: make(chan struct{})}
 	ctx, cancel := context.WithCancel(p.ctx)
 	done := make(chan struct{})
+	n.stop = func() { cancel(); <-done }
+	path := collection("apps/v1", "Deployment", namespace) + "/spillway"
+	there := func() bool {
+		_, err := p.Do(ctx, realkube.AdminToken, http.MethodGet, path, nil)
+		return err == nil
+	}
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			path := collection("apps/v1", "Deployment", namespace) + "/spillway"
-			if _, err := p.Do(ctx, realkube.AdminToken, http.MethodGet, path, nil); err == nil {
-				_, _ = p.Do(ctx, realkube.AdminToken, http.MethodPatch, path+"/status",
-					[]byte(`{"status":{"observedGeneration":9,"replicas":2,"updatedReplicas":2,"readyReplicas":2,"availableReplicas":2}}`)) // tried again
+		for ; !there(); time.Sleep(100 * time.Millisecond) {
+			if ctx.Err() != nil {
+				return
 			}
+		}
+		end := p.pod(namespace, n)
+		defer end()
+		for ctx.Err() == nil && there() {
+			_, _ = p.Do(ctx, realkube.AdminToken, http.MethodPatch, path+"/status",
+				[]byte(`{"status":{"observedGeneration":9,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1}}`)) // tried again
 			time.Sleep(200 * time.Millisecond)
 		}
 	}()
-	return func() { cancel(); <-done }
+	return n
+}
+
+// pod runs Spillway from the configuration that was applied, which only lacks the account of a pod.
+func (p *plane) pod(namespace string, n *node) (end func()) {
+	port, err := realprom.FreePort()
+	if err != nil {
+		p.t.Error(err)
+		return func() {}
+	}
+	proxy, at, err := realprom.StartOnPorts(p.ctx, realprom.PortOptions{
+		Path: realpromtest.Spillway(p.t), Ports: 2, Args: func(at []string) []string {
+			return []string{
+				"proxy", "--config.file=" + p.configured(namespace), "--web.listen-address=" + at[0], "--web.admin-listen-address=" + at[1],
+				fmt.Sprintf("--web.metrics-listen-address=%s:%d", p.addr, port),
+			}
+		},
+	})
+	if err != nil {
+		p.t.Error(err)
+		return func() {}
+	}
+	n.api, n.admin = "http://"+at[0], "http://"+at[1]
+	close(n.listens)
+	p.post(map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "spillway-x", "namespace": namespace, "labels": ownLabels},
+		"spec": map[string]any{"nodeName": "node-0", "automountServiceAccountToken": false, "containers": []any{map[string]any{
+			"name": "spillway", "image": "spillway", "ports": []any{map[string]any{"name": "metrics", "containerPort": port}},
+		}}},
+		"status": map[string]any{
+			"phase": "Running", "podIP": p.addr, "podIPs": []any{map[string]any{"ip": p.addr}},
+			"conditions": []any{map[string]any{"type": "Ready", "status": "True"}},
+		},
+	})
+	return func() {
+		if err := proxy.Stop(); err != nil {
+			p.t.Errorf("%v\n%s", err, proxy.Log())
+		}
+		at := collection("v1", "Pod", namespace) + "/spillway-x?gracePeriodSeconds=0"
+		if _, err := p.Do(p.ctx, realkube.AdminToken, http.MethodDelete, at, nil); err != nil {
+			p.t.Error(err)
+		}
+	}
+}
+
+// configured is a file with the configuration that was applied, and how this process asks the API
+// server.
+func (p *plane) configured(namespace string) string {
+	cfg, err := config.Parse([]byte(p.applied(namespace)), "/")
+	if err != nil {
+		p.t.Error(err)
+		return ""
+	}
+	for i := range cfg.Groups {
+		for j := range cfg.Groups[i].ShardsFrom.Kubernetes {
+			cfg.Groups[i].ShardsFrom.Kubernetes[j].KubeconfigFile = p.Kubeconfig()
+		}
+	}
+	cfg.StateDir = ""
+	file := filepath.Join(p.t.TempDir(), "spillway.yaml")
+	if err := config.WriteFile(file, cfg); err != nil {
+		p.t.Error(err)
+	}
+	return file
 }
 
 // least makes a service account with the rights that adopt says it needs and no others, and returns
@@ -367,7 +449,8 @@ func (p *plane) adopts(f *fleet, kubeconfig string) {
 	if said := p.run(0, append(args, "--via=direct")...); !strings.Contains(said, "proven against the servers") {
 		t.Errorf("at the pods' own addresses: %s", said)
 	}
-	defer p.kubelet(f.namespace)()
+	node := p.node(f.namespace)
+	defer node.stop()
 	if len(f.only) > 0 {
 		said := p.run(1, append(args, "--apply", "--image=registry.example.org/spillway:0.1.0")...)
 		if after := p.dump(); !strings.Contains(said, "name those that belong behind one, each by --only") || !equal(t, before, after) {
@@ -385,7 +468,10 @@ func (p *plane) adopts(f *fleet, kubeconfig string) {
 	if !strings.Contains(said, "changed "+f.source) {
 		t.Errorf("no change of %s in:\n%s", f.source, said)
 	}
-	text := p.applied(f)
+	if !strings.Contains(said, "its pods (1) reach all servers") {
+		t.Errorf("whether Spillway reaches the servers was not asked:\n%s", said)
+	}
+	text := p.applied(f.namespace)
 	for _, want := range f.config {
 		if !strings.Contains(text, want) {
 			t.Errorf("the configuration lacks %q:\n%s", want, text)
@@ -396,10 +482,11 @@ func (p *plane) adopts(f *fleet, kubeconfig string) {
 			t.Errorf("the configuration has %q:\n%s", no, text)
 		}
 	}
-	p.compare(f, text, kubeconfig, begin)
+	p.compare(f, node, begin)
 
 	p.run(0, append(args, "--apply", "--image=registry.example.org/spillway:0.1.1")...) // again, which is an upgrade
 	t.Logf("%s", p.run(0, "--kubeconfig="+kubeconfig, "--namespace="+f.namespace, "--undo"))
+	node.stop()
 	if after := p.dump(); !equal(t, before, after) {
 		t.Error("--undo has not left the objects as they were")
 	}
@@ -429,9 +516,9 @@ func equal(t *testing.T, before, after map[string]string) bool {
 }
 
 // applied is the configuration that the pods would read.
-func (p *plane) applied(f *fleet) string {
+func (p *plane) applied(namespace string) string {
 	p.t.Helper()
-	b, err := p.Do(p.ctx, realkube.AdminToken, http.MethodGet, collection("v1", "Secret", f.namespace)+"/spillway", nil)
+	b, err := p.Do(p.ctx, realkube.AdminToken, http.MethodGet, collection("v1", "Secret", namespace)+"/spillway", nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -442,35 +529,12 @@ func (p *plane) applied(f *fleet) string {
 	return string(secret.Data["spillway.yaml"])
 }
 
-// compare starts Spillway from the configuration, which only lacks the account of a pod, and
-// compares its answers with those of one Prometheus that has everything.
-func (p *plane) compare(f *fleet, text, kubeconfig string, begin time.Time) {
+// compare compares the answers of Spillway's pod with those of one Prometheus that has everything.
+func (p *plane) compare(f *fleet, node *node, begin time.Time) {
 	t := p.t
 	t.Helper()
-	cfg, err := config.Parse([]byte(text), "/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range cfg.Groups {
-		for j := range cfg.Groups[i].ShardsFrom.Kubernetes {
-			cfg.Groups[i].ShardsFrom.Kubernetes[j].KubeconfigFile = p.Kubeconfig()
-		}
-	}
-	cfg.StateDir = ""
-	file := filepath.Join(t.TempDir(), "spillway.yaml")
-	if err := config.WriteFile(file, cfg); err != nil {
-		t.Fatal(err)
-	}
-	proxy, base, admin, err := realprom.StartProxy(p.ctx, realpromtest.Spillway(t), file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := proxy.Stop(); err != nil {
-			t.Errorf("%v\n%s", err, proxy.Log())
-		}
-	}()
-	if shards := bytes.Count(fetch(t, admin+"/api/spillway/v1/shards"), []byte(`"url":`)); shards != len(f.servers) {
+	<-node.listens
+	if shards := bytes.Count(fetch(t, node.admin+"/api/spillway/v1/shards"), []byte(`"url":`)); shards != len(f.servers) {
 		t.Errorf("Spillway has found %d servers of %d", shards, len(f.servers))
 	}
 	whole := realpromtest.Start(t, realprom.Options{Blocks: []string{blocks(t, load(-1, 1, f.labels), begin)}})
@@ -492,7 +556,7 @@ func (p *plane) compare(f *fleet, text, kubeconfig string, begin time.Time) {
 			}.Encode(),
 		} {
 			asked++
-			if got, want := answer(t, base+path), answer(t, whole.URL()+path); got != want {
+			if got, want := answer(t, node.api+path), answer(t, whole.URL()+path); got != want {
 				t.Errorf("%s %s\nSpillway: %s\none Prometheus: %s", q, path, got, want)
 			} else if strings.HasSuffix(want, " []") {
 				t.Errorf("%s compares nothing: %s", path, want)

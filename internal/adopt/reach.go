@@ -48,6 +48,8 @@ type Reach struct {
 	secret string
 	proxy  *url.URL
 	target func(*Server) *url.URL
+	// patience is how long Spillway's pods may take to reach the servers.
+	patience time.Duration
 
 	mu sync.Mutex
 	at map[string]*url.URL // by host
@@ -85,7 +87,7 @@ func listen(transport http.RoundTripper, seen func(*http.Request), target func(*
 	}
 	r := &Reach{
 		done: make(chan struct{}), secret: "/" + hex.EncodeToString(secret[:]), proxy: &url.URL{Scheme: "http", Host: ln.Addr().String()},
-		target: target, at: map[string]*url.URL{},
+		target: target, patience: sightPatience, at: map[string]*url.URL{},
 	}
 	r.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(r.proxy), MaxIdleConnsPerHost: examined}}
 	proxy := &httputil.ReverseProxy{
@@ -142,35 +144,45 @@ func (r *Reach) URL(s *Server) string {
 
 // ask is the field data of a server's answer.
 func (r *Reach) ask(ctx context.Context, s *Server, call string, query url.Values, most int64, data any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, askPatience, fmt.Errorf("no answer within %s", askPatience))
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL(s)+call+"?"+query.Encode(), nil)
+	b, err := r.fetch(ctx, s, call+"?"+query.Encode(), most)
 	if err != nil {
 		return err
-	}
-	res, err := r.http.Do(req)
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		return err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, most+1))
-	if err != nil {
-		return err
-	}
-	if int64(len(b)) > most {
-		return fmt.Errorf("the answer of %s is longer than %d MiB", path.Base(call), most>>20)
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("it answers %d: %s", res.StatusCode, clip.Text(strings.TrimSpace(string(b)), 200))
 	}
 	var answer struct{ Data json.RawMessage }
 	if err := json.Unmarshal(b, &answer); err != nil {
 		return fmt.Errorf("what answers is no Prometheus: %w", err)
 	}
 	return json.Unmarshal(answer.Data, data)
+}
+
+// fetch is a server's answer, of at most so many bytes.
+func (r *Reach) fetch(ctx context.Context, s *Server, call string, most int64) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askPatience, fmt.Errorf("no answer within %s", askPatience))
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL(s)+call, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.http.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > most {
+		call, _, _ = strings.Cut(call, "?")
+		return nil, fmt.Errorf("the answer of %s is longer than %d MiB", path.Base(call), most>>20)
+	}
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers %d: %s", res.StatusCode, clip.Text(strings.TrimSpace(string(b)), 200))
+	}
+	return b, nil
 }
 
 // hashRule is by which rule a server keeps its share of the targets.

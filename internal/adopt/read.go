@@ -24,6 +24,8 @@ type Scope struct {
 	Namespaces []string
 	// Only are workloads, "NAMESPACE/NAME": the others are left alone. Empty is all.
 	Only []string
+	// Home is where Spillway is put: who may reach pods there is looked at too. Empty is nowhere.
+	Home string
 }
 
 // Found is what is in the cluster.
@@ -36,7 +38,7 @@ type Found struct {
 	Sources []Source
 	// Remarks are what was seen and is not used, each with the reason.
 	Remarks []string
-	// policies are those of the namespaces in which servers are.
+	// policies are those of the namespaces in which servers are, and of Spillway's own.
 	policies []networkingv1.NetworkPolicy
 	named    bool        // whoever asks has named each of Workloads
 	others   []*Workload // that are left alone
@@ -70,9 +72,9 @@ type Workload struct {
 	// Problem is why its servers cannot be asked; empty where they can.
 	Problem string
 
-	services []string          // all of the namespace whose pods are these
-	labels   map[string]string // by which the pods are asked for
-	mark     map[string]string // all labels of one pod
+	services []string             // all of the namespace whose pods are these
+	marks    metav1.LabelSelector // of its pods
+	mark     map[string]string    // all labels of one pod
 }
 
 func (w *Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
@@ -171,7 +173,20 @@ func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
 			return nil, err
 		}
 	}
+	if s.Home != "" && !slices.Contains(namespacesOf(f.Workloads), s.Home) {
+		if err := c.readPolicies(ctx, s.Home, f); err != nil {
+			return nil, err
+		}
+	}
 	return f, c.readGrafana(ctx, s, f)
+}
+
+// readPolicies reads those of a namespace that are not adopt's own.
+func (c *Client) readPolicies(ctx context.Context, ns string, f *Found) error {
+	foreign := func(n *networkingv1.NetworkPolicy) bool { return n.Labels[managedBy] != Manager }
+	policies, err := list(ctx, c, "/apis/networking.k8s.io/v1/namespaces/"+ns+"/networkpolicies", "", foreign)
+	f.policies = append(f.policies, policies...)
+	return err
 }
 
 func names(all []*Workload) string {
@@ -214,7 +229,9 @@ func (c *Client) readOperator(ctx context.Context, s Scope, f *Found) error {
 			Retention: cmp.Or(p.Spec.Retention, "24h"), Thanos: p.Spec.Thanos != nil, Scheme: "http",
 			Prefix: prefixOf(p.Spec.RoutePrefix), PortName: cmp.Or(p.Spec.PortName, "web"),
 			Service: otherwise(p.Spec.ServiceName, "prometheus-operated"),
-			labels:  map[string]string{"app.kubernetes.io/name": "prometheus", "operator.prometheus.io/name": p.Name},
+			marks: metav1.LabelSelector{MatchLabels: map[string]string{
+				"app.kubernetes.io/name": "prometheus", "operator.prometheus.io/name": p.Name,
+			}},
 		}
 		if p.Spec.Web != nil && p.Spec.Web.TLSConfig != nil {
 			w.Scheme = "https"
@@ -336,7 +353,7 @@ func (f *Found) plain(kind string, r *runs) {
 func plainWorkload(kind string, r *runs, args []string) *Workload {
 	w := &Workload{
 		Kind: kind, Namespace: r.Namespace, Name: r.Name, Shards: 1, Replicas: otherwise(r.Spec.Replicas, 1),
-		Retention: "15d", Scheme: "http", Port: 9090, labels: r.Spec.Selector.MatchLabels,
+		Retention: "15d", Scheme: "http", Port: 9090, marks: r.Spec.Selector,
 	}
 	if v, ok := flagOf(args, "storage.tsdb.retention.time"); ok {
 		w.Retention = v
@@ -384,16 +401,14 @@ func (c *Client) readPods(ctx context.Context, ns string, f *Found) error {
 	if err != nil {
 		return err
 	}
-	policies, err := list[networkingv1.NetworkPolicy](ctx, c, "/apis/networking.k8s.io/v1/namespaces/"+ns+"/networkpolicies", "", nil)
-	if err != nil {
+	if err := c.readPolicies(ctx, ns, f); err != nil {
 		return err
 	}
-	f.policies = append(f.policies, policies...)
 	for _, w := range f.Workloads {
 		if w.Namespace != ns {
 			continue
 		}
-		pods, err := list(ctx, c, core+"/pods", labels.Set(w.labels).String(), func(p *corev1.Pod) bool {
+		pods, err := list(ctx, c, core+"/pods", metav1.FormatLabelSelector(&w.marks), func(p *corev1.Pod) bool {
 			return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 		})
 		if err != nil {

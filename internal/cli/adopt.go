@@ -76,6 +76,7 @@ func (a *adopting) run(e *Env) error {
 		}
 		return err
 	}
+	a.scope.Home = a.settings.Namespace
 	found, err := client.Read(ctx, a.scope)
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func (a *adopting) run(e *Env) error {
 	case problems+len(plan.Open) > 0:
 		return errQuiet
 	case a.apply:
-		return client.Apply(ctx, plan, a.settings, say)
+		return client.Apply(ctx, plan, reach, a.settings, say)
 	}
 	if why := plan.Unsure(); why != "" {
 		say("Nothing was changed, and --apply would not: %s.", why)
@@ -208,6 +209,9 @@ func (a *adopting) print(e *Env, plan *adopt.Plan) error {
 	objects, err := plan.Objects(a.settings)
 	if err != nil {
 		return err
+	}
+	if a.settings.Image == "" {
+		fmt.Fprintln(e.Stdout, "# The image is nobody's yet: name yours by --image.")
 	}
 	for _, o := range objects {
 		b, err := yaml.Marshal(o)
