@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,6 +127,35 @@ func TestTwoFleets(t *testing.T) {
 	}
 	if p = c.plan(Scope{Namespaces: []string{"metrics"}}); len(p.Groups) != 1 || p.Groups[0].Name != "eu" {
 		t.Errorf("in one namespace there is %+v", p.Groups)
+	}
+}
+
+// TestSelectorOfExpressions: a selector without matchLabels selects the same pods, and not all.
+func TestSelectorOfExpressions(t *testing.T) {
+	text := func(change bool) string {
+		c := newCluster(t)
+		c.populate(&fleets[2])
+		for _, at := range slices.Collect(maps.Keys(c.objects)) {
+			if !change || !strings.Contains(at, "/statefulsets/prom-") {
+				continue
+			}
+			c.change(at, func(o object) {
+				marks, _ := o.at("spec", "selector", "matchLabels").(map[string]any)
+				var all []any
+				for _, key := range sorted(marks) {
+					all = append(all, map[string]any{"key": key, "operator": "In", "values": []any{marks[key]}})
+				}
+				o.set(map[string]any{"matchExpressions": all}, "spec", "selector")
+			})
+		}
+		b, err := c.plan(Scope{}).YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	if got, want := text(true), text(false); got != want {
+		t.Errorf("with expressions:\n%s\nwith labels:\n%s", got, want)
 	}
 }
 
