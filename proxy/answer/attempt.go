@@ -59,8 +59,9 @@ type Case struct {
 	// Over tells that nothing can begin again: time has run out, the client has left, or a byte of
 	// the answer was sent.
 	Over bool
-	// Partial tells that the caller accepts an answer without some shards.
-	Partial bool
+	// MayLack tells whether the caller accepts an answer without the shard of that name; nil is
+	// that it wants all of them.
+	MayLack func(shard string) bool
 	// Shards is how many shards there are; an answer without any of them is no answer.
 	Shards int
 	// Gone are the shards that were found to fail by now, so that several cost one more attempt and
@@ -112,10 +113,11 @@ func (a Attempt) Next(err error, c Case) (Attempt, Reason) {
 		return a, Replica
 	}
 	lostShard := (*LostShard)(nil)
-	if !c.Partial || !errors.As(err, &lostShard) || a.LeavesOut(lostShard.Name) {
+	if c.MayLack == nil || !errors.As(err, &lostShard) || !c.MayLack(lostShard.Name) || a.LeavesOut(lostShard.Name) {
 		return a, None
 	}
-	if a = a.Leaving(lostShard.Name).Leaving(c.Gone...); len(a.Without) >= c.Shards {
+	gone := slices.DeleteFunc(slices.Clone(c.Gone), func(name string) bool { return !c.MayLack(name) })
+	if a = a.Leaving(lostShard.Name).Leaving(gone...); len(a.Without) >= c.Shards {
 		return a, None
 	}
 	return a, Shard

@@ -27,7 +27,7 @@ func TestNext(t *testing.T) {
 		to     Attempt
 		reason Reason
 	}{
-		{"any other error ends it", Attempt{}, errFailed, Case{Partial: true, Shards: 3}, Attempt{}, None},
+		{"any other error ends it", Attempt{}, errFailed, Case{MayLack: anyShard, Shards: 3}, Attempt{}, None},
 		{
 			"parts that do not fit are computed here",
 			Attempt{},
@@ -63,7 +63,7 @@ func TestNext(t *testing.T) {
 			"none that was asked",
 			Attempt{Avoid: []string{"a", "b"}},
 			replica,
-			Case{Partial: true, Shards: 3},
+			Case{MayLack: anyShard, Shards: 3},
 			Attempt{Avoid: []string{"a", "b"}},
 			None,
 		},
@@ -76,12 +76,24 @@ func TestNext(t *testing.T) {
 			Replica,
 		},
 		{"a lost shard is an error", Attempt{}, shard, Case{Shards: 3}, Attempt{}, None},
-		{"unless the caller goes without", Attempt{}, shard, Case{Partial: true, Shards: 3}, Attempt{Without: []string{"s1"}}, Shard},
+		{
+			"a shard that the caller goes without, beside one that it does not",
+			Attempt{},
+			shard,
+			Case{MayLack: func(name string) bool { return name == "s1" }, Shards: 4, Gone: []string{"s2", "s1"}},
+			Attempt{Without: []string{"s1"}},
+			Shard,
+		},
+		{
+			"one that it has to have", Attempt{}, shard,
+			Case{MayLack: func(name string) bool { return name == "s2" }, Shards: 4}, Attempt{}, None,
+		},
+		{"unless the caller goes without", Attempt{}, shard, Case{MayLack: anyShard, Shards: 3}, Attempt{Without: []string{"s1"}}, Shard},
 		{
 			"with all that are known to fail",
 			Attempt{},
 			shard,
-			Case{Partial: true, Shards: 4, Gone: []string{"s3", "s1", "s2"}},
+			Case{MayLack: anyShard, Shards: 4, Gone: []string{"s3", "s1", "s2"}},
 			Attempt{Without: []string{"s1", "s2", "s3"}},
 			Shard,
 		},
@@ -89,7 +101,7 @@ func TestNext(t *testing.T) {
 			"an answer without any shard is none",
 			Attempt{Without: []string{"s2"}},
 			shard,
-			Case{Partial: true, Shards: 2},
+			Case{MayLack: anyShard, Shards: 2},
 			Attempt{Without: []string{"s1", "s2"}},
 			None,
 		},
@@ -97,7 +109,7 @@ func TestNext(t *testing.T) {
 			"a shard that is left out cannot be lost",
 			Attempt{Without: []string{"s1"}},
 			shard,
-			Case{Partial: true, Shards: 3},
+			Case{MayLack: anyShard, Shards: 3},
 			Attempt{Without: []string{"s1"}},
 			None,
 		},
@@ -105,7 +117,7 @@ func TestNext(t *testing.T) {
 			"a replica's loss goes before its shard's",
 			Attempt{},
 			&LostShard{Name: "s1", Err: replica},
-			Case{Partial: true, Shards: 3},
+			Case{MayLack: anyShard, Shards: 3},
 			Attempt{Avoid: []string{"a", "b"}, After: replica},
 			Replica,
 		},
@@ -123,6 +135,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
+func anyShard(string) bool { return true }
+
 func clone(a Attempt) Attempt {
 	a.Without, a.Avoid = slices.Clone(a.Without), slices.Clone(a.Avoid)
 	return a
@@ -136,7 +150,10 @@ func TestNextEnds(t *testing.T) {
 	name := func(kind string, n int) string { return fmt.Sprint(kind, rng.IntN(n)) }
 	longest := 0
 	for range 2000 {
-		c := Case{Partial: rng.IntN(2) == 0, Shards: shards}
+		c := Case{Shards: shards}
+		if rng.IntN(2) == 0 {
+			c.MayLack = anyShard
+		}
 		a := Attempt{}
 		for n := 1; ; n++ {
 			var err error

@@ -129,6 +129,9 @@ type Group struct {
 	Names []string `yaml:"names" is:"filled max=1000"`
 	// Heartbeat is a selector by which a replica is seen to be whole; empty is none.
 	Heartbeat string `yaml:"heartbeat" is:"filled"`
+	// PartialResponse is PartialAbort or PartialWarn for the group's shards; empty is what the key
+	// of the whole file says.
+	PartialResponse string `yaml:"partial_response" is:"filled one=abort|warn"`
 	// Shards are disjoint slices of the group; at least one, or ShardsFrom.
 	Shards []Shard `yaml:"shards" is:"filled"`
 	// ShardsFrom is where they are looked up instead.
@@ -144,6 +147,8 @@ func (Group) meaning() map[string]string {
 		"from":           "Where the group's samples begin, inclusive: a time, or a distance from now such as `-14d`.",
 		"until":          "Where they end, exclusive.",
 		"heartbeat":      "A selector, such as `up`, by which a replica is seen to be whole.",
+		"partial_response": "`abort` or `warn`, as the key of the same name beside `groups`, for the shards of this group; without it, what " +
+			"that one says. So an archive far away may be missing from an answer, with a warning, while the shards at hand may not.",
 		"shard_by": "Labels whose series stand together: those that have all of them, with equal values, are on one shard of the " +
 			"group at any one time. Joins and aggregations that keep these labels may then run on the shards. It is a " +
 			"promise about the servers; see [trust.md](trust.md#which-shard-holds-what).",

@@ -283,6 +283,7 @@ func problemRows() []problemRow {
 		{"relative future", group("from: 5d"), "groups[0].from", "write -5d"},
 		{"no such day", group("from: 2026-02-30T00:00:00Z"), "groups[0].from", "not a time"},
 		{"far year", group("from: 1900-01-01T00:00:00Z"), "groups[0].from", "the year"},
+		{"a group's partial_response", group(`partial_response: maybe`), "groups[0].partial_response", `"maybe" is neither abort nor warn`},
 		{"empty heartbeat", group(`heartbeat: ""`), "groups[0].heartbeat", "is empty"},
 		{"match-all heartbeat", group(`heartbeat: '{job=~".*"}'`), "groups[0].heartbeat", "matches everything"},
 		{"long heartbeat", group(`heartbeat: '` + strings.Repeat("-", 5000) + `'`), "groups[0].heartbeat", "longer than 1024"},

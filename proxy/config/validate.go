@@ -60,8 +60,12 @@ func (v *validator) config(c *Config) {
 	if c.StateDir != "" {
 		c.StateDir = commonconfig.JoinDir(v.dir, c.StateDir)
 	}
-	if c.PartialResponse != PartialAbort && c.PartialResponse != PartialWarn {
-		v.problem("partial_response", "%q is neither abort nor warn", clip.Text(c.PartialResponse, 40))
+	v.partialResponse(c.PartialResponse, "partial_response")
+}
+
+func (v *validator) partialResponse(value, path string) {
+	if v.has(path) && value != PartialAbort && value != PartialWarn {
+		v.problem(path, "%q is neither abort nor warn", clip.Text(value, 40))
 	}
 }
 
@@ -108,6 +112,7 @@ func (v *validator) group(g *Group, path string, names, urls map[string]string) 
 	v.hashmod(g, path)
 	v.names(g, path)
 	v.heartbeat(g.Heartbeat, path+".heartbeat")
+	v.partialResponse(g.PartialResponse, path+".partial_response")
 	v.shardsFrom(g, path)
 	if len(g.Shards) == 0 && !v.has(path+".shards_from") && !v.wrong[path+".shards"] {
 		v.problem(path+".shards", "the group needs at least one shard, such as {replicas: [{url: \"http://10.0.0.1:9090\"}]}")

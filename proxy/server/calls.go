@@ -103,7 +103,11 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 // shard waits for its place no longer than for its answer.
 func (f *fanout) enter() (err error) {
 	x, ctx := f.x, f.ctx
-	if patience := x.shardPatience(); patience > 0 {
+	patience := x.part()
+	for at := range f.asked {
+		patience = min(patience, x.shardPatience(at.shard)) // 0 where one has to be waited for
+	}
+	if patience > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -319,8 +323,8 @@ func (f *fanout) beside(i int) {
 func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
 	o := shard.CallOptions{
-		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare, Partial: x.partial,
-		Hold: f.kept.hold, Entered: f.entered || f.read != nil && len(f.questions) > 1,
+		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare,
+		Partial: x.mayLack(q.shard), Hold: f.kept.hold, Entered: f.entered || f.read != nil && len(f.questions) > 1,
 	}
 	ctx := f.waits.ctx[i]
 	var resp *shard.Response
@@ -385,7 +389,7 @@ func (f *fanout) failed(i int, err error) {
 		return
 	}
 	at := f.questions[i].seat()
-	if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || f.left[at].Add(-1) == 0 && !f.x.partial {
+	if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || f.left[at].Add(-1) == 0 && !f.x.mayLack(at.shard) {
 		f.cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
 	}
 }

@@ -211,7 +211,12 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 func (x *exchange) fetcher() *raw.Queryable {
 	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) }, x.rawLost())
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
-	q.SparePatience, q.SlicePatience = x.sparePatience(), x.shardPatience()
+	q.SparePatience, q.SlicePatience = x.sparePatience(), func(slice string) time.Duration {
+		if x.mayLackNamed(slice) {
+			return x.part()
+		}
+		return 0
+	}
 	q.Again = func(slice string, err error) bool { return x.st.top.Shard(slice).MayFailOver(err) }
 	if x.account != nil {
 		q.Read = x.account.fetched

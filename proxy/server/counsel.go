@@ -103,7 +103,7 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 // without is how to ask for what there is without the shards that failed; empty where there is no
 // way.
 func (x *exchange) without(failed []*shard.Shard, well int) string {
-	if well == 0 || x.partial || !x.req.ID.JSON() {
+	if well == 0 || !x.req.ID.JSON() || !slices.ContainsFunc(failed, func(s *shard.Shard) bool { return !x.mayLack(s) }) {
 		return ""
 	}
 	g, them := failed[0].Group, "it"
@@ -130,12 +130,9 @@ func (x *exchange) without(failed []*shard.Shard, well int) string {
 // cannotAsk is the error that the query would come to because a shard cannot be asked now; nil
 // where each can.
 func (x *exchange) cannotAsk() error {
-	if x.partial {
-		return nil
-	}
 	for _, g := range x.st.top.Groups {
 		for _, s := range g.Shards {
-			if !x.concerns(s) {
+			if !x.concerns(s) || x.mayLack(s) {
 				continue
 			}
 			if why := s.Gone(); why != "" {

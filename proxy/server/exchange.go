@@ -83,7 +83,8 @@ type decided struct {
 	dec     *policy.Decision
 	stop    context.CancelFunc // of the deadline
 	view    *plan.View
-	partial bool          // an answer may go without shards
+	partial bool          // an answer may go without some shard
+	chosen  *bool         // what the request says of that; nil where it says nothing
 	drops   dropped.Found // what drop rules have taken away of what it asks for
 }
 
@@ -144,7 +145,7 @@ func (x *exchange) nextAttempt(err error) bool {
 	}
 	query, now := x.dec.Request.Query, x.s.now()
 	next, reason := x.attempt.Next(err, answer.Case{
-		Over: x.ctx.Err() != nil || x.client.wrote, Partial: x.partial, Shards: x.st.shards, Gone: x.gone.sorted(),
+		Over: x.ctx.Err() != nil || x.client.wrote, MayLack: x.mayLackNamed, Shards: x.st.shards, Gone: x.gone.sorted(),
 	})
 	switch reason {
 	case answer.Apart:
@@ -191,7 +192,7 @@ func (x *exchange) loseEjected() {
 	var gone []string
 	for _, g := range x.st.top.Groups {
 		for _, s := range g.Shards {
-			if s.Ejected() && x.concerns(s) {
+			if s.Ejected() && x.mayLack(s) && x.concerns(s) {
 				gone = append(gone, s.Name())
 			}
 		}
@@ -201,6 +202,25 @@ func (x *exchange) loseEjected() {
 	}
 	x.attempt = x.attempt.Leaving(gone...)
 	x.countLost(len(gone))
+}
+
+// mayLack tells whether the answer may go without the shard: what the request says holds for all,
+// else what is configured for its group. Read and federate have no place for a warning, so the
+// configuration alone makes none of their answers partial: a ruler or another Prometheus would not
+// know.
+func (x *exchange) mayLack(s *shard.Shard) bool {
+	if x.chosen != nil {
+		return *x.chosen
+	}
+	return x.req.ID.JSON() && x.st.lacks[s.Group.Name]
+}
+
+func (x *exchange) mayLackNamed(name string) bool {
+	if x.chosen != nil || !x.partial {
+		return x.partial
+	}
+	s := x.st.top.Shard(name)
+	return s != nil && x.mayLack(s)
 }
 
 // concerns tells whether the shard can hold what the request selects. What selects nothing, such as

@@ -238,7 +238,7 @@ func (x *exchange) shardLost(err error) bool {
 	case qerr.ShardFailed, qerr.Timeout:
 		return true
 	case qerr.Overloaded:
-		return x.partial && len(e.Shards) > 0
+		return x.partial && len(e.Shards) > 0 // whether it is one that the answer may go without is seen later
 	}
 	return false
 }

@@ -75,7 +75,8 @@ func TestPartialAnswers(t *testing.T) {
 		"reset": "reset", "500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "html": "garbage html",
 		"garbage": "garbage", "hangs": "stall",
 	}
-	for _, configured := range []bool{false, true} {
+	for _, where := range []string{"", "everywhere", "its group"} {
+		configured := where != ""
 		for name, script := range scripts {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -84,10 +85,13 @@ func TestPartialAnswers(t *testing.T) {
 					limit = 8 * time.Second
 				}
 				more := roomy(limit)
-				if configured {
+				if where == "everywhere" {
 					more += "partial_response: warn\n"
 				}
 				r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, more)
+				if where == "its group" {
+					r.lacking("jaguar")
+				}
 				f := fault{script: script, want: 502}
 				if name == "hangs" {
 					f.want = 503 // at the deadline, or when a shard that was not needed was given up
@@ -130,7 +134,14 @@ func TestPartialAnswers(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				// All shards: an error, whatever is accepted.
+				// All shards: an error, whatever is accepted. That of heron, which has to answer,
+				// is waited for until the deadline, and is known to be silent by then.
+				if where == "its group" && name == "hangs" {
+					f.or = map[string]int{}
+					for _, a := range all {
+						f.or[a.name] = 502
+					}
+				}
 				for _, s := range r.all() {
 					f.set(t, s, all)
 				}
@@ -166,6 +177,51 @@ func takesPartial(id endpoint.ID) bool {
 }
 
 // isPartial checks an answer without the shard jaguar[1].
+// lacking starts the proxy anew, whose answers may go without shards of that group.
+func (r *rig) lacking(group string) {
+	r.t.Helper()
+	key := "  - name: " + group + "\n"
+	r.config = strings.Replace(r.config, key, key+"    partial_response: warn\n", 1)
+	r.s, r.url = startProxy(r.t, r.t.Context(), r.config)
+}
+
+// Answers may go without shards of one group: those of another one are missed by nobody in silence,
+// however many of the first are lost too.
+func TestPartialOfOneGroup(t *testing.T) {
+	t.Parallel()
+	for _, script := range []string{"error 500 internal boom", "cut", "stall"} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			if script == "cut" {
+				script = "chunked; limit 20 close; answer"
+			}
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, roomy(4*time.Second))
+			r.lacking("jaguar")
+			all := askings()
+			f := fault{script: script}
+			heron := r.shards["heron"][0][0]
+			for _, bad := range [][]*fakeshard.Shard{{heron}, {heron, r.shards["jaguar"][1][0]}} {
+				for _, s := range bad {
+					f.set(t, s, all)
+				}
+				var wg sync.WaitGroup
+				for _, a := range all {
+					if len(a.groups) < 2 || a.id == endpoint.Read || a.id == endpoint.Federate {
+						continue
+					}
+					wg.Go(func() {
+						got := r.ask(r.request(context.Background(), a))
+						if got.err == nil && got.status == 200 || !strings.Contains(string(got.body), "heron") {
+							t.Errorf("%s with %d servers lost: %s", a.name, len(bad), got)
+						}
+					})
+				}
+				wg.Wait()
+			}
+		})
+	}
+}
+
 func (r *rig) isPartial(a asking, got *reply) {
 	t := r.t
 	t.Helper()

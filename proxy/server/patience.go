@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // Some waits end before the request does, so that what was had can still be answered: the wait for
@@ -39,8 +40,8 @@ func (x *exchange) sparePatience() time.Duration { return min(x.part(), maxSpare
 
 // shardPatience is how long to wait for a shard; 0, until the deadline, where the answer has to
 // have it.
-func (x *exchange) shardPatience() time.Duration {
-	if !x.partial {
+func (x *exchange) shardPatience(s *shard.Shard) time.Duration {
+	if !x.mayLack(s) {
 		return 0
 	}
 	return x.part()
@@ -62,9 +63,9 @@ func (x *exchange) waitFor(ctx context.Context, questions []question) *waits {
 		settled:   make([]atomic.Bool, len(questions)),
 		questions: questions, begun: map[seat]*atomic.Bool{},
 	}
-	patience := x.shardPatience()
+	patience := time.Duration(0)
 	for i, q := range questions {
-		w.ctx[i] = ctx
+		w.ctx[i], patience = ctx, max(patience, x.shardPatience(q.shard))
 		w.begun[q.seat()] = new(atomic.Bool)
 	}
 	if patience == 0 && len(w.begun) == len(questions) { // no copies, and no answer without them all
@@ -77,7 +78,9 @@ func (x *exchange) waitFor(ctx context.Context, questions []question) *waits {
 		w.giveUp(errSlowCopy, func(s seat) bool { return w.begun[s].Load() })
 	}))
 	if patience > 0 {
-		w.timers = append(w.timers, time.AfterFunc(patience, func() { w.giveUp(errSlowShard, func(seat) bool { return true }) }))
+		w.timers = append(w.timers, time.AfterFunc(patience, func() {
+			w.giveUp(errSlowShard, func(s seat) bool { return x.mayLack(s.shard) })
+		}))
 	}
 	return w
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/coalesce"
-	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -185,11 +184,10 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now).Narrow(x.s.walls.reads(x.tenant, req.ID))
-	// Read and federate have no place for a warning, so the configuration alone makes none of their
-	// answers partial: a ruler or another Prometheus would not know.
-	x.partial = x.st.cfg.PartialResponse == config.PartialWarn && req.ID.JSON()
-	if req.PartialResponse != nil {
-		x.partial = *req.PartialResponse
+	if x.chosen = req.PartialResponse; x.chosen != nil {
+		x.partial = *x.chosen
+	} else {
+		x.partial = len(x.st.lacks) > 0 && req.ID.JSON()
 	}
 	if x.partial {
 		x.loseEjected()

@@ -30,6 +30,7 @@ type state struct {
 	lanes   []config.Lane     // the last one is for whoever is in no other
 	drops   *dropped.Set      // what drop rules take away; nil where no plan is given
 	owns    map[string]bool   // label names of any group
+	lacks   map[string]bool   // groups whose shards answers may go without, unless the request says otherwise
 	shards  int
 	loaded  time.Time
 
@@ -90,7 +91,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	if err := cfg.CheckRegular(); err != nil {
 		return nil, err
 	}
-	st := &state{cfg: cfg, drops: drops, lanes: cfg.LanesInForce(), owns: map[string]bool{}, loaded: s.now()}
+	st := &state{cfg: cfg, drops: drops, lanes: cfg.LanesInForce(), owns: map[string]bool{}, lacks: map[string]bool{}, loaded: s.now()}
 	var known *tenant.Directory
 	if prev != nil {
 		known = prev.tenants
@@ -112,6 +113,11 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
 		st.tenants.Close()
 		return nil, err
+	}
+	for _, g := range cfg.Groups {
+		if cmp.Or(g.PartialResponse, cfg.PartialResponse) == config.PartialWarn {
+			st.lacks[g.Name] = true
+		}
 	}
 	for _, g := range st.top.Groups {
 		st.shards += len(g.Shards)

@@ -124,8 +124,8 @@ type Queryable struct {
 	// is until the end of the request.
 	SparePatience time.Duration
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can
-	// decide in time; 0 is until the end of the request.
-	SlicePatience time.Duration
+	// decide in time; 0, and all where it is nil, is until the end of the request.
+	SlicePatience func(slice string) time.Duration
 	// Lost decides about a slice none of whose copies answered: with a nil error the query goes on
 	// without it and the caller warns; where Lost is nil the slice is an error.
 	Lost func(slice string, err error) error
@@ -389,13 +389,20 @@ type stored struct {
 // slices and structs, by measurement rounded up.
 const seriesOverhead = 256
 
+func (q *Queryable) patience(slice string) time.Duration {
+	if q.SlicePatience == nil {
+		return 0
+	}
+	return q.SlicePatience(slice)
+}
+
 // slice reads all copies of one slice and splices them. Of its patience a part has gone by.
 func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.Duration) ([]*series, error) {
 	hauls := s.hauls(query)
 	reading, stop := ctx, func() {}
-	if q.SlicePatience > 0 {
+	if patience := q.patience(s.Name); patience > 0 {
 		var cancel context.CancelFunc
-		reading, cancel = context.WithTimeoutCause(ctx, max(q.SlicePatience-gone, time.Millisecond), errSlowSlice)
+		reading, cancel = context.WithTimeoutCause(ctx, max(patience-gone, time.Millisecond), errSlowSlice)
 		stop = cancel
 	}
 	var errs []error

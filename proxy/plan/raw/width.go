@@ -57,10 +57,11 @@ type places chan struct{}
 // been waited for since began counts as failed.
 func (q *Queryable) enter(ctx context.Context, began time.Time, slice string) (leave func(), err error) {
 	own, all := q.placesOf(slice)
-	if err := own.take(ctx, began, q.SlicePatience); err != nil {
+	patience := q.patience(slice)
+	if err := own.take(ctx, began, patience); err != nil {
 		return nil, err
 	}
-	if err := all.take(ctx, began, q.SlicePatience); err != nil {
+	if err := all.take(ctx, began, patience); err != nil {
 		own.give()
 		return nil, err
 	}

@@ -130,7 +130,7 @@ func TestWidthAndSilentSlices(t *testing.T) {
 		legs, _, most := slowLegs(20, time.Hour)
 		for _, goesOn := range []bool{true, false} {
 			var lost atomic.Int64
-			q := &Queryable{Width: 4, Meter: &countingMeter{}, SlicePatience: 3 * time.Second, Lost: func(_ string, err error) error {
+			q := &Queryable{Width: 4, Meter: &countingMeter{}, SlicePatience: threeSeconds, Lost: func(_ string, err error) error {
 				lost.Add(1)
 				if goesOn {
 					return nil
@@ -177,3 +177,5 @@ func TestWidthEndsWithTheFirstFailure(t *testing.T) {
 		}
 	})
 }
+
+func threeSeconds(string) time.Duration { return 3 * time.Second }
