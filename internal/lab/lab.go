@@ -18,7 +18,7 @@ var Laboratory = cli.Program{
 		{Commands: map[string]cli.Command{"demo": demoCommand}},
 		{Name: "loadtest", Help: "Shows what queries do to real Prometheus servers.", Commands: map[string]cli.Command{
 			"dashboards": dashboardsCommand, "mix": mixCommand, "oom": oomCommand, "plugin": loadPluginCommand,
-			"relabel": loadRelabelCommand, "rules": rulesCommand, "usage": usageCommand,
+			"relabel": loadRelabelCommand, "rules": rulesCommand, "storm": stormCommand, "usage": usageCommand,
 		}},
 	}, product()...),
 }

@@ -2,7 +2,8 @@
 // request, asked directly and through Spillway, side by side.
 //
 // A Report is plain data: a title, two runs (or one, or several), and for each run the resident
-// memory (RSS) of every process over time and the requests with their outcomes. It is written as
+// memory (RSS) of every process over time, the requests with their outcomes, and where there were
+// people beside the storm, how long their answers took over time. It is written as
 //
 //   - an aligned table for a terminal (WriteText),
 //   - one HTML page that needs no other file (WriteHTML),

@@ -83,7 +83,7 @@ func (t table) page(name string) pageTable {
 
 // WriteHTML writes the report as one page with the picture in it.
 func (r *Report) WriteHTML(w io.Writer) error {
-	picture, err := r.svg(pictureWidth-2*margin, pictureHeight-titleHeight-margin, r.drawRuns)
+	picture, err := r.svg(pictureWidth-2*margin, r.height()-titleHeight-margin, r.drawRuns)
 	if err != nil {
 		return err
 	}
@@ -94,6 +94,9 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	tables := []pageTable{r.memoryTable().page("Resident memory")}
 	if t := r.requestTable(); len(t.rows) > 0 {
 		tables = append(tables, t.page("Requests"))
+	}
+	for _, t := range r.Tables {
+		tables = append(tables, table{t.Head, t.Right, t.Rows}.page(t.Name))
 	}
 	var b bytes.Buffer
 	err = pageTemplate.Execute(&b, map[string]any{

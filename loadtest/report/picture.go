@@ -173,6 +173,14 @@ func (r *Report) drawRuns(dc draw.Canvas) error {
 			dc.FillText(summary, vg.Point{X: left, Y: box.Max.Y - vg.Length(34+17*k)*px}, line)
 		}
 		box.Max.Y -= vg.Length(34+17*most) * px // the same for all, so that the curves stand side by side
+		if r.hasLatency() {
+			below := box
+			below.Max.Y = below.Min.Y + latencyHeight - 12*px
+			box.Min.Y += latencyHeight
+			if err := r.latencyPanel(draw.Canvas{Canvas: dc.Canvas, Rectangle: below}, run, sc); err != nil {
+				return fmt.Errorf("draw the latency of %q: %w", run.Name, err)
+			}
+		}
 		if err := r.panel(draw.Canvas{Canvas: dc.Canvas, Rectangle: box}, run, sc); err != nil {
 			return fmt.Errorf("draw %q: %w", run.Name, err)
 		}
@@ -231,38 +239,10 @@ var dashes = []vg.Length{5 * px, 4 * px}
 
 // panel draws the curves of one run.
 func (r *Report) panel(dc draw.Canvas, run Run, sc scale) error {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = 0, sc.seconds, 0, sc.mib
-	p.X.Tick.Marker, p.Y.Tick.Marker = sc.xTicks, sc.yTicks
-	p.X.Padding, p.Y.Padding = 0, 4*px
-	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
-		axis.LineStyle.Width, axis.Tick.LineStyle.Width = 0, 0
-		align := axis.Tick.Label
-		axis.Tick.Label = textStyle(12*px, false, quietColor)
-		axis.Tick.Label.XAlign, axis.Tick.Label.YAlign = align.XAlign, align.YAlign
-		align = axis.Label.TextStyle
-		axis.Label.TextStyle = textStyle(12*px, false, quietColor)
-		axis.Label.TextStyle.XAlign, axis.Label.TextStyle.YAlign, axis.Label.TextStyle.Rotation = align.XAlign, align.YAlign, align.Rotation
-		axis.Label.Padding = 2 * px
+	p := axes(sc, 0, sc.mib, sc.yTicks, "resident memory, MiB")
+	if err := run.ground(p); err != nil {
+		return err
 	}
-	p.X.Label.Text, p.Y.Label.Text = "seconds", "resident memory, MiB"
-	p.X.LineStyle = draw.LineStyle{Color: quietColor, Width: 1 * px}
-	p.X.Tick.LineStyle, p.X.Tick.Length = p.X.LineStyle, 5*px
-
-	if run.Storm.End > run.Storm.Begin {
-		from, to := run.Storm.Begin.Seconds(), min(run.Storm.End.Seconds(), sc.seconds)
-		storm, err := plotter.NewPolygon(plotter.XYs{{X: from, Y: 0}, {X: to, Y: 0}, {X: to, Y: sc.mib}, {X: from, Y: sc.mib}})
-		if err != nil {
-			return err
-		}
-		storm.Color, storm.LineStyle.Width = stormColor, 0
-		p.Add(storm)
-	}
-	grid := plotter.NewGrid()
-	grid.Vertical.Width = 0
-	grid.Horizontal = draw.LineStyle{Color: gridColor, Width: 1 * px}
-	p.Add(grid)
 	if r.Limit > 0 {
 		y := float64(r.Limit) / (1 << 20)
 		limit, err := plotter.NewLine(plotter.XYs{{X: 0, Y: y}, {X: sc.seconds, Y: y}})
@@ -333,7 +313,7 @@ func wrap(s string, st text.Style, width vg.Length) []string {
 
 // WriteSVG writes the picture as SVG, 900 pixels wide on white, with its text as text.
 func (r *Report) WriteSVG(w io.Writer) error {
-	b, err := r.svg(pictureWidth, pictureHeight, r.draw)
+	b, err := r.svg(pictureWidth, r.height(), r.draw)
 	if err != nil {
 		return err
 	}
@@ -374,7 +354,7 @@ func (r *Report) WritePNG(w io.Writer, scale int) error {
 	if err := r.Validate(); err != nil {
 		return err
 	}
-	c := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, pictureHeight), vgimg.UseDPI(96*scale))}
+	c := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(pictureWidth, r.height()), vgimg.UseDPI(96*scale))}
 	if err := r.draw(draw.New(c)); err != nil {
 		return err
 	}

@@ -19,8 +19,21 @@ type Report struct {
 	Limit int64
 	// LimitName says what the limit is ("the server's memory limit"). Empty: "memory limit".
 	LimitName string
+	// LatencyName says whose latency the runs have ("answers to on-call people"). Empty: "latency".
+	LatencyName string
+	// Tables are further ones, after those of memory and requests.
+	Tables []Table
 	// Notes are paragraphs at the end: versions, sizes, how to repeat it.
 	Notes []string
+}
+
+// A Table has a row of cells for each line, as many as Head.
+type Table struct {
+	Name string
+	Head []string
+	// Right are the columns that hold numbers; as many as Head.
+	Right []bool
+	Rows  [][]string
 }
 
 // A Run is one way of asking.
@@ -34,6 +47,16 @@ type Run struct {
 	Storm Span
 	// Requests are what the callers asked, in any order.
 	Requests []Request
+	// Latency is of requests beside the storm, in order of time. Where a run has any, each has a
+	// second panel, with the highest of each second.
+	Latency []Point
+}
+
+// A Point is how long one request beside the storm took.
+type Point struct {
+	At   time.Duration // when it was due, since the run began
+	Took time.Duration // until its answer was read whole, or it failed
+	OK   bool          // whether there was an answer
 }
 
 // A Span is a stretch of a run's time.
@@ -91,6 +114,12 @@ func (r *Report) Validate() error {
 	if r.Limit < 0 {
 		bad("limit: %d bytes is no limit", r.Limit)
 	}
+	for i, t := range r.Tables {
+		if t.Name == "" || len(t.Head) == 0 || len(t.Right) != len(t.Head) ||
+			slices.ContainsFunc(t.Rows, func(row []string) bool { return len(row) != len(t.Head) }) {
+			bad("tables[%d]: there must be a name, and as many cells in each row as in the head", i)
+		}
+	}
 	for i, run := range r.Runs {
 		if run.Name == "" {
 			bad("runs[%d].name: must not be empty", i)
@@ -118,6 +147,12 @@ func (r *Report) Validate() error {
 			}
 			if last := p.RSS[len(p.RSS)-1].At; p.Died != 0 && p.Died < last {
 				bad("%s.died: it died at %s, but has a sample at %s", at, p.Died, last)
+			}
+		}
+		for j, p := range run.Latency {
+			if p.At < 0 || p.Took < 0 || j > 0 && p.At < run.Latency[j-1].At {
+				bad("runs[%d].latency[%d]: %s at %s: points must be in order of time, and not negative", i, j, p.Took, p.At)
+				break
 			}
 		}
 		for j, q := range run.Requests {

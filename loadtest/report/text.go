@@ -120,6 +120,10 @@ func (r *Report) WriteText(w io.Writer) error {
 		b.WriteString("\nRequests\n")
 		t.text(&b)
 	}
+	for _, t := range r.Tables {
+		b.WriteString("\n" + t.Name + "\n")
+		table{t.Head, t.Right, t.Rows}.text(&b)
+	}
 	for i, n := range r.Notes {
 		if i == 0 {
 			b.WriteString("\n")

@@ -26,6 +26,7 @@ type member struct {
 type fleet struct {
 	servers []*realprom.Server
 	proxy   *realprom.Process
+	admin   string // the proxy's admin listener
 	members []member
 	dir     string
 }
@@ -78,27 +79,31 @@ func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit in
 	return f, nil
 }
 
-// startProxy starts the spillway binary in front of the servers, each a group of its own, all
-// bounds at their defaults.
-func (f *fleet) startProxy(ctx context.Context, binary string) error {
-	var urls []string
+// urls are those of the servers.
+func (f *fleet) urls() (all []string) {
 	for _, s := range f.servers {
-		urls = append(urls, s.URL())
+		all = append(all, s.URL())
 	}
+	return all
+}
+
+// startProxy starts the spillway binary in front of the servers.
+func (f *fleet) startProxy(ctx context.Context, binary string, c *config.Config) error {
 	file := filepath.Join(f.dir, "spillway.yaml")
-	if err := config.WriteFile(file, proxyConfig(urls)); err != nil {
+	if err := config.WriteFile(file, c); err != nil {
 		return err
 	}
-	p, url, _, err := realprom.StartProxy(ctx, binary, file, nil)
+	p, url, admin, err := realprom.StartProxy(ctx, binary, file, nil)
 	if err != nil {
 		return err
 	}
-	f.proxy = p
+	f.proxy, f.admin = p, admin
 	f.members = append(f.members, member{name: "spillway", role: report.Proxy, url: url, proc: p})
 	return nil
 }
 
-// proxyConfig names the servers, one a cluster, and no more.
+// proxyConfig names the servers, each a group of its own, and no more: all bounds have their
+// defaults.
 func proxyConfig(urls []string) *config.Config {
 	groups := make([]config.Group, len(urls))
 	for i, url := range urls {

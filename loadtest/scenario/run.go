@@ -161,7 +161,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
 	if proxied {
-		if err := f.startProxy(ctx, o.Spillway); err != nil {
+		if err := f.startProxy(ctx, o.Spillway, proxyConfig(f.urls())); err != nil {
 			return nil, err
 		}
 	}
@@ -181,7 +181,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 		return nil, err
 	}
 	run := &Side{Run: report.Run{Name: name}, Rest: heights}
-	s := storm{asks: o.Scenario.Asks, callers: o.Callers, duration: o.Duration, patience: o.Patience, began: w.began}
+	s := callers{asks: o.Scenario.Asks, callers: o.Callers, duration: o.Duration, patience: o.Patience, began: w.began}
 	for _, m := range f.members {
 		if proxied == (m.role == report.Proxy) {
 			s.targets = append(s.targets, target{url: m.url, gone: m.proc.Done()})

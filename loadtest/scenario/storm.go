@@ -41,8 +41,8 @@ type Reply struct {
 	Parsed bool
 }
 
-// storm is n callers who ask without a pause, each at least once.
-type storm struct {
+// callers are n of them who ask without a pause, each at least once.
+type callers struct {
 	asks    []Ask
 	targets []target
 	callers int
@@ -53,7 +53,7 @@ type storm struct {
 
 // run returns when every caller has its last answer, ctx ends or no target is left. A caller asks
 // all targets at once and goes on when all have answered.
-func (s storm) run(ctx context.Context) []Reply {
+func (s callers) run(ctx context.Context) []Reply {
 	client := &http.Client{Transport: &http.Transport{
 		MaxIdleConnsPerHost: s.callers, DisableCompression: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 	}}
@@ -97,7 +97,7 @@ func (s storm) run(ctx context.Context) []Reply {
 var errPatience = errors.New("the caller gave up")
 
 // ask sends one request and reads its answer to the end.
-func (s storm) ask(ctx context.Context, client *http.Client, url string, a Ask, buf *bytes.Buffer) (r Reply) {
+func (s callers) ask(ctx context.Context, client *http.Client, url string, a Ask, buf *bytes.Buffer) (r Reply) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.patience, errPatience)
 	defer cancel()
 	r.Ask, r.Began = a.Name, time.Since(s.began)
@@ -153,7 +153,7 @@ func (a Ask) request(ctx context.Context, url string) (*http.Request, error) {
 }
 
 // failure is the word of the table for a request without a whole answer.
-func (s storm) failure(ctx context.Context, err error) string {
+func (s callers) failure(ctx context.Context, err error) string {
 	switch {
 	case errors.Is(context.Cause(ctx), errPatience):
 		return fmt.Sprintf("no answer in %s", s.patience)

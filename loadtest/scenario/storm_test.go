@@ -55,7 +55,7 @@ func TestOutcomes(t *testing.T) {
 			if tc.ok {
 				patience = time.Minute
 			}
-			s := storm{
+			s := callers{
 				asks: Killer.Asks, targets: []target{{url: srv.URL, gone: make(chan struct{})}}, callers: 2,
 				duration: time.Millisecond, patience: patience, began: time.Now(),
 			}
@@ -97,7 +97,7 @@ func TestStormAsksInTurn(t *testing.T) {
 		fmt.Fprint(w, good)
 	}))
 	defer srv.Close()
-	storm{
+	callers{
 		asks: Killer.Asks, targets: []target{{url: srv.URL, gone: make(chan struct{})}}, callers: 4, duration: time.Millisecond,
 		patience: time.Minute, began: time.Now(),
 	}.run(t.Context())
@@ -112,7 +112,7 @@ func TestStormAsksInTurn(t *testing.T) {
 func TestStormEnds(t *testing.T) {
 	gone := make(chan struct{})
 	close(gone)
-	s := storm{
+	s := callers{
 		asks: Killer.Asks, targets: []target{{url: "http://127.0.0.1:1", gone: gone}}, callers: 2, duration: time.Hour,
 		patience: time.Hour, began: time.Now(),
 	}

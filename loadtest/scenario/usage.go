@@ -1,0 +1,88 @@
+package scenario
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spillwayproject/spillway/loadtest/report"
+)
+
+// ticks is how many of the kernel's units of processor time are a second: USER_HZ, which is 100
+// wherever Linux runs.
+const ticks = 100
+
+// usage is the processor time that everybody has had so far.
+type usage struct {
+	at                             time.Time
+	servers, proxy, callers, total time.Duration
+}
+
+// usage reads it; what cannot be read, since it has died for example, has had none.
+func (f *fleet) usage() usage {
+	u := usage{at: time.Now(), total: machineTime(), callers: processTime(os.Getpid())}
+	for _, m := range f.members {
+		t := processTime(m.proc.PID())
+		if m.role == report.Proxy {
+			u.proxy += t
+		} else {
+			u.servers += t
+		}
+	}
+	return u
+}
+
+// since is the share of processors that everybody had; of who died in between it is 0.
+func (u usage) since(v usage) Processors {
+	share := func(now, before time.Duration) float64 {
+		return max(0, (now-before).Seconds()) / max(u.at.Sub(v.at).Seconds(), 1e-3)
+	}
+	return Processors{
+		Servers: share(u.servers, v.servers), Proxy: share(u.proxy, v.proxy),
+		Callers: share(u.callers, v.callers), Total: share(u.total, v.total),
+	}
+}
+
+// String is a sentence's middle.
+func (p Processors) String() string {
+	return fmt.Sprintf("%.2f (servers %.2f, Spillway %.2f, callers %.2f)", p.Total, p.Servers, p.Proxy, p.Callers)
+}
+
+// processTime is a process' user and system time (man 5 proc_pid_stat).
+func processTime(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // a program's name may hold anything
+	if len(f) < 13 {
+		return 0
+	}
+	return jiffies(f[11]) + jiffies(f[12])
+}
+
+// machineTime is all processors' time that was not idle, waiting or another machine's (man 5
+// proc_stat).
+func machineTime() (sum time.Duration) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	for i, f := range bytes.Fields(line) {
+		if i >= 1 && i <= 7 && i != 4 && i != 5 {
+			sum += jiffies(f)
+		}
+	}
+	return sum
+}
+
+func jiffies(text []byte) time.Duration {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n) * time.Second / ticks
+}
