@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md and docs/loadtest.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, storm, fanout, fleet, merge, policy, verdicts, mix, mixed, rules, dashboards, plugin, relabel, oom; default: all)
+# The figures of docs/performance.md, docs/loadtest.md and docs/storm.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, clients, fanout, fleet, merge, policy, verdicts, mix, mixed, rules, dashboards, plugin, relabel, oom, storm; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves ejected outages storm fanout fleet merge policy verdicts mix mixed rules dashboards plugin relabel oom
+[ $# -gt 0 ] || set -- passthrough leaves ejected outages clients fanout fleet merge policy verdicts mix mixed rules dashboards plugin relabel oom storm
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -22,7 +22,7 @@ for name in "$@"; do
       bench fleet-idle ./proxy/server 'Idle$' -benchtime 1x # minutes
       ;;
     outages) bench outages ./proofs/pair 'Outages$' -benchtime 1x ;;
-    storm) bench storm ./proxy/server 'Storm$' -benchtime 1x ;;
+    clients) bench clients ./proxy/server 'Storm$' -benchtime 1x ;;
     fanout) bench fanout ./proxy/server 'FanOut$' -benchtime 1x ;;
     merge) bench merge ./proxy/merge . -benchtime 1s ;;
     policy) bench policy ./proxy/policy . -benchtime 200ms ;;
@@ -54,6 +54,10 @@ for name in "$@"; do
     oom)
       echo "-- oom: four real servers of a million series each, eight callers"
       go run ./cmd/spillway-lab loadtest oom --series 1000000 --out bench.out/oom
+      ;;
+    storm)
+      echo "-- storm: everything at once, twice, over two real servers of a million series each"
+      go run ./cmd/spillway-lab loadtest storm --series 1000000 --out bench.out/storm
       ;;
     *) echo "tools/bench.sh: no such benchmark: $name" >&2; exit 2 ;;
   esac

@@ -14,7 +14,7 @@ import (
 // and shows memory and what on-call people have of it.
 func stormCommand(e *cli.Env, parent cli.Clause) func() error {
 	c := parent.Command("storm", "Brings a mixed storm of queries over real Prometheus servers, through Spillway and directly, and shows their memory and the latency of on-call queries beside it. Exit code 1 where a bound of --enforce was broken.")
-	file := c.Flag("storm", "A file with a storm in place of the built-in one (loadtest/storm/mixed.yaml).").PlaceHolder("FILE").ExistingFile()
+	file := c.Flag("storm", "A file with a storm in place of the built-in one (loadtest/storm/mixed.yaml).").PlaceHolder("FILE").String()
 	only := c.Flag("only", "A part of the storm that comes, by its name; repeat it for several. All where it is not given.").PlaceHolder("PART").Strings()
 	series := c.Flag("series", "Series in each server.").Default("300000").Int()
 	servers := c.Flag("servers", "Prometheus servers, one process each.").Default("2").Int()

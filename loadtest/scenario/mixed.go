@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -34,8 +36,10 @@ type StormOptions struct {
 	Idle, Duration time.Duration
 	// Tail is how long callers of the storm are waited for after it; 30s.
 	Tail time.Duration
-	// Everyday is how long the servers may work to come to rest; 2m.
-	Everyday time.Duration
+	// Everyday is how long the servers may work to come to rest; 2m. Warm is how long on-call's
+	// queries are asked before anything is measured, and how long it is measured what the servers
+	// can answer; 4s.
+	Everyday, Warm time.Duration
 	// MemoryLimit is the resident memory in bytes at which a server is killed; 3 GiB. LimitUntold
 	// is as in Options.
 	MemoryLimit int64
@@ -65,7 +69,7 @@ func (o StormOptions) withDefaults() StormOptions {
 	}
 	o.Series, o.Servers = cmp.Or(o.Series, 300_000), cmp.Or(o.Servers, 2)
 	o.Idle, o.Duration, o.Tail = cmp.Or(o.Idle, time.Minute), cmp.Or(o.Duration, time.Minute), cmp.Or(o.Tail, 30*time.Second)
-	o.Everyday = cmp.Or(o.Everyday, 2*time.Minute)
+	o.Everyday, o.Warm = cmp.Or(o.Everyday, 2*time.Minute), cmp.Or(o.Warm, 4*time.Second)
 	o.ReplicaCalls = cmp.Or(o.ReplicaCalls, min(24, max(2, runtime.NumCPU()/o.Servers)))
 	o.MemoryLimit, o.KeepFree = cmp.Or(o.MemoryLimit, 3<<30), cmp.Or(o.KeepFree, 3<<30)
 	if o.Say == nil {
@@ -84,7 +88,7 @@ func (o StormOptions) Validate() error {
 	p.Check(o.Idle >= time.Second && o.Idle <= time.Hour, "idle: %s is outside 1s to 1h", o.Idle)
 	p.Check(o.Duration >= time.Second && o.Idle+o.Duration <= 45*time.Minute, "duration: %s is less than 1s, or so long that the newest samples leave the last 50 minutes", o.Duration)
 	p.Check(o.Tail > 0, "tail: must be above 0")
-	p.Check(o.Everyday >= 0, "everyday work: must not be negative")
+	p.Check(o.Everyday >= 0 && o.Warm > 0, "everyday work and warming up: must not be negative")
 	p.Check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
 	p.Check(o.ReplicaCalls >= 1, "replica calls: %d must be above 0", o.ReplicaCalls)
 	p.Check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
@@ -110,6 +114,9 @@ type StormSide struct {
 	Rest Heights
 	// Idle and Busy say who had the processors before the storm and in it.
 	Idle, Busy Processors
+	// Waited is how long on-call's calls waited in the storm for places at servers that others had,
+	// all together, and of the proxy's run only.
+	Waited time.Duration
 	// Stopped says why the run was ended early; empty where it was not.
 	Stopped string
 }
@@ -230,14 +237,13 @@ func (r *StormResult) proxyFor(ctx context.Context, f *fleet, atRest int64, atta
 // warm asks on-call's queries for a few seconds, which nobody measures, and finds the rates of the
 // parts that are multiples of what can be answered: once, so that both runs have the same storm.
 func (r *StormResult) warm(ctx context.Context, attack storm.Attack) error {
-	const stretch = 4 * time.Second
-	attack.RunEvenly(ctx, time.Now(), stretch, r.Options.Storm.OnCall)
+	attack.RunEvenly(ctx, time.Now(), r.Options.Warm, r.Options.Storm.OnCall)
 	parts := r.Options.Storm.Parts
 	for i, p := range parts {
 		if p.TimesGoodput == 0 {
 			continue
 		}
-		goodput := attack.Goodput(ctx, p, stretch)
+		goodput := attack.Goodput(ctx, p, r.Options.Warm)
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -267,6 +273,7 @@ func (r *StormResult) watchStorm(ctx context.Context, f *fleet, attack storm.Att
 	}
 	atStorm := f.usage()
 	side.Idle = atStorm.since(before)
+	waited := r.onCallWaits(f)
 	o.Say("%s: the storm comes for %s", side.Name, o.Duration)
 	side.Storm.Begin = time.Since(w.began)
 	stormCtx, end := context.WithTimeout(runCtx, o.Duration+o.Tail)
@@ -290,6 +297,7 @@ func (r *StormResult) watchStorm(ctx context.Context, f *fleet, attack storm.Att
 		side.Replies[i].Due += began.Sub(w.began)
 	}
 	side.Storm.End = time.Since(w.began)
+	side.Waited = r.onCallWaits(f) - waited
 	end()
 	if err := pause.For(runCtx, afterStorm); err != nil && !errors.Is(err, errMachineFull) {
 		return err
@@ -302,6 +310,26 @@ func (r *StormResult) watchStorm(ctx context.Context, f *fleet, attack storm.Att
 	}
 	side.forReport()
 	return nil
+}
+
+// onCallWaits is how long on-call's calls have waited at the proxy's gates so far, by its metrics.
+func (r *StormResult) onCallWaits(f *fleet) time.Duration {
+	if f.proxy == nil {
+		return 0
+	}
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	text, err := bench.Get(context.Background(), client, f.admin+"/metrics")
+	if err != nil {
+		return 0
+	}
+	key := fmt.Appendf(nil, "spillway_lane_wait_seconds_total{lane=%q} ", r.Options.Storm.OnCall.Tenant)
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, key); ok {
+			s, _ := strconv.ParseFloat(string(bytes.TrimSpace(rest)), 64)
+			return time.Duration(s * float64(time.Second))
+		}
+	}
+	return 0
 }
 
 // forReport gives the report the requests that it draws and counts.

@@ -228,6 +228,9 @@ func (r *StormResult) Report() *report.Report {
 			rep.Notes = append(rep.Notes, s.Name+" was stopped early: "+s.Stopped+".")
 		}
 		rep.Notes = append(rep.Notes, fmt.Sprintf("%s, processors in use, of %d: %s before the storm, %s in it.", s.Name, r.Machine.CPUs, s.Idle, s.Busy))
+		if s == r.Through {
+			rep.Notes = append(rep.Notes, fmt.Sprintf("On-call's queries waited %s in the storm, all together, for places at servers.", ms(s.Waited)))
+		}
 	}
 	told := " and knows it (GOMEMLIMIT)"
 	if o.LimitUntold {

@@ -115,3 +115,46 @@ func TestBothSides(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// TestStormThroughSpillway is the mixed storm, small: a server of 100,000 series, on-call people,
+// and everything at once. How long on-call people wait is printed and not judged, since other tests
+// may have the CPUs.
+func TestStormThroughSpillway(t *testing.T) {
+	o := StormOptions{
+		Spillway: realpromtest.Spillway(t), Series: 100_000, Servers: 1, Idle: 5 * time.Second, Duration: 8 * time.Second,
+		Tail: 2 * time.Second, Warm: 2 * time.Second, Everyday: 5 * time.Second,
+		NoDirect: true, KeepFree: 256 << 20, Seed: 1, Dir: t.TempDir(), Say: t.Logf,
+	}
+	r, err := RunStorm(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(text.String())
+	came := map[string]int{}
+	for _, q := range r.Through.Replies {
+		came[q.Part]++
+	}
+	for _, p := range r.Options.Storm.Parts {
+		if came[p.Name] == 0 && p.Rate >= 0.5 { // of what is rarer none may be due in so short a storm
+			t.Errorf("nothing came of %s", p.Name)
+		}
+	}
+	if n := len(r.Through.OnCall); n < 100 {
+		t.Errorf("on-call people asked %d times, want ten a second", n)
+	}
+	for _, v := range r.Verdicts() {
+		switch {
+		case v.Name == "latency":
+			t.Log(v.Text)
+		case !v.Kept:
+			t.Error(v.Text)
+		}
+	}
+	if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
