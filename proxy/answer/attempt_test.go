@@ -85,8 +85,12 @@ func TestNext(t *testing.T) {
 			Shard,
 		},
 		{
-			"one that it has to have", Attempt{}, shard,
-			Case{MayLack: func(name string) bool { return name == "s2" }, Shards: 4}, Attempt{}, None,
+			"one that it has to have",
+			Attempt{},
+			shard,
+			Case{MayLack: func(name string) bool { return name == "s2" }, Shards: 4},
+			Attempt{},
+			None,
 		},
 		{"unless the caller goes without", Attempt{}, shard, Case{MayLack: anyShard, Shards: 3}, Attempt{Without: []string{"s1"}}, Shard},
 		{
