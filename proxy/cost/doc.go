@@ -27,8 +27,8 @@
 //
 // # Memory
 //
-// Counts holds at most MaxCounts numbers of about 200 bytes each, 10 MiB; Names at most MaxNames
-// metrics of a shard, 8 KiB, and each name once for all shards.
+// Counts holds at most MaxCounts numbers of about 200 bytes each, 10 MiB; Names, of a shard,
+// MaxNames each of metrics, pairs and labels, 16 bytes for each, 48 KiB, or MoreNames, 480 KiB.
 //
 //	many := func(*parser.VectorSelector) (series, native int64) { return 20_000, 0 }
 //	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, many, nil)

@@ -2,34 +2,101 @@ package cost
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
-	"unique"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 const (
-	// MaxNames is how many metrics of a shard are known by name: those with the most series. All
-	// others have at most as many as the last of these.
-	MaxNames = 200
+	// MaxNames is how many metrics, pairs of label and value, and labels a shard is asked for:
+	// those with the most series or values. All others have at most as many as the last of these.
+	MaxNames = 1000
+	// MoreNames is how many are asked for of a shard that has more than MaxNames and tells of these
+	// within quickNames.
+	MoreNames  = 10_000
+	quickNames = 200 * time.Millisecond
 	// NamesAge is the least time before that is asked for again; the time is at least namesRest
 	// times as long as the last answer took, since the server walks its index for it under a lock.
-	NamesAge  = 10 * time.Minute
+	NamesAge  = 5 * time.Minute
 	namesRest = 100
+	// sickPause is when it is asked for again of a shard that is not well.
+	sickPause = 30 * time.Second
+	// maxValues is of how many values a matcher is taken apart.
+	maxValues = 64
 )
 
-// Names is how many series the metrics of a shard have, as its status/tsdb says of its newest
+// Names is a sketch of a shard: how many series its largest metrics, and its most frequent pairs of
+// label and value have, and how many values its labels, as its status/tsdb says of its newest
 // hours. The zero value knows nothing, and is ready for use by several goroutines.
 type Names struct {
-	mu     sync.Mutex
-	by     map[unique.Handle[string]]int64
-	others int64     // what a metric has at most that is not in by
-	all    int64     // what all have together
-	since  int64     // when the oldest sample was made of what it tells of, in milliseconds
-	next   time.Time // when it is asked for again
-	asking bool
+	mu      sync.Mutex
+	known   bool
+	metrics tally
+	pairs   tally     // as label=value; empty where the server does not tell
+	values  tally     // of labels
+	all     int64     // series that all metrics have together
+	since   int64     // when the oldest sample was made of what it tells of, in milliseconds
+	next    time.Time // when it is asked for again
+	asking  bool
+	more    bool // the next question may be for MoreNames
+	slow    bool // what it would take too long to tell
+}
+
+// tally is a list of names with numbers, by a hash that nobody can foresee.
+type tally struct {
+	of    []entry // by hash
+	least int64   // what a name has at most that is not in it
+	full  bool    // there may be others
+}
+
+type entry struct {
+	hash uint64
+	n    int64
+}
+
+var namesSeed = maphash.MakeSeed()
+
+// hashOf is the hash of a name, or of a label and a value.
+func hashOf(parts ...string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(namesSeed)
+	for _, s := range parts {
+		h.WriteString(s)
+	}
+	return h.Sum64()
+}
+
+// find is the number of a name, if it is in the list.
+func (t *tally) find(hash uint64) (int64, bool) {
+	i, ok := slices.BinarySearchFunc(t.of, hash, func(e entry, h uint64) int {
+		switch {
+		case e.hash < h:
+			return -1
+		case e.hash > h:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return 0, false
+	}
+	return t.of[i].n, true
+}
+
+// atMost is the number of a name, or what one has at most that is not in the list.
+func (t *tally) atMost(hash uint64) int64 {
+	if n, ok := t.find(hash); ok {
+		return n
+	}
+	return t.least
 }
 
 // AtMost is how many series the metric has at most, if that is known; without a name, how many all
@@ -37,16 +104,74 @@ type Names struct {
 func (n *Names) AtMost(metric string) (int64, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.by == nil {
+	switch {
+	case !n.known:
 		return 0, false
-	}
-	if metric == "" {
+	case metric == "":
 		return n.all, true
 	}
-	if most, ok := n.by[unique.Make(metric)]; ok {
-		return most, true
+	return n.metrics.atMost(hashOf(metric)), true
+}
+
+// Selects is how many series the matchers select at most, if that is known: no more than the metric
+// has that they name, nor than have one of the labels that they ask for.
+func (n *Names) Selects(ms []*labels.Matcher) (int64, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.known {
+		return 0, false
 	}
-	return n.others, true
+	most := n.all
+	for _, m := range ms {
+		if m.Type != labels.MatchEqual && m.Type != labels.MatchRegexp || m.Matches("") {
+			continue
+		}
+		one := [1]string{m.Value}
+		values := one[:]
+		if m.Type == labels.MatchRegexp {
+			if values = m.SetMatches(); len(values) == 0 || len(values) > maxValues {
+				continue
+			}
+		}
+		of, ok := int64(0), true
+		for _, v := range values {
+			var some int64
+			switch {
+			case m.Name == model.MetricNameLabel:
+				some = n.metrics.atMost(hashOf(v))
+			default:
+				// Values come and go with pods: one that is not listed is no news where all are.
+				if some, ok = n.pairs.find(hashOf(m.Name, "=", v)); !ok && n.pairs.full {
+					some, ok = n.pairs.least, true
+				}
+			}
+			if of += some; !ok {
+				break
+			}
+		}
+		if ok {
+			most = min(most, of)
+		}
+	}
+	return most, true
+}
+
+// Values is how many values a label has at most, if that is known; of a label that is not listed
+// where all are, nothing is.
+func (n *Names) Values(label string) (int64, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if v, ok := n.values.find(hashOf(label)); ok || !n.values.full {
+		return v, ok
+	}
+	return n.values.least, true
+}
+
+// Labels is how many label names there are, if that is known.
+func (n *Names) Labels() (int64, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return int64(len(n.values.of)), len(n.values.of) > 0 && !n.values.full
 }
 
 // Since is the time from which on the numbers hold, in milliseconds: of series that ended before,
@@ -57,7 +182,7 @@ func (n *Names) Since() int64 {
 	return n.since
 }
 
-// Due tells whether the caller is to ask now: Learn or Fail has to follow.
+// Due tells whether the caller is to ask now: Learn, Fail or Later has to follow.
 func (n *Names) Due(now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -68,9 +193,41 @@ func (n *Names) Due(now time.Time) bool {
 	return true
 }
 
-// Learn reads an answer of status/tsdb with the limit MaxNames, which took that long. Where the
-// answer cannot be understood, what was known stays. A server with an empty head says nothing of
-// any time.
+// Limit is how many names to ask for: MaxNames, or MoreNames of a server that has more and was
+// quick to tell of the first.
+func (n *Names) Limit() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.more && !n.slow {
+		return MoreNames
+	}
+	return MaxNames
+}
+
+// told is one list of an answer of status/tsdb.
+type told []struct {
+	Name  string `json:"name"`
+	Value int64  `json:"value"`
+}
+
+// tally is the list as it is kept, where so many were asked for.
+func (l told) tally(limit int) tally {
+	t := tally{of: make([]entry, 0, len(l)), least: maxSeries, full: len(l) >= limit}
+	for _, m := range l {
+		most := min(max(m.Value, 0), maxSeries)
+		t.of, t.least = append(t.of, entry{hashOf(m.Name), most}), min(t.least, most)
+	}
+	slices.SortFunc(t.of, func(a, b entry) int {
+		if a.hash < b.hash {
+			return -1
+		}
+		return 1
+	})
+	return t
+}
+
+// Learn reads an answer of status/tsdb with the Limit, which took that long. Where the answer
+// cannot be understood, what was known stays. A server with an empty head says nothing of any time.
 func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	var answer struct {
 		Data struct {
@@ -78,43 +235,57 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 				NumSeries int64 `json:"numSeries"`
 				MinTime   int64 `json:"minTime"`
 			} `json:"headStats"`
-			SeriesCountByMetricName []struct {
-				Name  string `json:"name"`
-				Value int64  `json:"value"`
-			} `json:"seriesCountByMetricName"`
+			Metrics told `json:"seriesCountByMetricName"`
+			Pairs   told `json:"seriesCountByLabelValuePair"`
+			Values  told `json:"labelValueCountByLabelName"`
 		} `json:"data"`
 	}
+	limit := n.Limit()
 	err := json.NewDecoder(body).Decode(&answer)
-	list, head := answer.Data.SeriesCountByMetricName, answer.Data.HeadStats
-	empty := head != nil && head.NumSeries == 0 && len(list) == 0
-	if err == nil && !empty && (len(list) == 0 || len(list) > MaxNames) {
-		err = fmt.Errorf("%d metrics, want 1 to %d", len(list), MaxNames)
+	d := &answer.Data
+	empty := d.HeadStats != nil && d.HeadStats.NumSeries == 0 && len(d.Metrics) == 0
+	switch longest := max(len(d.Metrics), len(d.Pairs), len(d.Values)); {
+	case err != nil:
+	case longest > limit:
+		err = fmt.Errorf("a list of %d, want at most %d", longest, limit)
+	case len(d.Metrics) == 0 && !empty:
+		err = errors.New("it has no metric")
 	}
+	metrics, pairs, values := d.Metrics.tally(limit), d.Pairs.tally(limit), d.Values.tally(limit)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asking, n.next = false, now.Add(max(NamesAge, namesRest*took))
+	n.slow = n.slow || took >= quickNames && limit > MaxNames
 	if err != nil {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
-	n.by, n.others = make(map[unique.Handle[string]]int64, len(list)), maxSeries
+	n.more = limit > MaxNames || took < quickNames && (metrics.full || pairs.full || values.full)
+	n.known, n.metrics, n.pairs, n.values = true, metrics, pairs, values
 	n.all, n.since = 0, 0
 	switch {
 	case empty:
 		n.all, n.since = maxSeries, math.MaxInt64
-	case head != nil:
-		n.all, n.since = min(max(head.NumSeries, 0), maxSeries), head.MinTime
+	case d.HeadStats != nil:
+		n.all, n.since = min(max(d.HeadStats.NumSeries, 0), maxSeries), d.HeadStats.MinTime
 	}
-	for _, m := range list {
-		most := min(max(m.Value, 0), maxSeries)
-		n.by[unique.Make(m.Name)] = most
-		n.others, n.all = min(n.others, most), max(n.all, most)
+	for _, m := range metrics.of {
+		n.all = max(n.all, m.n)
 	}
 	return nil
 }
 
-// Fail notes that there was no answer. What was known is forgotten: it is old.
+// Fail notes that there was no answer. What was known is forgotten: it is old. The next question is
+// for MaxNames.
 func (n *Names) Fail(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asking, n.next, n.by = false, now.Add(NamesAge), nil
+	n.asking, n.next, n.more = false, now.Add(NamesAge), false
+	n.known, n.metrics, n.pairs, n.values = false, tally{}, tally{}, tally{}
+}
+
+// Later notes that the shard was not asked, since it is not well.
+func (n *Names) Later(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.asking, n.next = false, now.Add(sickPause)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
 // status is an answer of status/tsdb.
@@ -34,7 +36,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	if n.Due(now.Add(NamesAge-1)) || !n.Due(now.Add(NamesAge)) {
-		t.Error("it is not asked for again after ten minutes")
+		t.Error("it is not asked for again after five minutes")
 	}
 	for _, bad := range []string{"", "{}", `{"data":[]}`, status(), `{"data":{"seriesCountByMetricName":[{"name":"x","value":"7"}]}}`} {
 		if err := n.Learn(strings.NewReader(bad), now, time.Second); err == nil {
@@ -84,5 +86,113 @@ func TestNames(t *testing.T) {
 	n.Fail(now)
 	if _, ok := n.AtMost("big"); ok || n.Due(now) || !n.Due(now.Add(NamesAge)) {
 		t.Error("after a failure something is known, or asked for at once")
+	}
+}
+
+// names is one list of status/tsdb, of so many names that begin so.
+func names(key, begin string, n, value int) string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf(`{"name":"%s%d","value":%d}`, begin, i, value))
+	}
+	return fmt.Sprintf(`,"%s":[%s]`, key, strings.Join(out, ","))
+}
+
+// TestSelects: a selector has no more series than its metric, nor than each label that it asks for;
+// what is not listed has no more than the last one, where there may be others.
+func TestSelects(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	const head = `{"data":{"headStats":{"numSeries":90000,"minTime":5}`
+	metrics := `,"seriesCountByMetricName":[{"name":"big","value":50000},{"name":"small","value":3}]`
+	some := `,"seriesCountByLabelValuePair":[{"name":"job=a","value":700},{"name":"job=b","value":20}]`
+	values := `,"labelValueCountByLabelName":[{"name":"pod","value":70},{"name":"job","value":2}]`
+	many := names("seriesCountByLabelValuePair", "node=n", MaxNames-1, 40)
+	many = strings.TrimSuffix(many, "]") + `,{"name":"job=a","value":700}]`
+	for _, tc := range []struct {
+		told, selector string
+		want           int64
+	}{
+		{some, `{__name__="big"}`, 50_000},
+		{some, `{__name__=~"big|small"}`, 50_003},
+		{some, `{__name__="none"}`, 3},
+		{some, `{__name__="big",job="a"}`, 700},
+		{some, `{__name__="big",job=~"a|b"}`, 720},
+		{some, `{__name__="big",job=~"a|new"}`, 50_000}, // it may have come since
+		{some, `{__name__="big",job="new"}`, 50_000},
+		{some, `{__name__="big",job!="a",pod=""}`, 50_000},
+		{some, `{__name__="big",job=~"a|"}`, 50_000},
+		{some, `{__name__="big",job=~"a.*"}`, 50_000},
+		{some, `{job="b"}`, 20},
+		{some, `{le!=""}`, 90_000},
+		{"", `{__name__="big",job="a"}`, 50_000},
+		{many, `{__name__="big",job="new"}`, 40},
+		{many, `{__name__="big",job=~"new|a"}`, 740},
+	} {
+		var n Names
+		if err := n.Learn(strings.NewReader(head+metrics+tc.told+values+"}}"), now, 0); err != nil {
+			t.Fatal(err)
+		}
+		ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector(tc.selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := n.Selects(ms); !ok || got != tc.want {
+			t.Errorf("%s has at most %d (%v), want %d", tc.selector, got, ok, tc.want)
+		}
+		if pods, ok := n.Values("pod"); !ok || pods != 70 {
+			t.Errorf("%d values of pod", pods)
+		}
+		if _, ok := n.Values("new"); ok {
+			t.Error("a label that is not listed has values")
+		}
+		if all, ok := n.Labels(); !ok || all != 2 {
+			t.Errorf("%d labels (%v)", all, ok)
+		}
+	}
+	if _, ok := (&Names{}).Selects(nil); ok {
+		t.Error("what nobody has said is known")
+	}
+}
+
+// TestNamesLimit: ten thousand are asked for where there are more than a thousand, and only of who
+// is quick; never again of who was not.
+func TestNamesLimit(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	body := func(n int) string {
+		return `{"data":{"headStats":{"numSeries":9}` + names("seriesCountByMetricName", "x", n, 1) + "}}"
+	}
+	for _, tc := range []struct {
+		names int
+		took  []time.Duration
+		want  int
+	}{
+		{9, []time.Duration{0}, MaxNames},
+		{MaxNames, []time.Duration{199 * time.Millisecond}, MoreNames},
+		{MaxNames, []time.Duration{200 * time.Millisecond}, MaxNames},
+		{MaxNames, []time.Duration{time.Second, 0}, MoreNames},
+		{MaxNames, []time.Duration{0, 0, 199 * time.Millisecond}, MoreNames},
+		{MaxNames, []time.Duration{0, 200 * time.Millisecond}, MaxNames},
+		{MaxNames, []time.Duration{0, 200 * time.Millisecond, 0, 0}, MaxNames},
+	} {
+		var n Names
+		for _, took := range tc.took {
+			if err := n.Learn(strings.NewReader(body(tc.names)), now, took); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := n.Limit(); got != tc.want {
+			t.Errorf("%d names in %v: %d are asked for, want %d", tc.names, tc.took, got, tc.want)
+		}
+	}
+	var n Names
+	if err := n.Learn(strings.NewReader(body(MaxNames+1)), now, 0); err == nil {
+		t.Error("more than was asked for is taken for an answer")
+	}
+	if n.Due(now) || !n.Due(now.Add(NamesAge)) {
+		t.Error("it is asked for at once")
+	}
+	n.Later(now)
+	if n.Due(now.Add(sickPause-1)) || !n.Due(now.Add(sickPause)) {
+		t.Error("a shard that is not well is asked at once, or never again")
 	}
 }

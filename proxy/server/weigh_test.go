@@ -450,6 +450,26 @@ func TestSizesAreNotWaitedFor(t *testing.T) {
 	}
 }
 
+// TestSickShardsAreLeftAlone: a shard that is not well is not asked how large its metrics are, and
+// is asked soon after.
+func TestSickShardsAreLeftAlone(t *testing.T) {
+	sick := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/-/ready", Script: "status 503"}}})
+	s, _ := startProxy(t, t.Context(), oneShard(sick.URL(), ""))
+	sh := s.state.Load().top.Groups[0].Shards[0]
+	(&rig{t: t, s: s}).eventually("the shard is known not to be well", func() bool { return !sh.Sound() })
+	sizes := s.state.Load().known.Sizes
+	if _, ok := sizes.Of(sh, "up"); ok {
+		t.Error("up has a size that nobody told")
+	}
+	soon := time.Now().Add(cost.NamesAge / 2)
+	(&rig{t: t, s: s}).eventually("it is put off", func() bool { return sizes.Names(sh).Due(soon) })
+	for _, r := range sick.Requests() {
+		if r.Path == "/api/v1/status/tsdb" {
+			t.Error("the shard was asked")
+		}
+	}
+}
+
 // TestChosenInJoins: what a join meets that is chosen anew at each step is counted by the labels
 // that it looks at. Where these tell it apart, the join is asked as it is.
 func TestChosenInJoins(t *testing.T) {

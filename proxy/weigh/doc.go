@@ -2,8 +2,8 @@
 // and in how many pieces of time it is to be asked so that none holds more than max_shard_bytes.
 //
 // What a server holds is a function of the text, of its steps, and of how many series its selectors
-// have there (proxy/cost). What a server says of its metrics' sizes, which is asked for once in ten
-// minutes, usually shows that it is not too much. Where it shows too much, the series of the
+// have there (proxy/cost). What a server says of its metrics' sizes, which is asked for once in
+// five minutes, usually shows that it is not too much. Where it shows too much, the series of the
 // selectors are counted, which is no more than the query itself does first. Where it is not known,
 // since the server has no head or the window is older, all series of the metric are counted, once
 // for all who ask about it: that takes a sixth of what the server holds of them at rest. A text
@@ -14,7 +14,7 @@
 // server is asked.
 //
 // It refuses (422, max_shard_bytes) what no number of pieces makes small enough. Memory: 100,000
-// numbers of about 200 bytes for a topology, 200 names of metrics for each shard, and for a request
+// numbers of about 200 bytes for a topology, 48 KiB for each shard or 480 KiB, and for a request
 // about 200 bytes for each selector on each shard.
 //
 // docs/bounds/max_shard_bytes.md says what is not counted.

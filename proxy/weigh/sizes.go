@@ -17,8 +17,10 @@ const SizesPatience = 10 * time.Second
 
 const (
 	// sizesAtOnce is of how many shards it is found out at once.
-	sizesAtOnce   = 4
-	maxSizesBytes = 1 << 20
+	sizesAtOnce = 4
+	// nameBytes is what a shard may take, in its answer, for each name that it is asked for, of
+	// each of four lists.
+	nameBytes = 256
 )
 
 // Sizes knows how many series the metrics of shards have. It is asked for in the background of a
@@ -53,16 +55,26 @@ func (z *Sizes) Close() {
 }
 
 // Of is how many series a metric has on a shard at most, if that is known, and sees to it that it
-// becomes known. A Thanos Query has no index of its own.
+// becomes known.
 func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
+	n := z.sketch(sh)
+	if n == nil {
+		return 0, false
+	}
+	return n.AtMost(metric)
+}
+
+// sketch is what is known of a shard, which is asked for where it is due; nil where nothing can be:
+// a Thanos Query has no index of its own.
+func (z *Sizes) sketch(sh *shard.Shard) *cost.Names {
 	n := z.by[sh]
 	if n == nil || sh.Thanos() {
-		return 0, false
+		return nil
 	}
 	if n.Due(z.now()) {
 		z.asking.Go(func() { z.ask(sh, n) })
 	}
-	return n.AtMost(metric)
+	return n
 }
 
 // Since is the time from which on they hold, in milliseconds.
@@ -76,8 +88,13 @@ func (z *Sizes) Since(sh *shard.Shard) int64 {
 // Names is what is known of a shard; nil where it is none of the topology's.
 func (z *Sizes) Names(sh *shard.Shard) *cost.Names { return z.by[sh] }
 
-// ask asks a shard for its largest metrics.
+// ask asks a shard for its largest metrics, unless something is wrong with it: what it is asked
+// then is what people wait for.
 func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
+	if !sh.Sound() {
+		n.Later(z.now())
+		return
+	}
 	select {
 	case z.places <- struct{}{}:
 		defer func() { <-z.places }()
@@ -88,8 +105,9 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 	ctx, cancel := context.WithTimeout(z.ctx, SizesPatience)
 	defer cancel()
 	began := z.now()
-	req := &endpoint.Request{ID: endpoint.StatusTSDB, Filters: map[string][]string{"limit": {strconv.Itoa(cost.MaxNames)}}}
-	resp, err := sh.Do(ctx, req, shard.CallOptions{MaxBytes: maxSizesBytes, Class: shard.Light})
+	limit := n.Limit()
+	req := &endpoint.Request{ID: endpoint.StatusTSDB, Filters: map[string][]string{"limit": {strconv.Itoa(limit)}}}
+	resp, err := sh.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * 4 * nameBytes, Class: shard.Light})
 	if err == nil {
 		err = n.Learn(resp.Body, z.now(), z.now().Sub(began))
 		_ = resp.Body.Close()
