@@ -6,7 +6,7 @@
 // hundred thousand, and the text does not say how many there are. So Held is a function of the
 // expression, of its steps, of the number of series of each selector, and of how many of them are
 // alike where a join meets series that are chosen anew at each step; Names knows what a server says
-// of its largest metrics, and Counts remembers numbers of selectors.
+// of its largest metrics, Counts remembers numbers of selectors, and Learned what answers showed.
 //
 // # Promises
 //
@@ -28,7 +28,8 @@
 // # Memory
 //
 // Counts holds at most MaxCounts numbers of about 200 bytes each, 10 MiB; Names, of a shard,
-// MaxNames each of metrics, pairs and labels, 16 bytes for each, 48 KiB, or MoreNames, 480 KiB.
+// MaxNames each of metrics, pairs and labels, 16 bytes for each, 48 KiB, or MoreNames, 480 KiB;
+// Learned at most MaxLearned texts of about 200 bytes, 10 MiB.
 //
 //	many := func(*parser.VectorSelector) (series, native int64) { return 20_000, 0 }
 //	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, many, nil)

@@ -113,12 +113,13 @@ func (n *Names) AtMost(metric string) (int64, bool) {
 	return n.metrics.atMost(hashOf(metric)), true
 }
 
-// Selects is how many series the matchers select at most, if that is known: no more than the metric
-// has that they name, nor than have one of the labels that they ask for.
+// Selects is how many series the matchers select at most, if that is known, as it is not of a
+// server with an empty head: no more than the metric has that they name, nor than have one of the
+// labels that they ask for.
 func (n *Names) Selects(ms []*labels.Matcher) (int64, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.known {
+	if !n.known || n.since == math.MaxInt64 {
 		return 0, false
 	}
 	most := n.all

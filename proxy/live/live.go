@@ -50,6 +50,13 @@ type State struct {
 	PeakBytes int64 `json:"peak_bytes"`
 	// ShardSeconds is how long its calls to shards took that have ended, all of them added.
 	ShardSeconds float64 `json:"shard_s"`
+	// EstimatedBy is what its estimate was made from: text, shape, sketch or guess; empty where
+	// there is none. The others are what it was expected to take in the end.
+	EstimatedBy           string  `json:"estimated_by"`
+	EstimatedSeries       int64   `json:"estimated_series"`
+	EstimatedSamples      int64   `json:"estimated_samples"`
+	EstimatedBytes        int64   `json:"estimated_bytes"`
+	EstimatedShardSeconds float64 `json:"estimated_shard_s"`
 	// Waiting is how many identical requests wait for its answer.
 	Waiting int `json:"waiting"`
 }

@@ -25,6 +25,27 @@ type Explanation struct {
 	// Slow names the servers that the answer waited for, where some took much longer than most;
 	// empty otherwise, and where the query was not run.
 	Slow string `json:"slow,omitempty"`
+	// Estimate is what it was expected to take before a shard was asked; nil where it was refused
+	// before that, or selects nothing.
+	Estimate *Estimate `json:"estimate,omitempty"`
+}
+
+// Estimate is what a query is expected to take.
+type Estimate struct {
+	// By is what it is made from: text, shape, sketch or guess.
+	By string `json:"by"`
+	// Series, Samples and Bytes are what shards send, Selected the series that they look at and
+	// Read the samples that these have.
+	Series   int64 `json:"series"`
+	Samples  int64 `json:"samples"`
+	Bytes    int64 `json:"bytes"`
+	Selected int64 `json:"selected"`
+	Read     int64 `json:"read"`
+	// Held is what shards hold at most, Seconds how long calls take, both added, and
+	// GiBSeconds how much is held for how long.
+	Held       int64   `json:"held"`
+	Seconds    float64 `json:"seconds"`
+	GiBSeconds float64 `json:"gibSeconds"`
 }
 
 // The verdicts of an Explanation.

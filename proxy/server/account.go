@@ -19,6 +19,7 @@ type account struct {
 	only bool // the plan alone is the answer
 	mu   sync.Mutex
 	root *plan.Node
+	cost *plan.Estimate
 	told *plan.Explanation // what the request came to; nil before it has ended
 }
 
@@ -35,7 +36,7 @@ func accountOf(header string) *account {
 
 // explanation is the plan with its verdict.
 func (a *account) explanation(query string, refused error) *plan.Explanation {
-	e := &plan.Explanation{Query: query, Verdict: plan.Exact, Plan: a.root}
+	e := &plan.Explanation{Query: query, Verdict: plan.Exact, Plan: a.root, Estimate: a.cost}
 	if refused != nil {
 		qe := qerr.From(refused) // without its private cause
 		if e.Verdict, e.Reason = plan.Refused, qe.Message; qe.Advice != "" {

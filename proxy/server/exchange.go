@@ -25,6 +25,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/tenant"
+	"github.com/spillwayproject/spillway/proxy/weigh"
 )
 
 // exchange is one request on its way through the rooms. It belongs to the goroutine that serves the
@@ -53,7 +54,8 @@ type exchange struct {
 	late        error          // of the first server that was waited for until the deadline
 	calls       shardSeconds
 	watched     *heap.Request
-	weighed     atomic.Pointer[admit.Budget] // what the heap's watch asks how much it holds
+	weighed     atomic.Pointer[admit.Budget]   // what the heap's watch asks how much it holds
+	foreseen    atomic.Pointer[weigh.Estimate] // what it is expected to take; nil where it selects nothing
 	doing       doing
 	before      float64     // byte seconds of the attempts before
 	shown       *live.Entry // among the live queries; nil where it is not

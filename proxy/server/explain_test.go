@@ -318,6 +318,12 @@ func TestExplain(t *testing.T) {
 					t.Fatalf("%s, %s: %s", name, what, asJSON(e))
 				}
 			}
+			for _, e := range []*plan.Explanation{planned.Data, admin.Data} { // the second may have learned of an answer
+				if e.Estimate == nil || e.Estimate.Series < 1 || e.Estimate.Selected < 1 || e.Estimate.Held < 1 {
+					t.Errorf("%s: the estimate is %s", name, asJSON(e))
+				}
+			}
+			planned.Data.Estimate, admin.Data.Estimate = nil, nil
 			if got, want := asJSON(admin.Data), asJSON(planned.Data); got != want {
 				t.Errorf("%s: the admin listener says %s, the main one %s", name, got, want)
 			}

@@ -59,10 +59,15 @@ func (x *exchange) show() {
 // look tells what the request is doing; other goroutines call it.
 func (x *exchange) look() live.State {
 	b := x.weighed.Load()
-	return live.State{
+	state := live.State{
 		Doing: x.doing.now().String(), Series: b.Series(), Samples: b.Samples(), Bytes: b.Bytes(), HeldBytes: b.Held(), PeakBytes: b.Peak(),
 		ShardSeconds: x.calls.get().Seconds(), Waiting: x.flying.Load().Waiting(),
 	}
+	if e := x.foreseen.Load(); e != nil {
+		state.EstimatedBy, state.EstimatedSeries, state.EstimatedSamples = string(e.By), e.Series, e.Samples
+		state.EstimatedBytes, state.EstimatedShardSeconds = e.Bytes, e.Seconds
+	}
+	return state
 }
 
 // adminQueries lists the live queries.

@@ -32,6 +32,7 @@ type metrics struct {
 	read       *prometheus.CounterVec
 	written    *prometheus.CounterVec
 	peak       prometheus.Histogram
+	estimates  *prometheus.HistogramVec
 	waited     prometheus.Histogram
 	evictions  prometheus.Counter
 	kills      prometheus.Counter
@@ -88,6 +89,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		peak: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_request_peak_bytes", Help: "Most memory of memory.budget that one request held at once.", Buckets: prometheus.ExponentialBuckets(16<<10, 8, 7),
 		}),
+		estimates: newEstimates(),
 		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "spillway_evaluations_waited_seconds", Help: "How long evaluations waited for a processor, each time that one had to.", Buckets: []float64{.001, .01, .05, .25, 1, 5, 25},
 		}),
@@ -124,7 +126,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 	reg.MustRegister(
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
-		m.samples, m.read, m.written, m.peak, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
+		m.samples, m.read, m.written, m.peak, m.estimates, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
 		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.shadow, denyRules{s},
 	)
 	return m

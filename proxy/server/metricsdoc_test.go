@@ -43,6 +43,8 @@ var labelValues = map[string]struct {
 	"mode":                                  closed("pass", "splice", "push", "mixed", "stretches", "parcels", "raw", "local"),
 	"cause":                                 closed(planCauses()...),
 	"listener":                              closed("main", "admin", "metrics"),
+	"of":                                    closed("series", "samples"),
+	"known":                                 closed("yes", "no"),
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
 	"class":                                 closed("heavy", "unselective"),
 	"spillway_group_sick/kind":              closed(shard.SickKinds()...),
@@ -113,6 +115,8 @@ func (f metricRow) unit() string {
 		return "seconds"
 	case strings.HasSuffix(base, "_bytes"):
 		return "bytes"
+	case f.kind == "histogram" && strings.HasSuffix(base, "_ratio"): // of two amounts, of which either may be the larger
+		return "ratio"
 	case strings.HasSuffix(base, "_ratio"):
 		return "0 to 1"
 	case f.kind == "gauge" && slices.ContainsFunc([]string{
@@ -270,9 +274,7 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 }
 
 // plannedMetrics are those that an alert or a dashboard waits for.
-var plannedMetrics = map[string]string{
-	"spillway_estimated_samples": "what requests were estimated to touch, beside what they touched; the dashboard *Query proxy* waits for it.",
-}
+var plannedMetrics = map[string]string{}
 
 const metricsHead = `# Metrics
 

@@ -192,6 +192,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	if x.partial {
 		x.loseEjected()
 	}
+	x.foresee()
 	x.show()
 	x.watched = s.heap.Join(func() int64 { return x.weighed.Load().Held() }, x.end)
 	return nil

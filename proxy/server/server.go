@@ -28,6 +28,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/attribution"
 	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
@@ -141,6 +142,8 @@ type Server struct {
 	// observeSteps is told the steps that are answered next: a query's, or those of one of its
 	// stretches. For tests; nil elsewhere.
 	observeSteps func(g merge.Grid, stretch bool)
+	// learned is what answers showed, whatever the configuration is.
+	learned cost.Learned
 	// lightSeries is what a text may make a server hold for one series, in bytes, before these are
 	// counted.
 	lightSeries int64

@@ -145,7 +145,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	for _, b := range cfg.Limits.Shadow { // at 0, so that the first one counts
 		s.metrics.shadow.WithLabelValues(b)
 	}
-	st.known.Sizes = weigh.NewSizes(s.background, st.top, s.now, s.log)
+	st.known.Sizes, st.known.Learned = weigh.NewSizes(s.background, st.top, s.now, s.log), &s.learned
 	st.close = func() {
 		st.known.Sizes.Close()
 		st.top.Close()

@@ -20,6 +20,10 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
 		ShardSeconds: x.calls.get().Seconds(), Lane: x.lane, Shadow: shadow,
 	}
+	if e := x.foreseen.Load(); e != nil {
+		rec.EstimatedBy, rec.EstimatedSeries, rec.EstimatedSamples, rec.EstimatedBytes = string(e.By), e.Series, e.Samples, e.Bytes
+		rec.EstimatedShardSeconds, rec.EstimatedGiBSeconds = e.Seconds, e.GiBSeconds()
+	}
 	switch {
 	case caller.Inventory && x.id.Inventory():
 		rec.Purpose = usage.Inventory

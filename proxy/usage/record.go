@@ -75,6 +75,17 @@ type Record struct {
 	Lane string `json:"lane"`
 	// Shadow are the bounds in shadow that would have refused or cut the answer.
 	Shadow []string `json:"shadow"`
+	// EstimatedBy is what the request's estimate was made from: text, shape, sketch or guess; empty
+	// where there was none.
+	EstimatedBy string `json:"estimated_by"`
+	// EstimatedSeries, EstimatedSamples, EstimatedBytes and EstimatedShardSeconds are what Series,
+	// Samples, Bytes and ShardSeconds were expected to be before shards were asked.
+	EstimatedSeries       int64   `json:"estimated_series"`
+	EstimatedSamples      int64   `json:"estimated_samples"`
+	EstimatedBytes        int64   `json:"estimated_bytes"`
+	EstimatedShardSeconds float64 `json:"estimated_shard_s"`
+	// EstimatedGiBSeconds is how much memory shards were expected to hold, for how long.
+	EstimatedGiBSeconds float64 `json:"estimated_shard_gib_s"`
 }
 
 // Facts are what a query looks at: all that drop rules need to know of it.
@@ -103,7 +114,7 @@ func (r Record) Line() []byte {
 	if y := r.Time.Year(); y < 0 || y > 9999 { // time refuses to write these
 		r.Time = time.Time{}
 	}
-	for _, f := range []*float64{&r.RangeSeconds, &r.StepSeconds, &r.ShardSeconds} {
+	for _, f := range []*float64{&r.RangeSeconds, &r.StepSeconds, &r.ShardSeconds, &r.EstimatedShardSeconds, &r.EstimatedGiBSeconds} {
 		if math.IsNaN(*f) || math.IsInf(*f, 0) {
 			*f = 0
 		}

@@ -133,9 +133,10 @@ func TestLongQueryIsCut(t *testing.T) {
 func TestEncode(t *testing.T) {
 	r := Record{
 		Time: time.Date(2026, 11, 21, 13, 0, 0, 123456789, time.FixedZone("", 3600)), ID: "a",
-		RangeSeconds: math.NaN(), StepSeconds: math.Inf(1), ShardSeconds: 0.25, User: "a\nb\xff", Facts: Facts{Query: "a < b"},
+		RangeSeconds: math.NaN(), StepSeconds: math.Inf(1), ShardSeconds: 0.25, User: "a\nb\xff",
+		EstimatedShardSeconds: math.NaN(), EstimatedGiBSeconds: math.Inf(-1), Facts: Facts{Query: "a < b"},
 	}
-	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":"","claimed":false,"purpose":"","lane":"","shadow":[]}` + "\n"
+	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":"","claimed":false,"purpose":"","lane":"","shadow":[],"estimated_by":"","estimated_series":0,"estimated_samples":0,"estimated_bytes":0,"estimated_shard_s":0,"estimated_shard_gib_s":0}` + "\n"
 	got := string(r.Line())
 	if strings.ReplaceAll(got, `\ufffd`, "\ufffd") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -232,7 +233,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	// The contract of the wire, in its order: whoever reads old files relies on it.
-	contract := "v time id tenant user dashboard panel rule endpoint query metrics matchers grouping le range_s step_s series samples bytes shard_s peak_bytes verdict bound claimed purpose lane shadow"
+	contract := "v time id tenant user dashboard panel rule endpoint query metrics matchers grouping le range_s step_s series samples bytes shard_s peak_bytes verdict bound claimed purpose lane shadow estimated_by estimated_series estimated_samples estimated_bytes estimated_shard_s estimated_shard_gib_s"
 	if strings.Join(keys, " ") != contract {
 		t.Errorf("a line has %v", keys)
 	}

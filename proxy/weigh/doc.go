@@ -13,6 +13,9 @@
 // native histograms. Where a metric is so large that it would be too much if its series were, its
 // server is asked.
 //
+// Estimate says what any request that selects series will take, of what is known: nobody is asked,
+// and nothing refused for it. docs/estimates.md has its units.
+//
 // It refuses (422, max_shard_bytes) what no number of pieces makes small enough. Memory: 100,000
 // numbers of about 200 bytes for a topology, 48 KiB for each shard or 480 KiB, and for a request
 // about 200 bytes for each selector on each shard.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -64,6 +66,32 @@ func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
 	return n.AtMost(metric)
 }
 
+// Selects is how many series the matchers select on a shard at most, if that is known.
+func (z *Sizes) Selects(sh *shard.Shard, ms []*labels.Matcher) (int64, bool) {
+	n := z.by[sh]
+	if n == nil {
+		return 0, false
+	}
+	return n.Selects(ms)
+}
+
+// values is how many values a label has on a shard at most, labels how many label names there are.
+func (z *Sizes) values(sh *shard.Shard, label string) (int64, bool) {
+	n := z.by[sh]
+	if n == nil {
+		return 0, false
+	}
+	return n.Values(label)
+}
+
+func (z *Sizes) labels(sh *shard.Shard) (int64, bool) {
+	n := z.by[sh]
+	if n == nil {
+		return 0, false
+	}
+	return n.Labels()
+}
+
 // sketch is what is known of a shard, which is asked for where it is due; nil where nothing can be:
 // a Thanos Query has no index of its own.
 func (z *Sizes) sketch(sh *shard.Shard) *cost.Names {
@@ -75,6 +103,14 @@ func (z *Sizes) sketch(sh *shard.Shard) *cost.Names {
 		z.asking.Go(func() { z.ask(sh, n) })
 	}
 	return n
+}
+
+// Refresh sees to it that what is known of the shards of an estimate stays fresh. It is called when
+// they have answered: a shard that does not is not asked one thing more.
+func (z *Sizes) Refresh(e *Estimate) {
+	for _, sh := range e.shards {
+		z.sketch(sh)
+	}
 }
 
 // Since is the time from which on they hold, in milliseconds.

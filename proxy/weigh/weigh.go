@@ -51,12 +51,15 @@ type Scale struct {
 	Ask func(ctx context.Context, questions []Question, found func(i int, n int64)) error
 }
 
-// Known is what is known of a topology's shards, for all requests. Only Sizes has to be set.
+// Known is what is known of a topology's shards, for all requests. Only Sizes and, for Estimate,
+// Learned have to be set.
 type Known struct {
 	// Sizes are those of metrics.
 	Sizes *Sizes
 	// Counts are numbers of series, Weights of bytes that shards hold for texts.
 	Counts, Weights cost.Counts
+	// Learned is what answers showed, of whatever topology.
+	Learned *cost.Learned
 }
 
 // Question is what one shard is asked in order to count.
@@ -286,6 +289,7 @@ func (sc *Scale) beyond(ctx context.Context, loads []*load, known numbers) ([]*l
 		}
 		maps.Copy(known, found)
 		held = sum()
+		sc.learn(loads, known)
 	}
 	var heavy []*load
 	for _, l := range loads {
@@ -294,6 +298,31 @@ func (sc *Scale) beyond(ctx context.Context, loads []*load, known numbers) ([]*l
 		}
 	}
 	return heavy, held, nil
+}
+
+// learn notes how many series the selectors of leaves have whose parts were all counted.
+func (sc *Scale) learn(loads []*load, known numbers) {
+	if sc.Known.Learned == nil {
+		return
+	}
+	type of struct {
+		leaf *plan.Leaf
+		vs   *parser.VectorSelector
+	}
+	series, parts := map[of]int64{}, map[of]int{}
+	for _, l := range loads {
+		for i := range l.reads {
+			if n, ok := sc.known(sc.ofSelector(&l.reads[i]), known); ok {
+				series[of{l.leaf, l.reads[i].vs}] += n
+				parts[of{l.leaf, l.reads[i].vs}]++
+			}
+		}
+	}
+	for s, n := range series {
+		if ms := s.vs.LabelMatchers; parts[s] == len(s.leaf.Parts) {
+			sc.Known.learnSelected(cost.PrintOfSelector(ms, false), cost.PrintOfSelector(ms, true), n, time.UnixMilli(sc.Now))
+		}
+	}
 }
 
 // held is what a shard would hold for a load over the grid, what is not known left out and added to

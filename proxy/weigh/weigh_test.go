@@ -23,6 +23,7 @@ import (
 // histograms where they are named nat.
 type world struct {
 	*Scale
+	top    *shard.Topology
 	shards []*shard.Shard
 	series int64
 	at     func(moment int64) int64 // how many series there are then, instead
@@ -30,7 +31,7 @@ type world struct {
 	asked  atomic.Int64
 }
 
-func newWorld(t *testing.T, series int64, bytes int64) *world {
+func newWorld(t testing.TB, series int64, bytes int64) *world {
 	t.Helper()
 	g := config.Group{Name: "jaguar"}
 	for i := range 2 {
@@ -42,7 +43,7 @@ func newWorld(t *testing.T, series int64, bytes int64) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(top.Close)
-	w := &world{shards: top.Groups[0].Shards, series: series}
+	w := &world{top: top, shards: top.Groups[0].Shards, series: series}
 	w.Scale = &Scale{
 		MaxBytes: bytes, MaxRange: 31 * 24 * time.Hour, Light: LightSeries, Interval: time.Minute, Now: 1_800_000_000_000,
 		Known: &Known{Sizes: &Sizes{}}, // which knows no shard

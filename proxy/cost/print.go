@@ -1,0 +1,119 @@
+package cost
+
+import (
+	"hash/maphash"
+	"math"
+	"strconv"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// Print stands for a text, or for the shape of one: 128 bits of a hash that nobody can foresee.
+type Print [2]uint64
+
+// printer hashes words, each ended by a byte that no UTF-8 has.
+type printer struct{ h [2]maphash.Hash }
+
+func newPrinter() *printer {
+	p := &printer{}
+	for i, seed := range keySeeds {
+		p.h[i].SetSeed(seed)
+	}
+	return p
+}
+
+func (p *printer) write(words ...string) {
+	for i := range p.h {
+		for _, w := range words {
+			p.h[i].WriteString(w)
+			p.h[i].WriteByte(0xff)
+		}
+	}
+}
+
+func (p *printer) number(n int64) { p.write(strconv.FormatInt(n, 36)) }
+
+func (p *printer) sum() Print { return Print{p.h[0].Sum64(), p.h[1].Sum64()} }
+
+// PrintOf is the print of words.
+func PrintOf(words ...string) Print {
+	p := newPrinter()
+	p.write(words...)
+	return p.sum()
+}
+
+// PrintOfSelector is the print of a selector, or of its shape.
+func PrintOfSelector(ms []*labels.Matcher, shape bool) Print {
+	p := newPrinter()
+	p.write("selector")
+	p.matchers(ms, shape)
+	return p.sum()
+}
+
+// PrintOfShape is the print of what all texts have in common that differ in the values of labels
+// alone, as those of a dashboard's panel do whose variable is another one. The words are told
+// apart.
+func PrintOfShape(expr parser.Expr, selectors [][]*labels.Matcher, words ...string) Print {
+	p := newPrinter()
+	p.write("shape")
+	p.write(words...)
+	if expr != nil {
+		p.node(expr)
+		return p.sum()
+	}
+	for _, ms := range selectors {
+		p.matchers(ms, true)
+	}
+	return p.sum()
+}
+
+// matchers of a shape have no values but of the metric's name.
+func (p *printer) matchers(ms []*labels.Matcher, shape bool) {
+	for _, m := range ms {
+		p.write(m.Name, m.Type.String())
+		if !shape || m.Name == model.MetricNameLabel {
+			p.write(m.Value)
+		}
+	}
+	p.write("}")
+}
+
+// node goes through an expression. Its depth is that of the expression, which policy bounds.
+func (p *printer) node(node parser.Node) {
+	switch n := node.(type) {
+	case *parser.VectorSelector:
+		p.matchers(n.LabelMatchers, true)
+		p.number(int64(n.OriginalOffset))
+	case *parser.MatrixSelector:
+		p.write("[]")
+		p.number(int64(n.Range))
+	case *parser.SubqueryExpr:
+		p.write("[:]")
+		p.number(int64(n.Range))
+		p.number(int64(n.Step))
+	case *parser.AggregateExpr:
+		p.write(n.Op.String(), strconv.FormatBool(n.Without))
+		p.write(n.Grouping...)
+	case *parser.BinaryExpr:
+		p.write(n.Op.String(), strconv.FormatBool(n.ReturnBool))
+		if vm := n.VectorMatching; vm != nil {
+			p.write(vm.Card.String(), strconv.FormatBool(vm.On))
+			p.write(vm.MatchingLabels...)
+			p.write("include")
+			p.write(vm.Include...)
+		}
+	case *parser.Call:
+		p.write(n.Func.Name)
+	case *parser.NumberLiteral:
+		p.number(int64(math.Float64bits(n.Val)))
+	case *parser.UnaryExpr:
+		p.write("unary", n.Op.String())
+	}
+	p.write("(")
+	for child := range parser.ChildrenIter(node) {
+		p.node(child)
+	}
+	p.write(")")
+}

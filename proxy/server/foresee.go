@@ -1,0 +1,79 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/weigh"
+)
+
+// newEstimates is the metric of what estimates are worth.
+func newEstimates() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "spillway_estimate_ratio", Help: "What a request was estimated to take, by what it took, of series and samples that shards sent; by whether answers had shown something of such a text before (known).",
+		Buckets: []float64{.1, .25, .5, .8, .95, 1.05, 1.5, 2, 5, 10, 100},
+	}, []string{"endpoint", "of", "known"})
+}
+
+// foresee estimates what the request will take. Nobody is asked for it.
+func (x *exchange) foresee() {
+	req := x.dec.Request
+	if req.ID.Selects() == endpoint.SelectsNothing || x.dec.Empty {
+		return
+	}
+	a := &weigh.Asked{
+		Request: req, Tenant: x.tenantName(), Expr: x.dec.Expr, Selectors: x.dec.Selectors, Windows: x.dec.Windows,
+		From: x.dec.Start, Until: x.dec.End, View: x.view,
+	}
+	if req.ID.Selects() == endpoint.SelectsListed {
+		a.Limit = x.dec.Limit
+	}
+	if req.ID.Evaluates() {
+		a.Grid = cost.Grid{Steps: 1, Interval: x.evaluationInterval().Milliseconds()}
+		if req.ID.Span() == endpoint.SpanSteps {
+			a.Grid.Steps, a.Grid.Step = int64(x.grid().Len()), req.Step.Milliseconds()
+		}
+	}
+	e := x.st.known.Estimate(a)
+	x.foreseen.Store(e)
+	if x.account != nil {
+		x.account.cost = estimateOf(e)
+	}
+}
+
+// estimateOf is an estimate as explain has it.
+func estimateOf(e *weigh.Estimate) *plan.Estimate {
+	if e == nil {
+		return nil
+	}
+	return &plan.Estimate{
+		By: string(e.By), Series: e.Series, Samples: e.Samples, Bytes: e.Bytes, Selected: e.Selected, Read: e.Read,
+		Held: e.Held, Seconds: e.Seconds, GiBSeconds: e.GiBSeconds(),
+	}
+}
+
+// compare compares the estimate with what the answer took, and learns of it. Only whole answers
+// that shards were asked for tell how much there is.
+func (s *Server) compare(x *exchange, qe *qerr.Error) {
+	e := x.foreseen.Load()
+	if e == nil || qe != nil || x.budget == nil || x.cut || len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
+		return
+	}
+	took := weigh.Took{Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), Seconds: x.calls.get().Seconds()}
+	known := "no"
+	if e.By == weigh.ByText || e.By == weigh.ByShape {
+		known = "yes"
+	}
+	ratio := func(of string, estimated, counted int64) {
+		s.metrics.estimates.WithLabelValues(string(x.id), of, known).Observe(float64(max(estimated, 1)) / float64(max(counted, 1)))
+	}
+	ratio("series", e.Series, took.Series)
+	if x.id.Selects() != endpoint.SelectsListed {
+		ratio("samples", e.Samples, took.Samples)
+	}
+	x.st.known.Learn(e, took, s.now())
+	x.st.known.Sizes.Refresh(e)
+}

@@ -1,0 +1,140 @@
+package weigh
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
+)
+
+// sketched is two shards that told how large their metrics are.
+func sketched(t testing.TB) *world {
+	t.Helper()
+	w := newWorld(t, 0, 32<<20)
+	w.Known.Learned = &cost.Learned{}
+	w.Known.Sizes = NewSizes(t.Context(), w.top, time.Now, nil)
+	for _, sh := range w.shards {
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":90000,"minTime":%d},"seriesCountByMetricName":[{"name":"x_total","value":20000},{"name":"up","value":70}],
+			"seriesCountByLabelValuePair":[{"name":"job=a","value":700}],"labelValueCountByLabelName":[{"name":"job","value":4}]}}`, w.Now-7_200_000)
+		if err := w.Known.Sizes.Names(sh).Learn(strings.NewReader(told), time.Now(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// panel is a query over the last hour, of so many steps.
+func (w *world) panel(t testing.TB, text string, steps int64) *Asked {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := endpoint.Query
+	if steps > 1 {
+		id = endpoint.QueryRange
+	}
+	return &Asked{
+		Request: &endpoint.Request{ID: id, Query: text}, Expr: expr, Selectors: parser.ExtractSelectors(expr),
+		From: w.Now - 3_600_000, Until: w.Now,
+		Grid: cost.Grid{Steps: steps, Step: 15_000, Interval: 60_000}, View: plan.NewView(w.top, time.UnixMilli(w.Now)),
+	}
+}
+
+// TestEstimate: without an answer it is what shards say of themselves, or a guess, and with one
+// what that showed, of the same text or of one that differs in the values of labels alone.
+func TestEstimate(t *testing.T) {
+	w := sketched(t)
+	check := func(text string, steps int64, by Basis, series, samples int64) *Estimate {
+		t.Helper()
+		e := w.Known.Estimate(w.panel(t, text, steps))
+		if e == nil {
+			if by != "" {
+				t.Errorf("%s: no estimate", text)
+			}
+			return nil
+		}
+		if e.By != by || e.Series != series || e.Samples != samples || e.Bytes < samples ||
+			e.Held <= 0 || e.Seconds <= 0 || e.GiBSeconds() <= 0 {
+			t.Errorf("%s: by %s %d series, %d samples, want by %s %d, %d; all: %+v", text, e.By, e.Series, e.Samples, by, series, samples, e)
+		}
+		return e
+	}
+	check("1", 1, "", 0, 0)
+	check("x_total", 1, BySketch, 40_000, 40_000)
+	check("x_total", 241, BySketch, 40_000, 40_000*241)
+	check(`x_total{job="a"}`, 1, BySketch, 1400, 1400)
+	check("sum by (job) (x_total)", 1, BySketch, 8, 8)
+	check("sum(rate(x_total[5m]))", 241, BySketch, 1, 241)
+	check("up offset 4h", 1, BySketch, 140, 140) // its window is the caller's to say
+	old := w.panel(t, "up", 1)
+	old.From -= 30 * 86_400_000
+	if e := w.Known.Estimate(old); e.By != ByGuess {
+		t.Errorf("of a time before the head the estimate is by %s", e.By)
+	}
+	first := check(`sum by (pod) (rate(x_total{node="a"}[5m]))`, 10, BySketch, 40_000, 400_000)
+	if raw := first.Fetched(); raw.Series != first.Selected || raw.Samples != max(first.Read, first.Samples) || raw == first {
+		t.Errorf("fetched: %+v", raw)
+	}
+	now := time.UnixMilli(w.Now)
+	w.Known.Learn(first, Took{Series: 7, Samples: 63, Bytes: 5000, Seconds: 3}, now)
+	known := check(`sum by (pod) (rate(x_total{node="a"}[5m]))`, 10, ByText, 7, 63)
+	if known.Bytes != 5000 || known.Seconds < 2.999 || known.Seconds > 3.001 || known.Fetched() != known {
+		t.Errorf("%+v", known)
+	}
+	check(`sum by (pod) (rate(x_total{node="a"}[5m]))`, 20, ByText, 7, 126)
+	check(`sum by (pod) (rate(x_total{node="b"}[5m]))`, 10, ByShape, 7, 63)
+	check(`sum by (pod) (rate(x_total{nodes="b"}[5m]))`, 10, BySketch, 40_000, 400_000)
+	other := w.panel(t, `sum by (pod) (rate(x_total{node="a"}[5m]))`, 10)
+	if other.Tenant = "other"; w.Known.Estimate(other).By != BySketch {
+		t.Error("one tenant's answers tell of another one's")
+	}
+	// An answer that has a selector's series tells of all that select them.
+	w.Known.Learn(check(`rate(x_total{job="a"}[5m])`, 1, BySketch, 1400, 1400), Took{Series: 30, Samples: 30, Bytes: 1}, now)
+	if e := check(`-x_total{job="a"}`, 1, BySketch, 30, 30); e.Selected != 30 {
+		t.Errorf("%+v", e)
+	}
+	// So does a count.
+	w.Scale.learn(w.counted(t, `x_total{pod="p"}`, 11, 22), numbers{})
+	check(`x_total{pod="p"} + 1`, 1, BySketch, 33, 33)
+	// Nothing at all is an answer too.
+	w.Known.Learn(check(`x_total{code="9"}`, 1, BySketch, 40_000, 40_000), Took{Bytes: 60}, now)
+	if e := w.Known.Estimate(w.panel(t, `x_total{code="9"}`, 1)); e.By != ByText || e.Series != 0 || e.Samples != 0 || e.Held != 0 {
+		t.Errorf("of nothing: %+v", e)
+	}
+}
+
+// counted are the loads of a selector, whose series have been counted on each shard.
+func (w *world) counted(t *testing.T, text string, n ...int64) (loads []*load) {
+	t.Helper()
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := &plan.Leaf{Expr: expr}
+	for i, sh := range w.shards {
+		part := &plan.Part{Shard: sh, From: w.Now - 60_000, Until: w.Now}
+		leaf.Parts = append(leaf.Parts, part)
+		l := &load{leaf: leaf, part: part, reads: w.reads(plan.Query{}, leaf, part)}
+		w.Known.Counts.Remember(w.ofSelector(&l.reads[0]).key, n[i])
+		loads = append(loads, l)
+	}
+	return loads
+}
+
+// BenchmarkEstimate prints what an estimate takes of two shards that have told.
+func BenchmarkEstimate(b *testing.B) {
+	w := sketched(b)
+	const panel = `histogram_quantile(0.99, sum by (le) (rate(x_total{job="a",node=~"a|b|c"}[5m]))) / on () group_left () sum(up{job="a"})`
+	a := w.panel(b, panel, 241)
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Known.Estimate(a)
+	}
+}
