@@ -82,7 +82,8 @@ func explainCommand(e *Env, parent Clause) func() error {
 
 // writeExplanation writes the plan as text: a line for each node, which begins with its mode and is
 // indented as deep as the node stands; under it the reason and the servers, with what they answered
-// where the query was run; at the end what was not looked at, who was slow, and the verdict.
+// where the query was run; at the end what was not looked at, which bounds in shadow it passes, who
+// was slow, and the verdict.
 func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 	if x.Plan != nil {
 		writeNode(w, x.Plan, "", ran)
@@ -93,6 +94,9 @@ func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 	}
 	if x.Verdict == plan.Exact && !ran && asks(x.Plan) {
 		fmt.Fprintln(w, notRun)
+	}
+	if len(x.Shadow) > 0 {
+		fmt.Fprintln(w, oneLine("in shadow: enforced, "+strings.Join(x.Shadow, ", ")+" would refuse or narrow it"))
 	}
 	if x.Slow != "" {
 		fmt.Fprintln(w, oneLine("slow: "+x.Slow))

@@ -25,6 +25,9 @@ type Explanation struct {
 	// Slow names the servers that the answer waited for, where some took much longer than most;
 	// empty otherwise, and where the query was not run.
 	Slow string `json:"slow,omitempty"`
+	// Shadow are the bounds in shadow (limits.shadow) that would have refused or narrowed it, had
+	// they been enforced; of a plan alone, as far as the text and the servers' sizes show it.
+	Shadow []string `json:"shadow,omitempty"`
 	// Estimate is what it was expected to take before a shard was asked; nil where it was refused
 	// before that, or selects nothing.
 	Estimate *Estimate `json:"estimate,omitempty"`

@@ -46,6 +46,13 @@ func (a *account) explanation(query string, refused error) *plan.Explanation {
 	return e
 }
 
+// explanation is that of the account, with what bounds in shadow would have done.
+func (x *exchange) explanation(refused error) *plan.Explanation {
+	e := x.account.explanation(x.req.Query, refused)
+	e.Shadow = slices.Sorted(slices.Values(x.shadow))
+	return e
+}
+
 // refuse answers with the explanation of a query that is refused.
 func (a *account) refuse(w http.ResponseWriter, why *qerr.Error) {
 	b, err := json.Marshal(map[string]any{"status": "success", "data": a.told})
@@ -58,10 +65,12 @@ func (a *account) refuse(w http.ResponseWriter, why *qerr.Error) {
 }
 
 // tail is what stands behind the data and the warnings of an answer.
-func (a *account) tail(query string) ([]byte, error) {
+func (x *exchange) tail() ([]byte, error) {
+	x.lookShadow()
+	a := x.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told = a.explanation(query, nil)
+	a.told = x.explanation(nil)
 	a.told.NameSlow()
 	b, err := json.Marshal(map[string]any{"explain": a.told})
 	return append([]byte(`,"spillway":`), b...), err

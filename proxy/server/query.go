@@ -88,10 +88,10 @@ func (x *exchange) tell(root *plan.Node, refused error) (told bool, err error) {
 		return false, nil
 	}
 	if x.account.root = root; x.account.only {
-		x.account.told = x.account.explanation(x.req.Query, cmp.Or(refused, x.cannotAsk()))
+		x.account.told = x.explanation(cmp.Or(refused, x.cannotAsk()))
 		return true, x.writeData(x.account.told)
 	}
-	x.out.Tail = func() ([]byte, error) { return x.account.tail(x.req.Query) }
+	x.out.Tail = x.tail
 	return false, nil
 }
 

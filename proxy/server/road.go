@@ -308,7 +308,7 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 	}
 	qe := s.sentence(x, r, err)
 	if qe.Kind == qerr.TooExpensive && x.account != nil && x.account.only {
-		x.account.told = x.account.explanation(x.req.Query, qe)
+		x.account.told = x.explanation(qe)
 		x.client.refusal = x.account
 	}
 	return qe

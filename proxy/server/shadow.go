@@ -27,7 +27,7 @@ func (x *exchange) bound(req *endpoint.Request, now time.Time) (*policy.Decision
 	x.limits = config.Limits(policy.Limits(x.strict).Without(in...))
 	var known tree.Regexps
 	d, err := policy.DecideKnown(req, policy.Limits(x.limits), x.st.owned, now, &known)
-	if err == nil && !x.exempt {
+	if err == nil && (!x.exempt || x.account != nil) {
 		x.shadow = d.Acts(req, policy.Limits(x.strict), in, x.st.owned, now, &known)
 	}
 	return d, err

@@ -17,6 +17,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
@@ -92,6 +93,15 @@ func TestShadow(t *testing.T) {
 			})
 			if !slices.Equal(line.Shadow, []string{tc.bound}) || line.Lane != "default" || line.Verdict == "refuse" {
 				t.Errorf("the line is %+v", line)
+			}
+			if tc.path == "/api/v1/query" {
+				var told struct{ Spillway struct{ Explain plan.Explanation } }
+				req := r.request(context.Background(), asking{path: tc.path, form: tc.form})
+				req.Header.Set(explainHeader, explainRun)
+				got := r.ask(req)
+				if err := json.Unmarshal(got.body, &told); err != nil || !slices.Equal(told.Spillway.Explain.Shadow, []string{tc.bound}) {
+					t.Errorf("explain tells of %v in shadow: %v, %s", told.Spillway.Explain.Shadow, err, got)
+				}
 			}
 			// The other bounds hold, and one that is not in the way is not told of.
 			r, got = ask("limits: {" + tc.strict + ", shadow: [" + strings.Join(slices.DeleteFunc(slices.Clone(policy.Shadowable),
