@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -169,29 +170,41 @@ func (p *Plan) openings(s Settings) []object {
 		out = append(out, opening(wall, "spillway-to-"+strings.ToLower(w.Kind)+"-"+w.Name, w.marks, slices.Sorted(maps.Keys(ports)),
 			map[string]any{"namespaceSelector": inNamespace(s.Namespace), "podSelector": map[string]any{"matchLabels": ownLabels}}))
 	}
-	if wall := p.Found.wall(s.Namespace, ownLabels); wall != nil && s.Grafana {
+	if wall := p.Found.wall(s.Namespace, ownLabels); wall != nil {
 		var from []any
-		for _, ns := range p.grafanas(s.Target()) {
+		for _, ns := range p.grafanas(s) {
 			from = append(from, map[string]any{"namespaceSelector": inNamespace(ns)})
 		}
 		if len(from) > 0 {
-			out = append(out, opening(wall, "spillway-from-grafana", metav1.LabelSelector{MatchLabels: ownLabels}, []int32{9090}, from...))
+			out = append(out, opening(wall, fromGrafana, metav1.LabelSelector{MatchLabels: ownLabels}, []int32{9090}, from...))
 		}
 	}
 	return out
 }
 
-// grafanas are the namespaces of data sources that ask Spillway, or are about to.
-func (p *Plan) grafanas(target string) []string {
+// fromGrafana is the name of the policy by which Grafana reaches Spillway.
+const fromGrafana = "spillway-from-grafana"
+
+// grafanas are the namespaces of data sources that ask Spillway, or are about to, and those of
+// Grafana's pods as far as they are known, where there are any such data sources.
+func (p *Plan) grafanas(s Settings) []string {
 	asking := map[string]bool{}
-	changes, _ := p.Grafana(target)
-	for i := range changes {
-		asking[changes[i].Source.Namespace] = true
-	}
-	for _, s := range p.Found.Sources {
-		if slices.ContainsFunc(s.Entries, func(e Entry) bool { return e.URL == target }) {
-			asking[s.Namespace] = true
+	if s.Grafana {
+		changes, _ := p.Grafana(s.Target())
+		for i := range changes {
+			asking[changes[i].Source.Namespace] = true
 		}
+	}
+	for _, source := range p.Found.Sources {
+		if slices.ContainsFunc(source.Entries, func(e Entry) bool {
+			u, err := url.Parse(e.URL)
+			return err == nil && serviceOf(u) == "spillway."+s.Namespace
+		}) {
+			asking[source.Namespace] = true
+		}
+	}
+	if len(asking) > 0 {
+		maps.Copy(asking, p.Found.grafanas)
 	}
 	return sorted(asking)
 }

@@ -20,14 +20,14 @@ func (c *cluster) available(p *Plan, ns string) {
 			"app.kubernetes.io/name": "spillway", "app.kubernetes.io/instance": "spillway",
 		}},
 		"spec": map[string]any{"containers": []any{
-			map[string]any{"ports": []any{map[string]any{"name": "metrics", "containerPort": 9092}}},
+			map[string]any{"name": "spillway", "ports": []any{map[string]any{"name": "metrics", "containerPort": 9092}}},
 		}},
 		"status": map[string]any{"podIP": "10.9.9.9", "conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
 	})
 	c.sees(p, ns, nil)
 	c.refuse = func(r *http.Request) (int, string) {
 		if o, ok := c.objects[r.URL.Path]; ok && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/deployments/spillway") {
-			o.set(1, "status", "availableReplicas")
+			o.set(map[string]any{"replicas": 2, "updatedReplicas": 2, "availableReplicas": 1}, "status")
 		}
 		return 0, ""
 	}
@@ -253,6 +253,57 @@ func TestApplyAndUndo(t *testing.T) {
 			}
 		}
 	})
+	t.Run("pods of the version before alone", func(t *testing.T) {
+		c, p, before := start(t)
+		known := c.refuse
+		c.refuse = func(r *http.Request) (int, string) {
+			code, message := known(r)
+			if o, ok := c.objects[r.URL.Path]; ok && strings.HasSuffix(r.URL.Path, "/deployments/spillway") {
+				o.set(map[string]any{"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2}, "status")
+			}
+			return code, message
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Apply(ctx, p, c.reach(), settings, quiet); err == nil || !strings.Contains(err.Error(), "is not available yet") {
+			t.Errorf("applied: %v", err)
+		}
+		if sum(before[source]) != sum(c.dump()[source]) {
+			t.Error("Grafana was pointed at an older Spillway")
+		}
+	})
+	t.Run("somebody else's turn meanwhile", func(t *testing.T) {
+		c, p, before := start(t)
+		known, record := c.refuse, collection("v1", "Secret", "metrics")+"/spillway-adopt"
+		c.refuse = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/deployments/spillway") && c.objects[record] != nil {
+				c.store(record, c.objects[record].copy())
+			}
+			return known(r)
+		}
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err == nil || !strings.Contains(err.Error(), "somebody else has run adopt meanwhile, and Grafana was not touched") {
+			t.Errorf("applied: %v", err)
+		}
+		if sum(before[source]) != sum(c.dump()[source]) {
+			t.Error("Grafana was pointed at what somebody else has put there")
+		}
+	})
+	t.Run("a namespace of Spillway that may not be looked at", func(t *testing.T) {
+		c, _, before := start(t)
+		known := c.refuse
+		c.refuse = func(r *http.Request) (int, string) {
+			if strings.Contains(r.URL.Path, "/namespaces/spill/networkpolicies") {
+				return http.StatusForbidden, "no"
+			}
+			return known(r)
+		}
+		p := c.plan(Scope{Home: "spill"})
+		err := c.Apply(t.Context(), p, c.reach(), Settings{Namespace: "spill", Image: "x:1", Grafana: true}, quiet)
+		if err == nil || !strings.Contains(err.Error(), "cannot be seen, and nothing was changed") {
+			t.Errorf("applied: %v", err)
+		}
+		equal(t, before, c.dump())
+	})
 	t.Run("a data source that would not be taken", func(t *testing.T) {
 		c, p, before := start(t)
 		known := c.refuse
@@ -295,6 +346,23 @@ func TestApplyAndUndo(t *testing.T) {
 		err := c.Apply(t.Context(), c.plan(Scope{Home: "metrics"}), c.reach(), settings, quiet)
 		if err != nil || c.objects[policies+"/spillway-from-grafana"] == nil {
 			t.Fatalf("a second time: %v", err)
+		}
+		// What asks Spillway already goes on, whatever else is looked at or changed.
+		for name, how := range map[string]struct {
+			scope   Scope
+			grafana bool
+		}{
+			"without Grafana":     {Scope{Home: "metrics"}, false},
+			"in other namespaces": {Scope{Home: "metrics", Namespaces: []string{"metrics"}}, true},
+		} {
+			p := c.plan(how.scope)
+			if how.grafana {
+				p.Found.Sources = nil
+			}
+			err := c.Apply(t.Context(), p, c.reach(), Settings{Namespace: "metrics", Image: "x:1", Grafana: how.grafana}, quiet)
+			if err != nil || c.objects[policies+"/spillway-from-grafana"] == nil {
+				t.Errorf("%s: Grafana is kept out: %v", name, err)
+			}
 		}
 		delete(c.objects, policies+"/deny")
 		if err := c.Apply(t.Context(), c.plan(Scope{Home: "metrics"}), c.reach(), settings, quiet); err != nil {

@@ -65,10 +65,10 @@ func (c *Client) readRecord(ctx context.Context, ns string) (*record, object, er
 
 // writeRecord writes it in place of held, which is what was read; nil is that there was none. Where
 // somebody else has written it since, it is an error with code 409.
-func (c *Client) writeRecord(ctx context.Context, ns string, held object, r *record) error {
+func (c *Client) writeRecord(ctx context.Context, ns string, held object, r *record) (out object, err error) {
 	b, err := json.Marshal(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o := object{"apiVersion": "v1", "kind": "Secret", "type": "Opaque"}
 	o.set(base64.StdEncoding.EncodeToString(b), "data", recordKey)
@@ -78,11 +78,11 @@ func (c *Client) writeRecord(ctx context.Context, ns string, held object, r *rec
 	if held == nil {
 		ref := recordRef(ns)
 		all := strings.TrimSuffix(ref.path(), "/"+ref.Name)
-		return c.do(ctx, http.MethodPost, all, url.Values{"fieldManager": {Manager}}, "application/json", o, nil)
+		err = c.do(ctx, http.MethodPost, all, url.Values{"fieldManager": {Manager}}, "application/json", o, &out)
+		return out, err
 	}
 	o.set(held.text("metadata", "resourceVersion"), "metadata", "resourceVersion")
-	_, err = c.replace(ctx, o)
-	return err
+	return c.replace(ctx, o)
 }
 
 // Apply puts Spillway in front of the plan's servers, and tells say of each step. It is not taken
@@ -102,6 +102,9 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 	if err := old.serve(p); err != nil {
 		return err
 	}
+	if p.Found.blind != "" {
+		return fmt.Errorf("whether a NetworkPolicy closes Spillway's own namespace cannot be seen, and nothing was changed: %s", p.Found.blind)
+	}
 	for _, o := range objects {
 		ref := refOf(o)
 		there, err := c.read(ctx, ref)
@@ -115,7 +118,6 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 			return fmt.Errorf("%s is there already, and was not made by adopt in this namespace: nothing was changed. Take another namespace (--namespace), or remove what is there", ref)
 		}
 		// A binding cannot be tried before its Role is there: how much it grants is not known.
-		// unknown.
 		if _, err := c.apply(ctx, o, false, true); err != nil && !(ref.Kind == "RoleBinding" && isStatus(err, http.StatusNotFound)) {
 			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", ref, err)
 		}
@@ -132,7 +134,8 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", changes[i].Source.Ref, stale(err))
 		}
 	}
-	if err := c.writeRecord(ctx, s.Namespace, held, old); isStatus(err, http.StatusConflict) {
+	mine, err := c.writeRecord(ctx, s.Namespace, held, old)
+	if isStatus(err, http.StatusConflict) {
 		return fmt.Errorf("somebody else runs adopt at this moment, and nothing was changed: wait for them, then run this again (%w)", err)
 	} else if err != nil {
 		return fmt.Errorf("write down what is about to be done: %w", err)
@@ -143,14 +146,26 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 		}
 		say("applied %s", refOf(o))
 	}
-	if err := c.prune(ctx, old.Made, objects, say); err != nil {
+	made := old.Made
+	if p.Found.wall(s.Namespace, ownLabels) != nil { // who asks Spillway may be where nobody has looked this time
+		made = slices.DeleteFunc(slices.Clone(made), func(r Ref) bool { return r.Name == fromGrafana })
+	}
+	if err := c.prune(ctx, made, objects, say); err != nil {
 		return err
 	}
 	if err := c.await(ctx, s.Namespace, say); err != nil {
 		return err
 	}
-	if err := c.inSight(ctx, p, r, s, say); err != nil {
+	if err := c.inSight(ctx, p, r, s, say); err != nil && !s.Grafana {
+		say("Not seen: %s", err)
+		return nil
+	} else if err != nil {
 		return err
+	}
+	if _, now, err := c.readRecord(ctx, s.Namespace); err != nil {
+		return err
+	} else if now.text("metadata", "resourceVersion") != mine.text("metadata", "resourceVersion") {
+		return errors.New("somebody else has run adopt meanwhile, and Grafana was not touched: wait for them, then run this again")
 	}
 	for i := range changes {
 		ref := changes[i].Source.Ref
@@ -296,7 +311,9 @@ func (c *Client) await(ctx context.Context, ns string, say func(string, ...any))
 			return err
 		}
 		number := func(path ...string) float64 { n, _ := o.at(path...).(float64); return n }
-		if number("status", "availableReplicas") > 0 && number("status", "observedGeneration") >= number("metadata", "generation") {
+		settled := number("status", "observedGeneration") >= number("metadata", "generation") &&
+			number("status", "replicas") == number("status", "updatedReplicas") // none of an older one is left
+		if settled && number("status", "availableReplicas") > 0 {
 			say("%s is available", ref)
 			return nil
 		}
@@ -318,7 +335,10 @@ func (c *Client) Undo(ctx context.Context, ns string, say func(string, ...any)) 
 	}
 	if r == nil {
 		here, err := c.read(ctx, Ref{"apps/v1", "Deployment", ns, "spillway"})
-		if err == nil && here.text("metadata", "labels", managedBy) == Manager {
+		if err != nil {
+			return nil, err
+		}
+		if here.text("metadata", "labels", managedBy) == Manager {
 			return nil, fmt.Errorf("%s, by which adopt knows what it did, is gone: nothing was changed. Put the URLs of Grafana's data sources back by hand, then delete what has the label %s=%s (kubectl get "+
 				"deployments,services,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets -A -l …)", recordRef(ns), managedBy, Manager)
 		}

@@ -40,8 +40,10 @@ type Found struct {
 	Remarks []string
 	// policies are those of the namespaces in which servers are, and of Spillway's own.
 	policies []networkingv1.NetworkPolicy
-	named    bool        // whoever asks has named each of Workloads
-	others   []*Workload // that are left alone
+	blind    string          // why those of Spillway's own could not be read; empty where they were
+	grafanas map[string]bool // the namespaces of Grafana's pods
+	named    bool            // whoever asks has named each of Workloads
+	others   []*Workload     // that are left alone
 }
 
 // Workload is one object whose pods are Prometheus servers.
@@ -144,7 +146,7 @@ func everywhere[T any](ctx context.Context, c *Client, s Scope, group, plural, s
 
 // Read looks at the cluster: it gets and lists, and nothing else.
 func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
-	f := &Found{}
+	f := &Found{grafanas: map[string]bool{}}
 	if err := c.readOperator(ctx, s, f); err != nil {
 		return nil, err
 	}
@@ -174,7 +176,9 @@ func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
 		}
 	}
 	if s.Home != "" && !slices.Contains(namespacesOf(f.Workloads), s.Home) {
-		if err := c.readPolicies(ctx, s.Home, f); err != nil {
+		if err := c.readPolicies(ctx, s.Home, f); isStatus(err, http.StatusForbidden) {
+			f.blind = err.Error() // looking needs no right there
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -335,6 +339,7 @@ func (f *Found) plain(kind string, r *runs) {
 			thanos = true
 			f.thanos(kind, r, args)
 		case grafanaImage.MatchString(k.Image):
+			f.grafanas[r.Namespace] = true
 			f.mounts(r, k)
 		case looksLikePrometheus(k):
 			if _, agent := flagOf(args, "agent"); agent || slices.Contains(args, "--enable-feature=agent") {

@@ -68,13 +68,13 @@ func (c *Client) ownPods(ctx context.Context, ns string) ([]*Server, error) {
 		s := &Server{Workload: &Workload{Namespace: ns, Scheme: "http"}, Pod: pods[i].Name, IP: pods[i].Status.PodIP}
 		for _, container := range pods[i].Spec.Containers {
 			for _, port := range container.Ports {
-				if port.Name == "metrics" {
+				if container.Name == "spillway" && port.Name == "metrics" {
 					s.Port = port.ContainerPort
 				}
 			}
 		}
 		if s.Port == 0 {
-			return nil, fmt.Errorf("pod %s/%s has no port with the name metrics", ns, s.Pod)
+			return nil, fmt.Errorf("pod %s/%s has no container spillway with a port metrics", ns, s.Pod)
 		}
 		out = append(out, s)
 	}
