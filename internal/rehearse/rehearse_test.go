@@ -24,6 +24,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
 	"go.uber.org/goleak"
 
 	"github.com/spillwayproject/spillway/internal/localprom"
@@ -212,14 +216,19 @@ func TestPlantedChanges(t *testing.T) {
 	if err := qs.Log(t.Context(), log, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
+	rules := mixinRules(t)
+	for expr, name := range rules {
+		qs.Rule(expr, name)
+	}
 	qs.Rule("sum(cpu_seconds_total)", "alert X")
 	began := time.Now()
 	r, err := Run(t.Context(), qs, Options{From: side(t, before), To: side(t, after), At: at})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d questions in %s", r.Asked, time.Since(began).Round(time.Millisecond))
-	if want := len(all) + len(planted) + 1; r.Asked != want || len(r.Failures) > 0 || r.Passing > 0 || r.CostCompared < want/2 {
+	t.Logf("%d questions, of them %d of the mixin's rules, in %s", r.Asked, len(rules), time.Since(began).Round(time.Millisecond))
+	want := len(all) + len(rules) + len(planted) + 1
+	if r.Asked != want || len(r.Failures) > 0 || r.Passing > 0 || r.CostCompared < want/2 {
 		t.Errorf("asked %d of %d: %+v", r.Asked, want, r)
 	}
 	found := map[string]Change{}
@@ -242,6 +251,34 @@ func TestPlantedChanges(t *testing.T) {
 		strings.Index(text.String(), "refusal: ") > strings.Index(text.String(), "cost: ") {
 		t.Error(text.String())
 	}
+}
+
+// mixinRules are the expressions of all rules of the mixin, each with the name of one that has it.
+func mixinRules(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../alerts/*/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, file := range files {
+		if dir := filepath.Base(filepath.Dir(file)); dir != "global" && dir != "shard" {
+			continue
+		}
+		groups, errs := rulefmt.ParseFile(file, false, model.UTF8Validation, parser.NewParser(parser.Options{}), promslog.NewNopLogger())
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		for _, g := range groups.Groups {
+			for _, r := range g.Rules {
+				out[r.Expr] = "rule " + r.Record + r.Alert
+			}
+		}
+	}
+	if len(out) < 300 {
+		t.Fatalf("only %d rules in %q", len(out), files)
+	}
+	return out
 }
 
 // TestSpillway: through Spillway nothing changes but what a bound refuses.
