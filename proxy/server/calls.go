@@ -102,17 +102,25 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 // enter takes the places that are needed before anybody is asked. An answer that can go without a
 // shard waits for its place no longer than for its answer.
 func (f *fanout) enter() (err error) {
-	x, ctx := f.x, f.ctx
-	patience := x.part()
-	for at := range f.asked {
-		patience = min(patience, x.shardPatience(at.shard)) // 0 where one has to be waited for
-	}
-	if patience > 0 {
+	x, short := f.x, f.ctx
+	if x.partial {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		short, cancel = context.WithTimeout(f.ctx, x.part())
 		defer cancel()
 	}
-	if f.slots, err = x.s.unselective.take(ctx, f.questions); err != nil || f.read != nil || len(f.questions) < 2 {
+	within := func(s *shard.Shard) context.Context {
+		if x.mayLack(s) {
+			return short
+		}
+		return f.ctx
+	}
+	all := short
+	for at := range f.asked {
+		if !x.mayLack(at.shard) {
+			all = f.ctx
+		}
+	}
+	if f.slots, err = x.s.unselective.take(within, f.questions); err != nil || f.read != nil || len(f.questions) < 2 {
 		return f.noRoom(err)
 	}
 	var shards []*shard.Shard
@@ -123,7 +131,7 @@ func (f *fanout) enter() (err error) {
 	if err = x.budget.Hold(held); err == nil {
 		f.held = held
 		var leave map[*shard.Shard]func()
-		if leave, err = x.st.top.EnterAll(ctx, shards); err == nil {
+		if leave, err = x.st.top.EnterAll(all, within, shards); err == nil {
 			f.slots, f.entered = f.slots.with(leave, f.questions), true
 			return nil
 		}

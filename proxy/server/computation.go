@@ -211,9 +211,10 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 func (x *exchange) fetcher() *raw.Queryable {
 	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) }, x.rawLost())
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
+	part := x.part()
 	q.SparePatience, q.SlicePatience = x.sparePatience(), func(slice string) time.Duration {
 		if x.mayLackNamed(slice) {
-			return x.part()
+			return part
 		}
 		return 0
 	}

@@ -132,7 +132,7 @@ func (x *exchange) without(failed []*shard.Shard, well int) string {
 func (x *exchange) cannotAsk() error {
 	for _, g := range x.st.top.Groups {
 		for _, s := range g.Shards {
-			if !x.concerns(s) || x.mayLack(s) {
+			if x.mayLack(s) || !x.concerns(s) {
 				continue
 			}
 			if why := s.Gone(); why != "" {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -46,28 +47,39 @@ func TestPartialWithoutRoom(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			groups := []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}
-			r := newRig(t, groups, "limits: {replica_calls: 2, read_slots: 1}\n")
-			r.stalls(tc.stalls)
-			tc.fill(r)
-			ask := func(form []string, more ...string) *reply {
-				form = slices.Concat([]string{"timeout", "5s"}, form, more)
-				return r.ask(r.request(context.Background(), asking{path: tc.path}, form...))
-			}
-			got := ask(tc.away)
-			if got.status != 200 || !strings.Contains(string(got.body), "heron-0") {
-				t.Errorf("of another group: %s", got)
-			}
-			got = ask(tc.form, "partial_response", "true")
-			if got.err != nil || got.status != 200 || got.took > 4500*time.Millisecond ||
-				!strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[1]") {
-				t.Errorf("want the others' answer with a warning that names jaguar[1], got %s", got)
-			}
-			if got = ask(tc.form); got.status != qerr.Overloaded.Status() || !strings.Contains(got.message.Error, "jaguar[1]") {
-				t.Errorf("without partial answers: %s", got)
-			}
-		})
+		for _, configured := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, configured %t", tc.name, configured), func(t *testing.T) {
+				t.Parallel()
+				groups := []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}
+				r := newRig(t, groups, "limits: {replica_calls: 2, read_slots: 1}\n")
+				accept, refuse := []string{"partial_response", "true"}, []string(nil)
+				if configured {
+					r.lacking("jaguar", "warn")
+					accept, refuse = nil, []string{"partial_response", "false"}
+				}
+				r.stalls(tc.stalls)
+				tc.fill(r)
+				ask := func(form []string, more ...string) *reply {
+					form = slices.Concat([]string{"timeout", "5s"}, form, more)
+					return r.ask(r.request(context.Background(), asking{path: tc.path}, form...))
+				}
+				got := ask(tc.away)
+				if got.status != 200 || !strings.Contains(string(got.body), "heron-0") {
+					t.Errorf("of another group: %s", got)
+				}
+				got = ask(tc.form, accept...)
+				if got.err != nil || got.status != 200 || got.took > 4500*time.Millisecond ||
+					!strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[1]") {
+					t.Errorf("want the others' answer with a warning that names jaguar[1], got %s", got)
+				}
+				// Those who fill it may go without the shard too, and make room.
+				late := configured && tc.name == "unselective slots"
+				got = ask(tc.form, refuse...)
+				told := got.status == qerr.Overloaded.Status() || late && got.status == qerr.Timeout.Status()
+				if !told || !strings.Contains(got.message.Error, "jaguar[1]") {
+					t.Errorf("without partial answers: %s", got)
+				}
+			})
+		}
 	}
 }

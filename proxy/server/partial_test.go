@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -90,7 +91,7 @@ func TestPartialAnswers(t *testing.T) {
 				}
 				r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, more)
 				if where == "its group" {
-					r.lacking("jaguar")
+					r.lacking("jaguar", "warn")
 				}
 				f := fault{script: script, want: 502}
 				if name == "hangs" {
@@ -176,52 +177,92 @@ func takesPartial(id endpoint.ID) bool {
 	return false
 }
 
-// isPartial checks an answer without the shard jaguar[1].
-// lacking starts the proxy anew, whose answers may go without shards of that group.
-func (r *rig) lacking(group string) {
+// lacking starts the proxy anew, with that partial_response for the group.
+func (r *rig) lacking(group, how string) {
 	r.t.Helper()
 	key := "  - name: " + group + "\n"
-	r.config = strings.Replace(r.config, key, key+"    partial_response: warn\n", 1)
+	r.config = strings.Replace(r.config, key, key+"    partial_response: "+how+"\n", 1)
 	r.s, r.url = startProxy(r.t, r.t.Context(), r.config)
+}
+
+// overBoth are requests on each road that need the shards of both groups.
+func overBoth() []asking {
+	ranged := func(query string) url.Values {
+		return url.Values{"query": {query}, "start": {"999999700"}, "end": {"1000000000"}, "step": {"60"}}
+	}
+	match := url.Values{"match[]": {"up"}, "start": {"999999700"}, "end": {"1000000000"}}
+	out := []asking{
+		{name: "splice", path: "/api/v1/query", form: instantly("up")},
+		{name: "push", path: "/api/v1/query", form: instantly("max by (instance) (up)")},
+		{name: "raw", path: "/api/v1/query", form: instantly("quantile by (instance) (0.5, up)")},
+		{name: "parts", path: "/api/v1/query", form: instantly("up + on (instance) group_left () max by (instance) (up)")},
+		{name: "range", path: "/api/v1/query_range", form: ranged("up")},
+		{name: "range raw", path: "/api/v1/query_range", form: ranged("quantile by (instance) (0.5, up)")},
+		{name: "series", path: "/api/v1/series", form: match},
+		{name: "values", path: "/api/v1/label/instance/values", form: match},
+	}
+	return out
 }
 
 // Answers may go without shards of one group: those of another one are missed by nobody in silence,
 // however many of the first are lost too.
 func TestPartialOfOneGroup(t *testing.T) {
 	t.Parallel()
-	for _, script := range []string{"error 500 internal boom", "cut", "stall"} {
-		t.Run(script, func(t *testing.T) {
-			t.Parallel()
-			if script == "cut" {
-				script = "chunked; limit 20 close; answer"
-			}
-			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, roomy(4*time.Second))
-			r.lacking("jaguar")
-			all := askings()
-			f := fault{script: script}
-			heron := r.shards["heron"][0][0]
-			for _, bad := range [][]*fakeshard.Shard{{heron}, {heron, r.shards["jaguar"][1][0]}} {
-				for _, s := range bad {
-					f.set(t, s, all)
+	for name, script := range map[string]string{
+		"500": "error 500 internal boom", "cut": "chunked; limit 20 close; answer", "hangs": "stall",
+	} {
+		for _, key := range []string{"of the group", "of all others"} {
+			t.Run(name+", the key is "+key, func(t *testing.T) {
+				t.Parallel()
+				groups := []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}
+				more := roomy(6 * time.Second)
+				if key == "of all others" {
+					more += "partial_response: warn\n"
 				}
-				var wg sync.WaitGroup
-				for _, a := range all {
-					if len(a.groups) < 2 || a.id == endpoint.Read || a.id == endpoint.Federate {
-						continue
+				r := newRig(t, groups, more)
+				if key == "of the group" {
+					r.lacking("jaguar", "warn")
+				} else {
+					r.lacking("heron", "abort")
+				}
+				f := fault{script: script}
+				each := func(check func(a asking, got *reply)) {
+					var wg sync.WaitGroup
+					for _, a := range overBoth() {
+						wg.Go(func() { check(a, r.ask(r.request(context.Background(), a))) })
 					}
-					wg.Go(func() {
-						got := r.ask(r.request(context.Background(), a))
-						if got.err == nil && got.status == 200 || !strings.Contains(string(got.body), "heron") {
-							t.Errorf("%s with %d servers lost: %s", a.name, len(bad), got)
-						}
-					})
+					wg.Wait()
 				}
-				wg.Wait()
-			}
-		})
+				each(func(a asking, got *reply) {
+					if got.err != nil || got.status != 200 || len(got.message.Warnings) > 0 ||
+						!strings.Contains(string(got.body), "jaguar-1") || !strings.Contains(string(got.body), "heron-0") {
+						t.Errorf("%s while all are well: %s", a.name, got)
+					}
+				})
+				heron, jaguar := r.shards["heron"][0][0], r.shards["jaguar"][1][0]
+				f.set(t, jaguar, askings())
+				each(func(a asking, got *reply) {
+					if got.err != nil || got.status != 200 || !strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[1]") ||
+						strings.Contains(string(got.body), `"jaguar-1"`) ||
+						!strings.Contains(string(got.body), `"jaguar-0"`) || !strings.Contains(string(got.body), `"heron-0"`) {
+						t.Errorf("%s without jaguar[1]: %s", a.name, got)
+					}
+				})
+				f.set(t, heron, askings())
+				each(func(a asking, got *reply) {
+					// Where both are silent, the first one that used the time up may be named.
+					text := string(got.body)
+					named := strings.Contains(text, "heron") || name == "hangs" && strings.Contains(text, "jaguar[1]")
+					if got.err == nil && got.status == 200 || !named {
+						t.Errorf("%s without jaguar[1] and heron[0]: %s", a.name, got)
+					}
+				})
+			})
+		}
 	}
 }
 
+// isPartial checks an answer without the shard jaguar[1].
 func (r *rig) isPartial(a asking, got *reply) {
 	t := r.t
 	t.Helper()

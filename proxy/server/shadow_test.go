@@ -95,7 +95,9 @@ func TestShadow(t *testing.T) {
 				t.Errorf("the line is %+v", line)
 			}
 			if tc.path == "/api/v1/query" {
-				var told struct{ Spillway struct{ Explain plan.Explanation } }
+				var told struct {
+					Spillway struct{ Explain plan.Explanation }
+				}
 				req := r.request(context.Background(), asking{path: tc.path, form: tc.form})
 				req.Header.Set(explainHeader, explainRun)
 				got := r.ask(req)

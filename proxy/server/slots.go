@@ -48,7 +48,7 @@ func (s *slots) of(name string) *semaphore.Weighted {
 
 // take waits, until shortly before the deadline, for one slot of every shard that an unselective
 // question is for. If the error is nil, each question is asked or failed, or the caller calls drop.
-func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
+func (s *slots) take(within func(*shard.Shard) context.Context, questions []question) (taken, error) {
 	var wanted []*shard.Shard
 	for _, q := range questions {
 		if q.class == shard.Unselective && !slices.Contains(wanted, q.shard) {
@@ -61,7 +61,7 @@ func (s *slots) take(ctx context.Context, questions []question) (taken, error) {
 	slices.SortFunc(wanted, func(a, b *shard.Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	doors := make([]slotDoor, len(wanted))
 	for i, sh := range wanted {
-		doors[i] = slotDoor{s.of(sh.Name()), ctx, sh}
+		doors[i] = slotDoor{s.of(sh.Name()), within(sh), sh}
 	}
 	if err := admit.EnterAll(doors); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func TestSlotsInOrder(t *testing.T) {
 				qs = append(qs, qs[0]) // another replica of the same shard needs no second slot
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				taken, err := s.take(ctx, qs)
+				taken, err := s.take(each(ctx), qs)
 				if err != nil {
 					t.Error(err)
 					return
@@ -94,29 +94,29 @@ func TestNoSlot(t *testing.T) {
 		var s slots
 		shards := unselectiveShards(2)
 		for range maxUnselective {
-			if _, err := s.take(t.Context(), unselective(shards[1])); err != nil {
+			if _, err := s.take(each(t.Context()), unselective(shards[1])); err != nil {
 				t.Fatal(err)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := s.take(ctx, unselective(shards...))
+		_, err := s.take(each(ctx), unselective(shards...))
 		if e := qerr.From(err); e.Kind != qerr.Overloaded || !strings.Contains(e.Message, shards[1].Name()) || e.Advice == "" ||
 			ctx.Err() != nil {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		left, leave := context.WithCancelCause(t.Context())
 		leave(qerr.New(qerr.Canceled, "the client left"))
-		if _, err := s.take(left, unselective(shards...)); qerr.From(err).Kind != qerr.Canceled {
+		if _, err := s.take(each(left), unselective(shards...)); qerr.From(err).Kind != qerr.Canceled {
 			t.Errorf("a client that left: %v", err)
 		}
 		for range maxUnselective {
-			if _, err := s.take(ctx, unselective(shards[0])); err != nil {
+			if _, err := s.take(each(ctx), unselective(shards[0])); err != nil {
 				t.Errorf("a slot was kept: %v", err)
 			}
 		}
-		if taken, err := s.take(ctx, []question{{shard: shards[1], class: shard.Light}}); err != nil || len(taken) != 0 {
+		if taken, err := s.take(each(ctx), []question{{shard: shards[1], class: shard.Light}}); err != nil || len(taken) != 0 {
 			t.Errorf("a light question took %d slots, %v", len(taken), err)
 		}
 	})
@@ -134,7 +134,7 @@ func TestSlotUntilTheLastAnswer(t *testing.T) {
 		s.of(sh.Name()).Release(maxUnselective)
 		return true
 	}
-	taken, err := s.take(t.Context(), unselective(sh, sh, sh))
+	taken, err := s.take(each(t.Context()), unselective(sh, sh, sh))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,14 +152,14 @@ func TestSlotUntilTheLastAnswer(t *testing.T) {
 	if _, err := io.ReadAll(b); !errors.Is(err, io.ErrUnexpectedEOF) || !free() {
 		t.Errorf("not free after the last answer broke: %v", err)
 	}
-	if taken, err = s.take(t.Context(), unselective(sh)); err != nil {
+	if taken, err = s.take(each(t.Context()), unselective(sh)); err != nil {
 		t.Fatal(err)
 	}
 	taken.failed(sh)
 	if !free() {
 		t.Error("not free although there is no answer to wait for")
 	}
-	if taken, err = s.take(t.Context(), unselective(sh, sh)); err != nil {
+	if taken, err = s.take(each(t.Context()), unselective(sh, sh)); err != nil {
 		t.Fatal(err)
 	}
 	if taken.drop(); !free() {
@@ -170,3 +170,8 @@ func TestSlotUntilTheLastAnswer(t *testing.T) {
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// each has the same context for every shard.
+func each(ctx context.Context) func(*shard.Shard) context.Context {
+	return func(*shard.Shard) context.Context { return ctx }
+}

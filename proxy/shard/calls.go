@@ -143,12 +143,15 @@ func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
 }
 
 // EnterAll is Enter for several shards whose answers are read side by side, so that none of them
-// ends before all have begun. leave has one function for each shard, each to be called once.
-func (t *Topology) EnterAll(ctx context.Context, shards []*Shard) (leave map[*Shard]func(), err error) {
+// ends before all have begun. within is the context in which the place of a shard is waited for,
+// and ctx that for the process' own. leave has one function for each shard, each to be called once.
+func (t *Topology) EnterAll(
+	ctx context.Context, within func(*Shard) context.Context, shards []*Shard,
+) (leave map[*Shard]func(), err error) {
 	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	doors := make([]*door, len(order))
 	for i, s := range order {
-		doors[i] = &door{ctx: ctx, shard: s}
+		doors[i] = &door{ctx: within(s), shard: s}
 	}
 	if err = admit.EnterAll(doors); err != nil {
 		return nil, err
