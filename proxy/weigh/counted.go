@@ -79,6 +79,11 @@ func countAlike(by cost.Labels) (what string, question func(string) string) {
 	return what, func(sel string) string { return "max(" + what + "(" + sel + "))" }
 }
 
+// countNativesNow is countNatives for one moment, where there are series: it selects them once.
+func countNativesNow(sel string) string {
+	return "1 + (count(histogram_count(" + sel + ")) or vector(0))"
+}
+
 // none is under what it is remembered that there are no series at all: not for longer than ten
 // minutes, they may come. A metric that has no label of those that shards are told apart by is on
 // one of them.
@@ -279,11 +284,17 @@ func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 }
 
 // nativesOf are the native histograms of a selector's metric, or of the selector where the metric
-// has too many series.
+// has too many series or none is named. Such a selector may have all series of a server: three
+// hours of them would be much dearer than the query. Where that reads no more than what a moment
+// looks back, it is asked at its last moment alone.
 func (sc *Scale) nativesOf(r *read) (t selected) {
 	from := max(min(r.from, r.until-nativeWindow.Milliseconds()), 0)
 	if i := slices.IndexFunc(r.vs.LabelMatchers, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
 		t = sc.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
+	} else if r.sized && r.size > maxAskedByName && r.until-r.from <= countLookback.Milliseconds() {
+		t = sc.counted(r, "natives now", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.until)
+		t.question = countNativesNow
+		return t
 	} else {
 		t = sc.counted(r, "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, from)
 	}

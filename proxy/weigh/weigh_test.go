@@ -202,3 +202,48 @@ func TestTheMostCounts(t *testing.T) {
 		}
 	}
 }
+
+// TestNativesOfMany: whether there are native histograms among more series than maxAskedByName is
+// asked at one moment, by selecting them once, where the query reads no more than an hour: three
+// hours of all series of a server are dearer than the query.
+func TestNativesOfMany(t *testing.T) {
+	for _, tc := range []struct {
+		query   string
+		series  int64
+		steps   int
+		bytes   int64
+		moments int
+	}{
+		{`sum by (le) (rate({__name__=~".+_bucket"}[5m]))`, 200_000, 1, 1 << 29, 1},
+		{`sum by (le) (rate(x_bucket{job=~".+x"}[5m]))`, 200_000, 1, 1 << 29, 1},
+		{`sum by (le) (rate(x_bucket[5m]))`, 50_000, 1, 1 << 28, countMoments},
+		{`sum by (le) (rate(x_bucket[5m]))`, 200_000, 1000, 8 << 30, countMoments}, // four hours
+	} {
+		w := newWorld(t, tc.series, tc.bytes)
+		ask, texts := w.Ask, map[string]int{}
+		w.Ask = func(ctx context.Context, questions []Question, found func(int, int64)) error {
+			for _, q := range questions {
+				if strings.Contains(q.Request.Query, "histogram_count") && q.Part.Shard == w.shards[0] {
+					texts[q.Request.Query] += q.Grid.Len()
+				}
+			}
+			return ask(ctx, questions, found)
+		}
+		if _, err := w.ask(t, tc.query, tc.steps, 0); err != nil {
+			t.Errorf("%s: %v", tc.query, err)
+		}
+		if len(texts) != 1 {
+			t.Errorf("%s over %d series: %d questions for native histograms, want one: %v", tc.query, tc.series, len(texts), texts)
+		}
+		for text, n := range texts {
+			if n != tc.moments || tc.moments == 1 && strings.Count(text, "{") != 1 {
+				t.Errorf("%s over %d series: asked %s at %d moments, want %d", tc.query, tc.series, text, n, tc.moments)
+			}
+		}
+	}
+	// What is there at the end is found.
+	w := newWorld(t, 200_000, 32<<20)
+	if _, err := w.ask(t, `sum by (le) (rate({__name__=~"nat.+"}[5m]))`, 1, 0); err == nil {
+		t.Error("200,000 native histograms were sent for as if they were floats")
+	}
+}
