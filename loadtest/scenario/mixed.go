@@ -243,6 +243,7 @@ func (r *StormResult) warm(ctx context.Context, attack storm.Attack) error {
 		if p.TimesGoodput == 0 {
 			continue
 		}
+		attack.Goodput(ctx, p, r.Options.Warm) // what the proxy finds out about selectors, it finds out once
 		goodput := attack.Goodput(ctx, p, r.Options.Warm)
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -251,7 +252,7 @@ func (r *StormResult) warm(ctx context.Context, attack storm.Attack) error {
 			return fmt.Errorf("%s: nothing was answered while nobody else asked, so that nobody knows what %g times as much is", p.Name, p.TimesGoodput)
 		}
 		parts[i].Rate, parts[i].TimesGoodput = p.TimesGoodput*goodput, 0
-		r.Options.Say("%s: %.0f a second can be answered, so %.0f arrive", p.Name, goodput, parts[i].Rate)
+		r.Options.Say("%s: %.1f a second can be answered, so %.1f arrive", p.Name, goodput, parts[i].Rate)
 	}
 	return nil
 }

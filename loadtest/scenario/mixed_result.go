@@ -102,12 +102,12 @@ type stretch struct {
 	bad           []string // outcomes other than answers, with their numbers, the most frequent first
 }
 
-// onCall sums up what was due before the storm, or in it. What failed counts with the time that it
-// took to fail.
-func (s *StormSide) onCall(inStorm bool) stretch {
+// onCall sums up what was due before the storm, or in it, of all requests or of those of a name.
+// What failed counts with the time that it took to fail.
+func (s *StormSide) onCall(inStorm bool, names ...string) stretch {
 	var all []storm.Reply
 	for _, q := range s.OnCall {
-		if (q.Due >= s.Storm.Begin) == inStorm {
+		if (q.Due >= s.Storm.Begin) == inStorm && (len(names) == 0 || slices.Contains(names, q.Request)) {
 			all = append(all, q)
 		}
 	}
@@ -193,6 +193,12 @@ func (r *StormResult) onCallTable() report.Table {
 				who, name, fmt.Sprint(c.asked), fmt.Sprint(c.ok), ms(c.p50), ms(c.p99), ms(c.max), strings.Join(c.bad, ", "),
 			})
 		}
+		for _, q := range r.Options.Storm.OnCall.Requests {
+			c := s.onCall(true, q.Name)
+			t.Rows = append(t.Rows, []string{
+				"", "  " + q.Name, fmt.Sprint(c.asked), fmt.Sprint(c.ok), ms(c.p50), ms(c.p99), ms(c.max), strings.Join(c.bad, ", "),
+			})
+		}
 	}
 	return t
 }
@@ -212,7 +218,7 @@ func (r *StormResult) Report() *report.Report {
 	o := r.Options
 	rep := &report.Report{
 		Title: "The " + o.Storm.Name + " storm on Prometheus servers",
-		Lead: fmt.Sprintf("%d Prometheus servers hold %s series each. For %s only on-call people ask; then, for %s, comes what took servers down: %s. Through Spillway a request reaches every server that it concerns; directly, one server each, in turn.",
+		Lead: fmt.Sprintf("Prometheus servers: %d, of %s series each. For %s only on-call people ask; then, for %s, comes what took servers down: %s. Through Spillway a request reaches every server that it concerns; directly, one server each, in turn.",
 			o.Servers, thousands(r.Data.Series), o.Idle, o.Duration, o.Storm.About),
 		Limit: o.MemoryLimit, LimitName: "memory limit of a server", LatencyName: "on-call, longest of a second",
 		Tables: []report.Table{r.onCallTable(), r.partTable()},
