@@ -81,8 +81,10 @@ func TestShapes(t *testing.T) {
 		`sum by (job) (rate(x_total{node="a"}[6m])) > 2`, `sum by (job) (rate(y_total{node="a"}[5m])) > 2`,
 		`sum by (job) (rate(x_total{node!="a"}[5m])) > 2`, `sum by (job) (rate(x_total{pod="a"}[5m])) > 2`,
 		`sum by (job) (rate(x_total{node="a"}[5m] offset 1h)) > 2`, `sum by (job) (rate(x_total{node="a"}[5m])) > bool 2`,
-		`x`, `-x`, `x + y`, `y + x`, `x + (y)`, `x + on (a) y`, `x + ignoring (a) y`, `x + on (a) group_left () y`, `x + on (a) group_right () y`,
-		`x + on (a) group_left (b) y`, `x[1h:]`, `x[1h:1m]`, `x[2h:1m]`, `x[1h]`,
+		`x`, `-x`, `x + y`, `y + x`, `x + (y)`, `x + on (a) y`, `x + ignoring (a) y`, `x + on (a) group_left () y`,
+		`x + on (a) group_right () y`,
+		`x + on (a) group_left (b) y`, `x[1h:]`,
+		`x[1h:1m]`, `x[2h:1m]`, `x[1h]`,
 	} {
 		p := shape(text)
 		if other, ok := seen[p]; ok {
@@ -106,17 +108,18 @@ func TestSent(t *testing.T) {
 	}
 	for text, want := range map[string]int64{
 		"a": 1000, "rate(a[5m])": 1000, "a[5m]": 1000, "-(a)": 1000, "sum(a)": 1, "sum by (job) (a)": 4, "sum by (job, node) (a)": 400,
-		"sum by (job, node) (b)": 30, "sum by (pod) (a)": 1000, "sum without (job) (a)": 1000, "topk(3, a)": 3, "topk by (job) (3, a)": 12,
+		"sum by (job, node) (b)": 30, "sum by (pod) (a)": 1000, "sum without (job) (a)": 1000, "topk(3, a)": 6, "topk by (job) (3, a)": 24,
 		"topk(5000, a)": 1000, "topk(scalar(b), a)": 1000, "count_values(\"v\", a)": 1000, "limit_ratio(0.5, a)": 1000,
 		"a + b": 1030, "a > 2": 1000, "sum(a) / sum(b)": 2, "a and b": 1030, "a or b": 1030, "absent(a)": 1, "scalar(a) * b": 31,
 		"histogram_quantile(0.9, sum by (node) (rate(a[5m])))": 100, "max_over_time(sum by (job) (a)[1h:1m])": 4, "vector(1)": 1, "1": 0,
-		"quantile by (job) (0.5, a)": 4,
+		"quantile by (job) (0.5, a)": 1000, "max(sum by (job) (a))": 4,
+		"max(a + b)": 1030, "scalar(sum by (job) (a))": 4,
 	} {
 		expr, err := parser.NewParser(parser.Options{EnableExperimentalFunctions: true}).ParseExpr(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Sent(expr, series, values); got != want {
+		if got := Sent(expr, 2, series, values); got != want {
 			t.Errorf("%s: %d series, want %d", text, got, want)
 		}
 	}

@@ -130,6 +130,9 @@ func (k *Known) Estimate(a *Asked) *Estimate {
 		e.By = ByShape
 	} else {
 		shown = cost.Shown{Series: float64(s.sent(a, e)), Samples: 1, Bytes: 1, Seconds: 1}
+		if a.Expr != nil && id.Evaluates() && cost.Aggregates(a.Expr) { // each shard sends a sample of each group
+			shown.Samples = float64(max(len(s.shards), 1))
+		}
 	}
 	if a.Limit > 0 {
 		shown.Series = min(shown.Series, float64(a.Limit))
@@ -328,7 +331,7 @@ func (s *selections) sent(a *Asked, e *Estimate) int64 {
 	id := a.Request.ID
 	switch {
 	case id.Evaluates():
-		return cost.Sent(a.Expr, s.series(a.Expr), s.values)
+		return cost.Sent(a.Expr, int64(len(s.shards)), s.series(a.Expr), s.values)
 	case id.Decode() == endpoint.DecodeStrings && a.Request.Label == "":
 		return min(s.labels(), int64(max(e.Selected, 1)*maxLabels))
 	case a.Request.Label != "":

@@ -70,15 +70,15 @@ func TestEstimate(t *testing.T) {
 	check("x_total", 1, BySketch, 40_000, 40_000)
 	check("x_total", 241, BySketch, 40_000, 40_000*241)
 	check(`x_total{job="a"}`, 1, BySketch, 1400, 1400)
-	check("sum by (job) (x_total)", 1, BySketch, 8, 8)
-	check("sum(rate(x_total[5m]))", 241, BySketch, 1, 241)
+	check("sum by (job) (x_total)", 1, BySketch, 8, 16) // of each of two shards
+	check("sum(rate(x_total[5m]))", 241, BySketch, 1, 482)
 	check("up offset 4h", 1, BySketch, 140, 140) // its window is the caller's to say
 	old := w.panel(t, "up", 1)
 	old.From -= 30 * 86_400_000
 	if e := w.Known.Estimate(old); e.By != ByGuess {
 		t.Errorf("of a time before the head the estimate is by %s", e.By)
 	}
-	first := check(`sum by (pod) (rate(x_total{node="a"}[5m]))`, 10, BySketch, 40_000, 400_000)
+	first := check(`sum by (pod) (rate(x_total{node="a"}[5m]))`, 10, BySketch, 40_000, 800_000)
 	if raw := first.Fetched(); raw.Series != first.Selected || raw.Samples != max(first.Read, first.Samples) || raw == first {
 		t.Errorf("fetched: %+v", raw)
 	}
@@ -90,7 +90,7 @@ func TestEstimate(t *testing.T) {
 	}
 	check(`sum by (pod) (rate(x_total{node="a"}[5m]))`, 20, ByText, 7, 126)
 	check(`sum by (pod) (rate(x_total{node="b"}[5m]))`, 10, ByShape, 7, 63)
-	check(`sum by (pod) (rate(x_total{nodes="b"}[5m]))`, 10, BySketch, 40_000, 400_000)
+	check(`sum by (pod) (rate(x_total{nodes="b"}[5m]))`, 10, BySketch, 40_000, 800_000)
 	other := w.panel(t, `sum by (pod) (rate(x_total{node="a"}[5m]))`, 10)
 	if other.Tenant = "other"; w.Known.Estimate(other).By != BySketch {
 		t.Error("one tenant's answers tell of another one's")
