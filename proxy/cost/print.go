@@ -13,29 +13,22 @@ import (
 // Print stands for a text, or for the shape of one: 128 bits of a hash that nobody can foresee.
 type Print [2]uint64
 
-// printer hashes words, each ended by a byte that no UTF-8 has.
-type printer struct{ h [2]maphash.Hash }
+// printer gathers words, each ended by a byte that no UTF-8 has, and hashes them at once.
+type printer struct{ b []byte }
 
-func newPrinter() *printer {
-	p := &printer{}
-	for i, seed := range keySeeds {
-		p.h[i].SetSeed(seed)
-	}
-	return p
-}
+func newPrinter() *printer { return &printer{make([]byte, 0, 160)} }
 
 func (p *printer) write(words ...string) {
-	for i := range p.h {
-		for _, w := range words {
-			p.h[i].WriteString(w)
-			p.h[i].WriteByte(0xff)
-		}
+	for _, w := range words {
+		p.b = append(append(p.b, w...), 0xff)
 	}
 }
 
-func (p *printer) number(n int64) { p.write(strconv.FormatInt(n, 36)) }
+func (p *printer) number(n int64) { p.b = append(strconv.AppendInt(p.b, n, 36), 0xff) }
 
-func (p *printer) sum() Print { return Print{p.h[0].Sum64(), p.h[1].Sum64()} }
+func (p *printer) sum() Print {
+	return Print{maphash.Bytes(keySeeds[0], p.b), maphash.Bytes(keySeeds[1], p.b)}
+}
 
 // PrintOf is the print of words.
 func PrintOf(words ...string) Print {
