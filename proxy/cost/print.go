@@ -37,10 +37,10 @@ func PrintOf(words ...string) Print {
 	return p.sum()
 }
 
-// PrintOfSelector is the print of a selector, or of its shape.
-func PrintOfSelector(ms []*labels.Matcher, shape bool) Print {
+// PrintOfSelector is the print of a selector, or of its shape, as a tenant's answers show it.
+func PrintOfSelector(tenant string, ms []*labels.Matcher, shape bool) Print {
 	p := newPrinter()
-	p.write("selector")
+	p.write("selector", tenant)
 	p.matchers(ms, shape)
 	return p.sum()
 }

@@ -131,3 +131,21 @@ func TestForeseenOfEach(t *testing.T) {
 		}
 	}
 }
+
+// TestForeseenOfATenant: a tenant that sees a part is not told what is expected, since shards tell
+// of all that they have; one that sees everything is.
+func TestForeseenOfATenant(t *testing.T) {
+	w := newTenantWorld(t)
+	for who, all := range map[string]bool{"research": false, "all": true} {
+		for _, header := range []string{explainRun, explainPlan} {
+			req := getOf(t, w.url+"/api/v1/query?query=sum(requests_total)")
+			req.Header.Set("Authorization", "Bearer token-of-"+who)
+			req.Header.Set(explainHeader, header)
+			got := (&rig{t: t, client: w.client}).ask(req)
+			text := string(got.body)
+			if got.status != 200 || !strings.Contains(text, `"verdict"`) || strings.Contains(text, `"estimate"`) != all {
+				t.Errorf("as %s, %s: %s", who, header, got)
+			}
+		}
+	}
+}

@@ -18,7 +18,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	scale := weigh.Scale{
 		MaxBytes: x.strict.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
-		Now: x.view.Now().UnixMilli(), Known: &x.st.known, Ask: x.countAnswers,
+		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers,
 	}
 	return x.lighter(scale.Pieces(x.ctx, q, p))
 }

@@ -212,7 +212,7 @@ func (e *Estimate) print(a *Asked) {
 	e.text = cost.PrintOf(words...)
 	own := a.Expr == nil && r.ID.Selects() == endpoint.SelectsStored || a.Expr != nil && transparent(a.Expr)
 	if own && len(a.Selectors) == 1 && a.Limit == 0 {
-		e.only, e.onlyShape = cost.PrintOfSelector(a.Selectors[0], false), cost.PrintOfSelector(a.Selectors[0], true)
+		e.only, e.onlyShape = cost.PrintOfSelector(a.Tenant, a.Selectors[0], false), cost.PrintOfSelector(a.Tenant, a.Selectors[0], true)
 	}
 }
 
@@ -286,9 +286,9 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 	if open {
 		e.By = ByGuess
 	}
-	if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(ms, false)); ok {
+	if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, false)); ok {
 		most = whole(shown.Series)
-	} else if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(ms, true)); ok && (open || shown.Series < float64(most)) {
+	} else if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, true)); ok && (open || shown.Series < float64(most)) {
 		most = whole(shown.Series)
 	}
 	s.each[i] = most

@@ -100,6 +100,13 @@ func TestEstimate(t *testing.T) {
 	if e := check(`-x_total{job="a"}`, 1, BySketch, 30, 30); e.Selected != 30 {
 		t.Errorf("%+v", e)
 	}
+	// Not of those of another tenant.
+	for _, text := range []string{`-x_total{job="a"}`, `-x_total{job="b"}`} {
+		other := w.panel(t, text, 1)
+		if other.Tenant = "other"; w.Known.Estimate(other).Selected == 30 {
+			t.Errorf("%s: one tenant's answers tell of another one's selector", text)
+		}
+	}
 	// So does a count.
 	w.Scale.learn(w.counted(t, `x_total{pod="p"}`, 11, 22), numbers{})
 	check(`x_total{pod="p"} + 1`, 1, BySketch, 33, 33)

@@ -43,6 +43,8 @@ type Scale struct {
 	Interval, Lookback, Timeout time.Duration
 	// Now is the time of the request, in milliseconds.
 	Now int64
+	// Tenant is whose request it is: what is learned of its counts is for its estimates alone.
+	Tenant string
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
 	// Ask asks the questions, all at once, and calls found with the place of each and the largest
@@ -320,7 +322,8 @@ func (sc *Scale) learn(loads []*load, known numbers) {
 	}
 	for s, n := range series {
 		if ms := s.vs.LabelMatchers; parts[s] == len(s.leaf.Parts) {
-			sc.Known.learnSelected(cost.PrintOfSelector(ms, false), cost.PrintOfSelector(ms, true), n, time.UnixMilli(sc.Now))
+			exact, shape := cost.PrintOfSelector(sc.Tenant, ms, false), cost.PrintOfSelector(sc.Tenant, ms, true)
+			sc.Known.learnSelected(exact, shape, n, time.UnixMilli(sc.Now))
 		}
 	}
 }
