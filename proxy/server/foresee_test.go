@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
@@ -147,5 +148,42 @@ func TestForeseenOfATenant(t *testing.T) {
 				t.Errorf("as %s, %s: %s", who, header, got)
 			}
 		}
+	}
+}
+
+// TestSizesOutliveReloads: a shard that told how large its metrics are is not asked again since the
+// configuration was read anew.
+func TestSizesOutliveReloads(t *testing.T) {
+	told := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{
+		Path:   "/api/v1/status/tsdb",
+		Script: `send '{"status":"success","data":{"seriesCountByMetricName":[{"name":"up","value":2}]}}'`,
+	}}})
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	s, base := startProxy(t, t.Context(), oneShard(told.URL(), ""), func(o *Options) { o.ConfigFile = file })
+	known := func() bool {
+		st := s.state.Load()
+		n, ok := st.known.Sizes.Names(st.top.Groups[0].Shards[0]).AtMost("up")
+		return ok && n == 2
+	}
+	_, _ = ask(t, base, "/api/v1/query", url.Values{"query": {"up"}})
+	(&rig{t: t, s: s}).eventually("the shard told", known)
+	for i := range 3 {
+		if err := os.WriteFile(file, fmt.Appendf(nil, "%slimits: {max_range: %dh}\n", oneShard(told.URL(), ""), i+20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Reload(); err != nil || !known() {
+			t.Fatalf("after a reload (%v) nothing is known", err)
+		}
+		_, _ = ask(t, base, "/api/v1/query", url.Values{"query": {"up"}})
+	}
+	s.state.Load().known.Sizes.Close() // waits for what is asked
+	n := 0
+	for _, r := range told.Requests() {
+		if r.Path == "/api/v1/status/tsdb" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("it was asked %d times", n)
 	}
 }

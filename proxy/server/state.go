@@ -107,8 +107,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		o.Lanes = append(o.Lanes, admit.Lane{Name: l.Name, Share: float64(l.Share), Most: l.MaxConcurrent})
 	}
 	var prevTop *shard.Topology
+	var sizes *weigh.Sizes
 	if prev != nil {
-		prevTop = prev.top
+		prevTop, sizes = prev.top, prev.known.Sizes
 	}
 	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
 		st.tenants.Close()
@@ -145,7 +146,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	for _, b := range cfg.Limits.Shadow { // at 0, so that the first one counts
 		s.metrics.shadow.WithLabelValues(b)
 	}
-	st.known.Sizes, st.known.Learned = weigh.NewSizes(s.background, st.top, s.now, s.log), &s.learned
+	st.known.Sizes, st.known.Learned = weigh.NewSizes(s.background, st.top, sizes, s.now, s.log), &s.learned
 	st.close = func() {
 		st.known.Sizes.Close()
 		st.top.Close()

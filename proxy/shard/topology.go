@@ -185,6 +185,10 @@ func (s *Shard) Name() string {
 	return s.name
 }
 
+// Key is equal for shards of two topologies that have the same replicas and heartbeat. It has the
+// headers that replicas are sent, and is never shown.
+func (s *Shard) Key() string { return s.key }
+
 // Span is the time for which the shard answers at now: its own within its group's, in milliseconds,
 // from inclusive, until exclusive. It is empty where until <= from; bounds that the configuration
 // does not give are math.MinInt64 and math.MaxInt64.

@@ -37,14 +37,23 @@ type Sizes struct {
 	asking sync.WaitGroup
 }
 
-// NewSizes returns Sizes that know nothing yet of the topology's shards. What they ask ends with
-// the context, or with Close.
-func NewSizes(ctx context.Context, top *shard.Topology, now func() time.Time, log *slog.Logger) *Sizes {
+// NewSizes returns Sizes that know of the topology's shards what previous ones, nil for none, know
+// of those that have the same replicas, and nothing of others. What they ask ends with the context,
+// or with Close.
+func NewSizes(ctx context.Context, top *shard.Topology, previous *Sizes, now func() time.Time, log *slog.Logger) *Sizes {
 	z := &Sizes{log: log, now: now, by: map[*shard.Shard]*cost.Names{}, places: make(chan struct{}, sizesAtOnce)}
 	z.ctx, z.cancel = context.WithCancel(ctx)
+	before := map[string]*cost.Names{}
+	if previous != nil {
+		for sh, n := range previous.by {
+			before[sh.Key()] = n
+		}
+	}
 	for _, g := range top.Groups {
 		for _, sh := range g.Shards {
-			z.by[sh] = &cost.Names{}
+			if z.by[sh] = before[sh.Key()]; z.by[sh] == nil {
+				z.by[sh] = &cost.Names{}
+			}
 		}
 	}
 	return z
@@ -135,7 +144,7 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 	case z.places <- struct{}{}:
 		defer func() { <-z.places }()
 	case <-z.ctx.Done():
-		n.Fail(z.now())
+		n.Later(z.now())
 		return
 	}
 	ctx, cancel := context.WithTimeout(z.ctx, SizesPatience)
@@ -147,10 +156,14 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 	if err == nil {
 		err = n.Learn(resp.Body, z.now(), z.now().Sub(began))
 		_ = resp.Body.Close()
-	} else {
+	} else if z.ctx.Err() == nil {
 		n.Fail(z.now())
 	}
-	if err != nil && z.ctx.Err() == nil {
+	switch {
+	case err == nil:
+	case z.ctx.Err() != nil: // no fault of the shard's, and a new topology may know it
+		n.Later(z.now())
+	default:
 		z.log.Debug("how large a shard's metrics are is not known; series are counted for each selector",
 			slog.String("shard", sh.Name()), slog.Any("err", err))
 	}
