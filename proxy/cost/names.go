@@ -1,7 +1,6 @@
 package cost
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -205,54 +204,16 @@ func (n *Names) Limit() int {
 	return MaxNames
 }
 
-// told is one list of an answer of status/tsdb.
-type told []struct {
-	Name  string `json:"name"`
-	Value int64  `json:"value"`
-}
-
-// tally is the list as it is kept, where so many were asked for.
-func (l told) tally(limit int) tally {
-	t := tally{of: make([]entry, 0, len(l)), least: maxSeries, full: len(l) >= limit}
-	for _, m := range l {
-		most := min(max(m.Value, 0), maxSeries)
-		t.of, t.least = append(t.of, entry{hashOf(m.Name), most}), min(t.least, most)
-	}
-	slices.SortFunc(t.of, func(a, b entry) int {
-		if a.hash < b.hash {
-			return -1
-		}
-		return 1
-	})
-	return t
-}
-
 // Learn reads an answer of status/tsdb with the Limit, which took that long. Where the answer
 // cannot be understood, what was known stays. A server with an empty head says nothing of any time.
 func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
-	var answer struct {
-		Data struct {
-			HeadStats *struct {
-				NumSeries int64 `json:"numSeries"`
-				MinTime   int64 `json:"minTime"`
-			} `json:"headStats"`
-			Metrics told `json:"seriesCountByMetricName"`
-			Pairs   told `json:"seriesCountByLabelValuePair"`
-			Values  told `json:"labelValueCountByLabelName"`
-		} `json:"data"`
-	}
 	limit := n.Limit()
-	err := json.NewDecoder(body).Decode(&answer)
-	d := &answer.Data
-	empty := d.HeadStats != nil && d.HeadStats.NumSeries == 0 && len(d.Metrics) == 0
-	switch longest := max(len(d.Metrics), len(d.Pairs), len(d.Values)); {
-	case err != nil:
-	case longest > limit:
-		err = fmt.Errorf("a list of %d, want at most %d", longest, limit)
-	case len(d.Metrics) == 0 && !empty:
+	t := told{limit: limit}
+	err := t.read(body)
+	empty := t.head != nil && t.head.NumSeries == 0 && len(t.metrics.of) == 0
+	if err == nil && len(t.metrics.of) == 0 && !empty {
 		err = errors.New("it has no metric")
 	}
-	metrics, pairs, values := d.Metrics.tally(limit), d.Pairs.tally(limit), d.Values.tally(limit)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.asking, n.next = false, now.Add(max(NamesAge, namesRest*took))
@@ -260,16 +221,16 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
-	n.more = limit > MaxNames || took < quickNames && (metrics.full || pairs.full || values.full)
-	n.known, n.metrics, n.pairs, n.values = true, metrics, pairs, values
+	n.more = limit > MaxNames || took < quickNames && (t.metrics.full || t.pairs.full || t.values.full)
+	n.known, n.metrics, n.pairs, n.values = true, t.metrics, t.pairs, t.values
 	n.all, n.since = 0, 0
 	switch {
 	case empty:
 		n.all, n.since = maxSeries, math.MaxInt64
-	case d.HeadStats != nil:
-		n.all, n.since = min(max(d.HeadStats.NumSeries, 0), maxSeries), d.HeadStats.MinTime
+	case t.head != nil:
+		n.all, n.since = min(max(t.head.NumSeries, 0), maxSeries), t.head.MinTime
 	}
-	for _, m := range metrics.of {
+	for _, m := range t.metrics.of {
 		n.all = max(n.all, m.n)
 	}
 	return nil

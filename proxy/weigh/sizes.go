@@ -20,9 +20,10 @@ const SizesPatience = 10 * time.Second
 const (
 	// sizesAtOnce is of how many shards it is found out at once.
 	sizesAtOnce = 4
-	// nameBytes is what a shard may take, in its answer, for each name that it is asked for, of
-	// each of four lists.
-	nameBytes = 256
+	// nameBytes is what a shard may take, in its answer, for each name that it is asked for: about
+	// 100 for a metric, 250 for a pair, and two lists of labels, of which there are few. They are
+	// read name by name, and not held.
+	nameBytes = 512
 )
 
 // Sizes knows how many series the metrics of shards have. It is asked for in the background of a
@@ -34,17 +35,20 @@ type Sizes struct {
 	ctx    context.Context // of what is asked behind requests
 	cancel context.CancelFunc
 	places chan struct{}
+	large  chan struct{} // for who is asked for more than cost.MaxNames
 	asking sync.WaitGroup
 }
 
 // NewSizes returns Sizes that know of the topology's shards what previous ones, nil for none, know
-// of those that have the same replicas, and nothing of others. What they ask ends with the context,
-// or with Close.
+// of those that have the same replicas, and nothing of others; they have their places, too, so that
+// no more shards are asked at once. What they ask ends with the context, or with Close.
 func NewSizes(ctx context.Context, top *shard.Topology, previous *Sizes, now func() time.Time, log *slog.Logger) *Sizes {
-	z := &Sizes{log: log, now: now, by: map[*shard.Shard]*cost.Names{}, places: make(chan struct{}, sizesAtOnce)}
+	z := &Sizes{log: log, now: now, by: map[*shard.Shard]*cost.Names{}}
 	z.ctx, z.cancel = context.WithCancel(ctx)
+	z.places, z.large = make(chan struct{}, sizesAtOnce), make(chan struct{}, 1)
 	before := map[string]*cost.Names{}
 	if previous != nil {
+		z.places, z.large = previous.places, previous.large
 		for sh, n := range previous.by {
 			before[sh.Key()] = n
 		}
@@ -140,19 +144,25 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 		n.Later(z.now())
 		return
 	}
-	select {
-	case z.places <- struct{}{}:
-		defer func() { <-z.places }()
-	case <-z.ctx.Done():
-		n.Later(z.now())
-		return
+	limit := n.Limit()
+	desks := []chan struct{}{z.large, z.places} // nobody who has a place waits for the large one
+	if limit <= cost.MaxNames {
+		desks = desks[1:]
+	}
+	for _, d := range desks {
+		select {
+		case d <- struct{}{}:
+			defer func() { <-d }()
+		case <-z.ctx.Done():
+			n.Later(z.now())
+			return
+		}
 	}
 	ctx, cancel := context.WithTimeout(z.ctx, SizesPatience)
 	defer cancel()
 	began := z.now()
-	limit := n.Limit()
 	req := &endpoint.Request{ID: endpoint.StatusTSDB, Filters: map[string][]string{"limit": {strconv.Itoa(limit)}}}
-	resp, err := sh.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * 4 * nameBytes, Class: shard.Light})
+	resp, err := sh.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * nameBytes, Class: shard.Light})
 	if err == nil {
 		err = n.Learn(resp.Body, z.now(), z.now().Sub(began))
 		_ = resp.Body.Close()

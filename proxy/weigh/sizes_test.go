@@ -1,12 +1,18 @@
 package weigh
 
 import (
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -48,5 +54,61 @@ func TestSizesOfANewTopology(t *testing.T) {
 	}
 	if _, ok := z.Names(other).AtMost("up"); ok || !z.Names(other).Due(now) {
 		t.Error("of a new shard something is known, or it is not asked")
+	}
+}
+
+// TestOneLargeSketchAtOnce: one shard at a time is asked for ten thousand names, also where another
+// topology's Sizes ask.
+func TestOneLargeSketchAtOnce(t *testing.T) {
+	var now, most, at, asked atomic.Int64
+	now.Store(1_790_000_000)
+	clock := func() time.Time { return time.Unix(now.Load(), 0) }
+	var told strings.Builder
+	for i := range cost.MaxNames {
+		fmt.Fprintf(&told, `,{"name":"x%d","value":9}`, i)
+	}
+	answer := `{"data":{"seriesCountByMetricName":[` + told.String()[1:] + `]}}`
+	var urls []string
+	for range 6 {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("limit") != "10000" {
+				t.Errorf("asked for %s", r.URL)
+			}
+			n := at.Add(1)
+			defer at.Add(-1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			time.Sleep(20 * time.Millisecond)
+			asked.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, answer)
+		}))
+		t.Cleanup(srv.Close)
+		urls = append(urls, srv.URL)
+	}
+	log := slog.New(slog.DiscardHandler)
+	top := topology(t, nil, urls[:3]...)
+	z := NewSizes(t.Context(), top, nil, clock, log)
+	next := topology(t, top, urls[3:]...)
+	other := NewSizes(t.Context(), next, z, clock, log)
+	for _, of := range []struct {
+		z   *Sizes
+		top *shard.Topology
+	}{{z, top}, {other, next}} {
+		for _, sh := range of.top.Groups[0].Shards {
+			if err := of.z.Names(sh).Learn(strings.NewReader(answer), clock(), 0); err != nil || of.z.Names(sh).Limit() != cost.MoreNames {
+				t.Fatalf("%v, %d names are asked for", err, of.z.Names(sh).Limit())
+			}
+		}
+	}
+	now.Add(int64(cost.NamesAge.Seconds()) + 1)
+	for i := range 3 {
+		_, _ = z.Of(top.Groups[0].Shards[i], "up")
+		_, _ = other.Of(next.Groups[0].Shards[i], "up")
+	}
+	z.asking.Wait()
+	other.asking.Wait()
+	if most.Load() != 1 || asked.Load() != 6 {
+		t.Errorf("%d shards were asked, %d at once", asked.Load(), most.Load())
 	}
 }
