@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -22,6 +23,9 @@ const (
 	// within quickNames.
 	MoreNames  = 10_000
 	quickNames = 200 * time.Millisecond
+	// sureNames is from which place on the metrics count as equals where a number has to hold: a
+	// metric that was deployed or grew since may come up to there unseen.
+	sureNames = 200
 	// NamesAge is the least time before that is asked for again; the time is at least namesRest
 	// times as long as the last answer took, since the server walks its index for it under a lock.
 	NamesAge  = 5 * time.Minute
@@ -41,6 +45,7 @@ type Names struct {
 	metrics tally
 	pairs   tally     // as label=value; empty where the server does not tell
 	values  tally     // of labels
+	others  int64     // series that the metric at the place sureNames has, or the last one
 	all     int64     // series that all metrics have together
 	since   int64     // when the oldest sample was made of what it tells of, in milliseconds
 	next    time.Time // when it is asked for again
@@ -98,8 +103,19 @@ func (t *tally) atMost(hash uint64) int64 {
 	return t.least
 }
 
-// AtMost is how many series the metric has at most, if that is known; without a name, how many all
-// metrics have together.
+// place is the number that is at that place, the largest first, or the least one.
+func (t *tally) place(i int) int64 {
+	if len(t.of) < i {
+		return t.least
+	}
+	sorted := slices.Clone(t.of)
+	slices.SortFunc(sorted, func(a, b entry) int { return cmp.Compare(b.n, a.n) })
+	return sorted[i-1].n
+}
+
+// AtMost is how many series the metric has at most, if that is known, for whoever protects servers
+// by it: no less than one of middle size, since the metric may have grown, and labels, which come
+// and go faster, are not looked at. Without a name it is how many all metrics have together.
 func (n *Names) AtMost(metric string) (int64, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,12 +125,13 @@ func (n *Names) AtMost(metric string) (int64, bool) {
 	case metric == "":
 		return n.all, true
 	}
-	return n.metrics.atMost(hashOf(metric)), true
+	return max(n.metrics.atMost(hashOf(metric)), n.others), true
 }
 
-// Selects is how many series the matchers select at most, if that is known, as it is not of a
-// server with an empty head: no more than the metric has that they name, nor than have one of the
-// labels that they ask for.
+// Selects is how many series the matchers selected at most when the shard told, if that is known,
+// as it is not of a server with an empty head: no more than the metric has that they name, nor than
+// have one of the labels that they ask for. It is for estimates alone: what was deployed since may
+// have more.
 func (n *Names) Selects(ms []*labels.Matcher) (int64, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -223,6 +240,7 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	}
 	n.more = limit > MaxNames || took < quickNames && (t.metrics.full || t.pairs.full || t.values.full)
 	n.known, n.metrics, n.pairs, n.values = true, t.metrics, t.pairs, t.values
+	n.others = t.metrics.place(sureNames)
 	n.all, n.since = 0, 0
 	switch {
 	case empty:

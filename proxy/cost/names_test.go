@@ -196,3 +196,29 @@ func TestNamesLimit(t *testing.T) {
 		t.Error("a shard that is not well is asked at once, or never again")
 	}
 }
+
+// TestNamesAreSure: where a number has to hold, a metric that is small, or not listed, has as many
+// series as the 200th, whatever the list has beyond that.
+func TestNamesAreSure(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	var list []any
+	for i := range MaxNames {
+		list = append(list, fmt.Sprintf("x%d", i), 1000-i)
+	}
+	var n Names
+	if err := n.Learn(strings.NewReader(status(list...)), now, 0); err != nil {
+		t.Fatal(err)
+	}
+	for metric, want := range map[string]int64{"x0": 1000, "x198": 802, "x199": 801, "x200": 801, "x999": 801, "new": 801} {
+		if got, ok := n.AtMost(metric); !ok || got != want {
+			t.Errorf("%s has at most %d (%v), want %d", metric, got, ok, want)
+		}
+	}
+	ms, err := parser.NewParser(parser.Options{}).ParseMetricSelector("x900")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := n.Selects(ms); !ok || got != 100 {
+		t.Errorf("x900 is estimated at %d (%v)", got, ok)
+	}
+}

@@ -117,6 +117,20 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
+// TestPairsProtectNobody: a pair that had few series when its shard told may have many by now; what
+// servers are protected by is the metric's number, and a count where that is too much.
+func TestPairsProtectNobody(t *testing.T) {
+	w := sketched(t)
+	w.series = 20_000
+	const query = `sum(rate(x_total{job="a"}[5m]))`
+	if e := w.Known.Estimate(w.panel(t, query, 241)); e.Selected != 1400 {
+		t.Fatalf("%d series are expected", e.Selected)
+	}
+	if n, err := w.ask(t, query, 241, 0); n < 2 || err != nil || w.asked.Load() == 0 {
+		t.Errorf("it is asked in %d pieces, %v, after %d questions", n, err, w.asked.Load())
+	}
+}
+
 // counted are the loads of a selector, whose series have been counted on each shard.
 func (w *world) counted(t *testing.T, text string, n ...int64) (loads []*load) {
 	t.Helper()
