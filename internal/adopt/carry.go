@@ -105,22 +105,8 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 	if p.Found.blind != "" {
 		return fmt.Errorf("whether a NetworkPolicy closes Spillway's own namespace cannot be seen, and nothing was changed: %s", p.Found.blind)
 	}
-	for _, o := range objects {
-		ref := refOf(o)
-		there, err := c.read(ctx, ref)
-		switch {
-		case err != nil:
-			return err
-		case there == nil && !slices.Contains(old.Made, ref):
-			old.Made = append(old.Made, ref)
-		// One that adopt has made from another namespace is somebody else's too.
-		case there != nil && (there.text("metadata", "labels", managedBy) != Manager || !slices.Contains(old.Made, ref)):
-			return fmt.Errorf("%s is there already, and was not made by adopt in this namespace: nothing was changed. Take another namespace (--namespace), or remove what is there", ref)
-		}
-		// A binding cannot be tried before its Role is there: how much it grants is not known.
-		if _, err := c.apply(ctx, o, false, true); err != nil && !(ref.Kind == "RoleBinding" && isStatus(err, http.StatusNotFound)) {
-			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", ref, err)
-		}
+	if err := c.try(ctx, objects, old); err != nil {
+		return err
 	}
 	var changes []Change
 	if s.Grafana {
@@ -129,10 +115,8 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 	for i := range changes {
 		old.change(&changes[i])
 	}
-	for i := range changes {
-		if _, err := c.apply(ctx, old.applied(&changes[i].Source), true, true); err != nil {
-			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", changes[i].Source.Ref, stale(err))
-		}
+	if err := c.point(ctx, changes, old, true, say); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	mine, err := c.writeRecord(ctx, s.Namespace, held, old)
 	if isStatus(err, http.StatusConflict) {
@@ -167,15 +151,44 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 	} else if now.text("metadata", "resourceVersion") != mine.text("metadata", "resourceVersion") {
 		return errors.New("somebody else has run adopt meanwhile, and Grafana was not touched: wait for them, then run this again")
 	}
+	return c.point(ctx, changes, old, false, say)
+}
+
+// try asks whether the objects would be taken, and writes down which of them are not there yet.
+func (c *Client) try(ctx context.Context, objects []object, r *record) error {
+	for _, o := range objects {
+		ref := refOf(o)
+		there, err := c.read(ctx, ref)
+		switch {
+		case err != nil:
+			return err
+		case there == nil && !slices.Contains(r.Made, ref):
+			r.Made = append(r.Made, ref)
+		// One that adopt has made from another namespace is somebody else's too.
+		case there != nil && (there.text("metadata", "labels", managedBy) != Manager || !slices.Contains(r.Made, ref)):
+			return fmt.Errorf("%s is there already, and was not made by adopt in this namespace: nothing was changed. Take another namespace (--namespace), or remove what is there", ref)
+		}
+		// A binding cannot be tried before its Role is there: how much it grants is not known.
+		if _, err := c.apply(ctx, o, false, true); err != nil && !(ref.Kind == "RoleBinding" && isStatus(err, http.StatusNotFound)) {
+			return fmt.Errorf("%s would not be taken, and nothing was changed: %w", ref, err)
+		}
+	}
+	return nil
+}
+
+// point changes Grafana's data sources, or tries to.
+func (c *Client) point(ctx context.Context, changes []Change, r *record, dry bool, say func(string, ...any)) error {
 	for i := range changes {
 		ref := changes[i].Source.Ref
 		if slices.ContainsFunc(changes[:i], func(o Change) bool { return o.Source.Ref == ref }) {
 			continue // all files of one object are changed at once
 		}
-		if _, err := c.apply(ctx, old.applied(&changes[i].Source), true, false); err != nil {
+		if _, err := c.apply(ctx, r.applied(&changes[i].Source), true, dry); err != nil {
 			return fmt.Errorf("%s: %w", ref, stale(err))
 		}
-		say("changed %s", ref)
+		if !dry {
+			say("changed %s", ref)
+		}
 	}
 	return nil
 }
