@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -47,23 +48,36 @@ func oomCommand(e *cli.Env, parent cli.Clause) func() error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(e.Stdout)
-		if err := r.WriteText(e.Stdout); err != nil {
+		return show(e, r, *out, "oom.html", *enforce)
+	}
+}
+
+// shown is what a storm came to.
+type shown interface {
+	WriteText(w io.Writer) error
+	Save(dir string) error
+	Verdicts() []scenario.Verdict
+}
+
+// show prints what a storm came to and saves it into the folder out, unless that is empty. It is an
+// error where a bound was broken that decides: memory, all, or none.
+func show(e *cli.Env, r shown, out, page, enforce string) error {
+	fmt.Fprintln(e.Stdout)
+	if err := r.WriteText(e.Stdout); err != nil {
+		return err
+	}
+	if out != "" {
+		if err := r.Save(out); err != nil {
 			return err
 		}
-		if *out != "" {
-			if err := r.Save(*out); err != nil {
-				return err
-			}
-			fmt.Fprintf(e.Stdout, "\nThe page: %s/oom.html\n", *out)
-		}
-		if slices.ContainsFunc(r.Verdicts(), func(v scenario.Verdict) bool {
-			return !v.Kept && (*enforce == "all" || *enforce == "memory" && v.Name != "latency")
-		}) {
-			return errors.New("a bound was broken: see BROKEN above")
-		}
-		return nil
+		fmt.Fprintf(e.Stdout, "\nThe page: %s/%s\n", out, page)
 	}
+	if slices.ContainsFunc(r.Verdicts(), func(v scenario.Verdict) bool {
+		return !v.Kept && (enforce == "all" || enforce == "memory" && v.Name != "latency")
+	}) {
+		return errors.New("a bound was broken: see BROKEN above")
+	}
+	return nil
 }
 
 // sayWithTime writes progress to standard error, so that standard output is the table alone.

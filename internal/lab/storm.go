@@ -1,10 +1,6 @@
 package lab
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-
 	"github.com/spillwayproject/spillway/internal/cli"
 	"github.com/spillwayproject/spillway/loadtest/scenario"
 	"github.com/spillwayproject/spillway/loadtest/storm"
@@ -55,21 +51,6 @@ func stormCommand(e *cli.Env, parent cli.Clause) func() error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintln(e.Stdout)
-		if err := r.WriteText(e.Stdout); err != nil {
-			return err
-		}
-		if *out != "" {
-			if err := r.Save(*out); err != nil {
-				return err
-			}
-			fmt.Fprintf(e.Stdout, "\nThe page: %s/storm.html\n", *out)
-		}
-		if slices.ContainsFunc(r.Verdicts(), func(v scenario.Verdict) bool {
-			return !v.Kept && (*enforce == "all" || *enforce == "memory" && v.Name != "latency")
-		}) {
-			return errors.New("a bound was broken: see BROKEN above")
-		}
-		return nil
+		return show(e, r, *out, "storm.html", *enforce)
 	}
 }
