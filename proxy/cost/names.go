@@ -30,6 +30,8 @@ const (
 	// times as long as the last answer took, since the server walks its index for it under a lock.
 	NamesAge  = 5 * time.Minute
 	namesRest = 100
+	// namesOld is how many times as old as that it may be before nothing of it counts.
+	namesOld = 3
 	// sickPause is when it is asked for again of a shard that is not well.
 	sickPause = 30 * time.Second
 	// maxValues is of how many values a matcher is taken apart.
@@ -49,6 +51,7 @@ type Names struct {
 	all     int64     // series that all metrics have together
 	since   int64     // when the oldest sample was made of what it tells of, in milliseconds
 	next    time.Time // when it is asked for again
+	until   time.Time // when it is too old
 	asking  bool
 	more    bool // the next question may be for MoreNames
 	slow    bool // what it would take too long to tell
@@ -210,11 +213,15 @@ func (n *Names) Due(now time.Time) bool {
 	return true
 }
 
-// Limit is how many names to ask for: MaxNames, or MoreNames of a server that has more and was
-// quick to tell of the first.
+// Limit is how many names to ask for: MaxNames, or MoreNames of a server that has more, was quick
+// to tell of the first, and never failed to tell of more.
 func (n *Names) Limit() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.limit()
+}
+
+func (n *Names) limit() int {
 	if n.more && !n.slow {
 		return MoreNames
 	}
@@ -233,12 +240,13 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asking, n.next = false, now.Add(max(NamesAge, namesRest*took))
+	n.asking, n.next = false, now.Add(rest(took))
 	n.slow = n.slow || took >= quickNames && limit > MaxNames
 	if err != nil {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
 	n.more = limit > MaxNames || took < quickNames && (t.metrics.full || t.pairs.full || t.values.full)
+	n.until = now.Add(namesOld * rest(took))
 	n.known, n.metrics, n.pairs, n.values = true, t.metrics, t.pairs, t.values
 	n.others = t.metrics.place(sureNames)
 	n.all, n.since = 0, 0
@@ -254,14 +262,36 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 	return nil
 }
 
-// Fail notes that there was no answer. What was known is forgotten: it is old. The next question is
-// for MaxNames.
-func (n *Names) Fail(now time.Time) {
+// Old tells whether what is known is so old that nothing of it counts: three times as old as when
+// it was to be asked for again, 15 minutes at least. It is not old where nothing is known.
+func (n *Names) Old(now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.asking, n.next, n.more = false, now.Add(NamesAge), false
+	return n.known && !now.Before(n.until)
+}
+
+// Unread notes that Learn could not read an answer that took that long, its body included: one that
+// was too long, or did not end. What was known stays until it is old.
+func (n *Names) Unread(now time.Time, took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.slow = n.slow || n.limit() > MaxNames
+	n.next = now.Add(rest(took))
+}
+
+// Fail notes that there was no answer in that time. What was known is forgotten: it is old. The
+// next question is for MaxNames, and all others too if it was not soon that this one for MoreNames
+// failed.
+func (n *Names) Fail(now time.Time, took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.slow = n.slow || took >= quickNames && n.limit() > MaxNames
+	n.asking, n.next, n.more = false, now.Add(rest(took)), false
 	n.known, n.metrics, n.pairs, n.values = false, tally{}, tally{}, tally{}
 }
+
+// rest is how long a shard is left alone after a question that took that long.
+func rest(took time.Duration) time.Duration { return max(NamesAge, namesRest*took) }
 
 // Later notes that the shard was not asked, since it is not well.
 func (n *Names) Later(now time.Time) {

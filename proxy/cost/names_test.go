@@ -83,7 +83,7 @@ func TestNames(t *testing.T) {
 	if n.Due(now.Add(99*time.Minute)) || !n.Due(now.Add(100*time.Minute)) {
 		t.Error("what took a minute is asked for again within a hundred")
 	}
-	n.Fail(now)
+	n.Fail(now, 0)
 	if _, ok := n.AtMost("big"); ok || n.Due(now) || !n.Due(now.Add(NamesAge)) {
 		t.Error("after a failure something is known, or asked for at once")
 	}
@@ -220,5 +220,66 @@ func TestNamesAreSure(t *testing.T) {
 	}
 	if got, ok := n.Selects(ms); !ok || got != 100 {
 		t.Errorf("x900 is estimated at %d (%v)", got, ok)
+	}
+}
+
+// TestNamesFail: who failed after a while is left alone for a hundred times as long, as who
+// answered is, and never again asked for ten thousand where that was what failed.
+func TestNamesFail(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	body := `{"data":{"headStats":{"numSeries":9}` + names("seriesCountByMetricName", "x", MaxNames, 1) + "}}"
+	learn := func(n *Names) {
+		if err := n.Learn(strings.NewReader(body), now, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name string
+		more bool // the question that fails is for ten thousand
+		fail func(*Names)
+		want int // is asked for when it has told again, quickly
+		rest time.Duration
+	}{
+		{"ten thousand in time", true, func(n *Names) { n.Fail(now, 10*time.Second) }, MaxNames, 1000 * time.Second},
+		{"ten thousand at once", true, func(n *Names) { n.Fail(now, time.Millisecond) }, MoreNames, NamesAge},
+		{"a thousand in time", false, func(n *Names) { n.Fail(now, 10*time.Second) }, MoreNames, 1000 * time.Second},
+		{"ten thousand, too long", true, func(n *Names) { n.Unread(now, time.Millisecond) }, MaxNames, NamesAge},
+		{"a thousand, too long", false, func(n *Names) { n.Unread(now, 9*time.Second) }, MoreNames, 900 * time.Second},
+		{"it was not asked", true, func(n *Names) { n.Later(now) }, MoreNames, sickPause},
+	} {
+		var n Names
+		if tc.more {
+			learn(&n)
+		}
+		tc.fail(&n)
+		if n.Due(now.Add(tc.rest-1)) || !n.Due(now.Add(tc.rest)) {
+			t.Errorf("%s: it is not left alone for %s", tc.name, tc.rest)
+		}
+		for range 3 {
+			learn(&n)
+		}
+		if got := n.Limit(); got != tc.want {
+			t.Errorf("%s: %d names are asked for, want %d", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestOldNames: what was told 15 minutes ago, or three times as long as it rests, is old, whatever
+// happened since.
+func TestOldNames(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	for took, want := range map[time.Duration]time.Duration{0: 15 * time.Minute, 10 * time.Second: 3000 * time.Second} {
+		var n Names
+		if n.Old(now) {
+			t.Error("what nobody told is old")
+		}
+		if err := n.Learn(strings.NewReader(status("up", 7)), now, took); err != nil {
+			t.Fatal(err)
+		}
+		n.Later(now.Add(want / 2))
+		n.Unread(now.Add(want/2), 0)
+		if n.Old(now.Add(want-1)) || !n.Old(now.Add(want)) {
+			t.Errorf("after %s it is not old, or before", want)
+		}
 	}
 }

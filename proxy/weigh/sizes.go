@@ -73,7 +73,7 @@ func (z *Sizes) Close() {
 // becomes known.
 func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
 	n := z.sketch(sh)
-	if n == nil {
+	if n == nil || n.Old(z.now()) {
 		return 0, false
 	}
 	return n.AtMost(metric)
@@ -81,7 +81,7 @@ func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
 
 // Selects is how many series the matchers select on a shard at most, if that is known.
 func (z *Sizes) Selects(sh *shard.Shard, ms []*labels.Matcher) (int64, bool) {
-	n := z.by[sh]
+	n := z.fresh(sh)
 	if n == nil {
 		return 0, false
 	}
@@ -90,7 +90,7 @@ func (z *Sizes) Selects(sh *shard.Shard, ms []*labels.Matcher) (int64, bool) {
 
 // values is how many values a label has on a shard at most, labels how many label names there are.
 func (z *Sizes) values(sh *shard.Shard, label string) (int64, bool) {
-	n := z.by[sh]
+	n := z.fresh(sh)
 	if n == nil {
 		return 0, false
 	}
@@ -98,11 +98,19 @@ func (z *Sizes) values(sh *shard.Shard, label string) (int64, bool) {
 }
 
 func (z *Sizes) labels(sh *shard.Shard) (int64, bool) {
-	n := z.by[sh]
+	n := z.fresh(sh)
 	if n == nil {
 		return 0, false
 	}
 	return n.Labels()
+}
+
+// fresh is what is known of a shard, unless it is old.
+func (z *Sizes) fresh(sh *shard.Shard) *cost.Names {
+	if n := z.by[sh]; n != nil && !n.Old(z.now()) {
+		return n
+	}
+	return nil
 }
 
 // sketch is what is known of a shard, which is asked for where it is due; nil where nothing can be:
@@ -162,19 +170,26 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 	defer cancel()
 	began := z.now()
 	req := &endpoint.Request{ID: endpoint.StatusTSDB, Filters: map[string][]string{"limit": {strconv.Itoa(limit)}}}
-	resp, err := sh.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * nameBytes, Class: shard.Light})
+	var resp *shard.Response
+	r, err := sh.Base() // it alone: where it is slow, another one would walk its index, too
+	if err == nil {
+		resp, err = r.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * nameBytes, Class: shard.Light})
+	}
 	if err == nil {
 		err = n.Learn(resp.Body, z.now(), z.now().Sub(began))
 		_ = resp.Body.Close()
-	} else if z.ctx.Err() == nil {
-		n.Fail(z.now())
 	}
 	switch {
 	case err == nil:
+		return
 	case z.ctx.Err() != nil: // no fault of the shard's, and a new topology may know it
 		n.Later(z.now())
+		return
+	case resp != nil:
+		n.Unread(z.now(), z.now().Sub(began))
 	default:
-		z.log.Debug("how large a shard's metrics are is not known; series are counted for each selector",
-			slog.String("shard", sh.Name()), slog.Any("err", err))
+		n.Fail(z.now(), z.now().Sub(began))
 	}
+	z.log.Debug("how large a shard's metrics are is not known; series are counted for each selector",
+		slog.String("shard", sh.Name()), slog.Any("err", err))
 }

@@ -112,3 +112,50 @@ func TestOneLargeSketchAtOnce(t *testing.T) {
 		t.Errorf("%d shards were asked, %d at once", asked.Load(), most.Load())
 	}
 }
+
+// TestOldSizes: what a shard told too long ago is not known, nor is an estimate made from it.
+func TestOldSizes(t *testing.T) {
+	w := sketched(t)
+	z, sh, now := w.Known.Sizes, w.shards[0], time.Now()
+	z.cancel() // nobody is asked
+	for _, tc := range []struct {
+		after time.Duration
+		known bool
+	}{{0, true}, {14 * time.Minute, true}, {16 * time.Minute, false}} {
+		z.now = func() time.Time { return now.Add(tc.after) }
+		_, sized := z.Of(sh, "up")
+		_, selected := z.Selects(sh, nil)
+		_, values := z.values(sh, "job")
+		_, names := z.labels(sh)
+		by := w.Known.Estimate(w.panel(t, "up", 1)).By
+		if sized != tc.known || selected != tc.known || values != tc.known || names != tc.known || (by == BySketch) != tc.known {
+			t.Errorf("after %s: known: %v %v %v %v, by %s", tc.after, sized, selected, values, names, by)
+		}
+	}
+	z.Close()
+}
+
+// TestOneReplicaIsAsked: where a replica does not tell, the other one is not asked for it.
+func TestOneReplicaIsAsked(t *testing.T) {
+	var asked atomic.Int64
+	g := config.Group{Name: "jaguar", Shards: make([]config.Shard, 1)}
+	for range 2 {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(srv.Close)
+		g.Shards[0].Replicas = append(g.Shards[0].Replicas, config.Replica{URL: srv.URL, Type: config.TypePrometheus})
+	}
+	top, err := shard.New([]config.Group{g}, shard.Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(top.Close)
+	z := NewSizes(t.Context(), top, nil, time.Now, slog.New(slog.DiscardHandler))
+	_, _ = z.Of(top.Groups[0].Shards[0], "up")
+	z.asking.Wait()
+	if n := asked.Load(); n != 1 {
+		t.Errorf("%d replicas were asked", n)
+	}
+}
