@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -42,19 +43,23 @@ const (
 // label and value have, and how many values its labels, as its status/tsdb says of its newest
 // hours. The zero value knows nothing, and is ready for use by several goroutines.
 type Names struct {
-	mu      sync.Mutex
-	known   bool
+	now    atomic.Pointer[sketch] // nil where nothing is known
+	mu     sync.Mutex
+	next   time.Time // when it is asked for again
+	asking bool
+	more   bool // the next question may be for MoreNames
+	slow   bool // what it would take too long to tell
+}
+
+// sketch is what a shard told. It does not change, so that nobody who looks waits.
+type sketch struct {
 	metrics tally
 	pairs   tally     // as label=value; empty where the server does not tell
 	values  tally     // of labels
 	others  int64     // series that the metric at the place sureNames has, or the last one
 	all     int64     // series that all metrics have together
 	since   int64     // when the oldest sample was made of what it tells of, in milliseconds
-	next    time.Time // when it is asked for again
 	until   time.Time // when it is too old
-	asking  bool
-	more    bool // the next question may be for MoreNames
-	slow    bool // what it would take too long to tell
 }
 
 // tally is a list of names with numbers, by a hash that nobody can foresee.
@@ -120,50 +125,36 @@ func (t *tally) place(i int) int64 {
 // by it: no less than one of middle size, since the metric may have grown, and labels, which come
 // and go faster, are not looked at. Without a name it is how many all metrics have together.
 func (n *Names) AtMost(metric string) (int64, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s := n.now.Load()
 	switch {
-	case !n.known:
+	case s == nil:
 		return 0, false
 	case metric == "":
-		return n.all, true
+		return s.all, true
 	}
-	return max(n.metrics.atMost(hashOf(metric)), n.others), true
+	return max(s.metrics.atMost(hashOf(metric)), s.others), true
 }
 
 // Selects is how many series the matchers selected at most when the shard told, if that is known,
 // as it is not of a server with an empty head: no more than the metric has that they name, nor than
 // have one of the labels that they ask for. It is for estimates alone: what was deployed since may
-// have more.
-func (n *Names) Selects(ms []*labels.Matcher) (int64, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.known || n.since == math.MaxInt64 {
+// have more. The hashes are the request's; nil makes them anew.
+func (n *Names) Selects(ms []*labels.Matcher, h *Hashes) (int64, bool) {
+	s := n.now.Load()
+	if s == nil || s.since == math.MaxInt64 {
 		return 0, false
 	}
-	most := n.all
+	most := s.all
 	for _, m := range ms {
-		if m.Type != labels.MatchEqual && m.Type != labels.MatchRegexp || m.Matches("") {
-			continue
-		}
-		one := [1]string{m.Value}
-		values := one[:]
-		if m.Type == labels.MatchRegexp {
-			if values = m.SetMatches(); len(values) == 0 || len(values) > maxValues {
-				continue
-			}
-		}
-		of, ok := int64(0), true
-		for _, v := range values {
+		hashes := h.of(m)
+		of, ok := int64(0), len(hashes) > 0
+		for _, hash := range hashes {
 			var some int64
-			switch {
-			case m.Name == model.MetricNameLabel:
-				some = n.metrics.atMost(hashOf(v))
-			default:
+			if m.Name == model.MetricNameLabel {
+				some = s.metrics.atMost(hash)
+			} else if some, ok = s.pairs.find(hash); !ok && s.pairs.full {
 				// Values come and go with pods: one that is not listed is no news where all are.
-				if some, ok = n.pairs.find(hashOf(m.Name, "=", v)); !ok && n.pairs.full {
-					some, ok = n.pairs.least, true
-				}
+				some, ok = s.pairs.least, true
 			}
 			if of += some; !ok {
 				break
@@ -176,30 +167,74 @@ func (n *Names) Selects(ms []*labels.Matcher) (int64, bool) {
 	return most, true
 }
 
+// Hashes are those of the values that matchers ask for. They are the same for all shards, and made
+// once for a request. The zero value is ready for use by one goroutine; nil remembers none.
+type Hashes struct{ by map[*labels.Matcher][]uint64 }
+
+// of are the hashes of a matcher; none where it is not taken apart.
+func (h *Hashes) of(m *labels.Matcher) []uint64 {
+	if h == nil {
+		return hashesOf(m)
+	}
+	out, ok := h.by[m]
+	if !ok {
+		out = hashesOf(m)
+		if h.by == nil {
+			h.by = map[*labels.Matcher][]uint64{}
+		}
+		h.by[m] = out
+	}
+	return out
+}
+
+func hashesOf(m *labels.Matcher) []uint64 {
+	if m.Type != labels.MatchEqual && m.Type != labels.MatchRegexp || m.Matches("") {
+		return nil
+	}
+	values := []string{m.Value}
+	if m.Type == labels.MatchRegexp {
+		if values = m.SetMatches(); len(values) > maxValues {
+			return nil
+		}
+	}
+	out := make([]uint64, len(values))
+	for i, v := range values {
+		if out[i] = hashOf(v); m.Name != model.MetricNameLabel {
+			out[i] = hashOf(m.Name, "=", v)
+		}
+	}
+	return out
+}
+
 // Values is how many values a label has at most, if that is known; of a label that is not listed
 // where all are, nothing is.
 func (n *Names) Values(label string) (int64, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if v, ok := n.values.find(hashOf(label)); ok || !n.values.full {
+	s := n.now.Load()
+	if s == nil {
+		return 0, false
+	}
+	if v, ok := s.values.find(hashOf(label)); ok || !s.values.full {
 		return v, ok
 	}
-	return n.values.least, true
+	return s.values.least, true
 }
 
 // Labels is how many label names there are, if that is known.
 func (n *Names) Labels() (int64, bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return int64(len(n.values.of)), len(n.values.of) > 0 && !n.values.full
+	s := n.now.Load()
+	if s == nil {
+		return 0, false
+	}
+	return int64(len(s.values.of)), len(s.values.of) > 0 && !s.values.full
 }
 
 // Since is the time from which on the numbers hold, in milliseconds: of series that ended before,
 // they say nothing.
 func (n *Names) Since() int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.since
+	if s := n.now.Load(); s != nil {
+		return s.since
+	}
+	return 0
 }
 
 // Due tells whether the caller is to ask now: Learn, Fail or Later has to follow.
@@ -246,28 +281,26 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
 	n.more = limit > MaxNames || took < quickNames && (t.metrics.full || t.pairs.full || t.values.full)
-	n.until = now.Add(namesOld * rest(took))
-	n.known, n.metrics, n.pairs, n.values = true, t.metrics, t.pairs, t.values
-	n.others = t.metrics.place(sureNames)
-	n.all, n.since = 0, 0
+	s := &sketch{metrics: t.metrics, pairs: t.pairs, values: t.values, others: t.metrics.place(sureNames)}
+	s.until = now.Add(namesOld * rest(took))
 	switch {
 	case empty:
-		n.all, n.since = maxSeries, math.MaxInt64
+		s.all, s.since = maxSeries, math.MaxInt64
 	case t.head != nil:
-		n.all, n.since = min(max(t.head.NumSeries, 0), maxSeries), t.head.MinTime
+		s.all, s.since = min(max(t.head.NumSeries, 0), maxSeries), t.head.MinTime
 	}
-	for _, m := range t.metrics.of {
-		n.all = max(n.all, m.n)
+	for _, m := range s.metrics.of {
+		s.all = max(s.all, m.n)
 	}
+	n.now.Store(s)
 	return nil
 }
 
 // Old tells whether what is known is so old that nothing of it counts: three times as old as when
 // it was to be asked for again, 15 minutes at least. It is not old where nothing is known.
 func (n *Names) Old(now time.Time) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.known && !now.Before(n.until)
+	s := n.now.Load()
+	return s != nil && !now.Before(s.until)
 }
 
 // Unread notes that Learn could not read an answer that took that long, its body included: one that
@@ -287,7 +320,7 @@ func (n *Names) Fail(now time.Time, took time.Duration) {
 	defer n.mu.Unlock()
 	n.slow = n.slow || took >= quickNames && n.limit() > MaxNames
 	n.asking, n.next, n.more = false, now.Add(rest(took)), false
-	n.known, n.metrics, n.pairs, n.values = false, tally{}, tally{}, tally{}
+	n.now.Store(nil)
 }
 
 // rest is how long a shard is left alone after a question that took that long.

@@ -136,8 +136,14 @@ func TestSelects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, ok := n.Selects(ms); !ok || got != tc.want {
-			t.Errorf("%s has at most %d (%v), want %d", tc.selector, got, ok, tc.want)
+		var h Hashes
+		for _, h := range []*Hashes{nil, &h, &h} {
+			if got, ok := n.Selects(ms, h); !ok || got != tc.want {
+				t.Errorf("%s has at most %d (%v), want %d", tc.selector, got, ok, tc.want)
+			}
+		}
+		if len(h.by) != len(ms) {
+			t.Errorf("%s: %d matchers are remembered", tc.selector, len(h.by))
 		}
 		if pods, ok := n.Values("pod"); !ok || pods != 70 {
 			t.Errorf("%d values of pod", pods)
@@ -149,7 +155,7 @@ func TestSelects(t *testing.T) {
 			t.Errorf("%d labels (%v)", all, ok)
 		}
 	}
-	if _, ok := (&Names{}).Selects(nil); ok {
+	if _, ok := (&Names{}).Selects(nil, nil); ok {
 		t.Error("what nobody has said is known")
 	}
 }
@@ -218,7 +224,7 @@ func TestNamesAreSure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := n.Selects(ms); !ok || got != 100 {
+	if got, ok := n.Selects(ms, nil); !ok || got != 100 {
 		t.Errorf("x900 is estimated at %d (%v)", got, ok)
 	}
 }

@@ -250,6 +250,7 @@ func samplesIn(from, until int64) int64 { return max(until-from, 0)/usualInterva
 // selections are how many series each selector has, and on which shards.
 type selections struct {
 	k      *Known
+	hashes cost.Hashes
 	each   []int64
 	shards []*shard.Shard
 }
@@ -276,7 +277,7 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 	most, open := int64(0), false
 	for _, l := range a.View.Legs(ms, from, until) {
 		s.meets(l.Shard)
-		n, ok := s.k.Sizes.Selects(l.Shard, l.Matchers)
+		n, ok := s.k.Sizes.Selects(l.Shard, l.Matchers, &s.hashes)
 		if !ok {
 			n = guessedSeries
 		}

@@ -80,12 +80,12 @@ func (z *Sizes) Of(sh *shard.Shard, metric string) (int64, bool) {
 }
 
 // Selects is how many series the matchers select on a shard at most, if that is known.
-func (z *Sizes) Selects(sh *shard.Shard, ms []*labels.Matcher) (int64, bool) {
+func (z *Sizes) Selects(sh *shard.Shard, ms []*labels.Matcher, h *cost.Hashes) (int64, bool) {
 	n := z.fresh(sh)
 	if n == nil {
 		return 0, false
 	}
-	return n.Selects(ms)
+	return n.Selects(ms, h)
 }
 
 // values is how many values a label has on a shard at most, labels how many label names there are.

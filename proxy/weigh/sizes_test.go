@@ -124,7 +124,7 @@ func TestOldSizes(t *testing.T) {
 	}{{0, true}, {14 * time.Minute, true}, {16 * time.Minute, false}} {
 		z.now = func() time.Time { return now.Add(tc.after) }
 		_, sized := z.Of(sh, "up")
-		_, selected := z.Selects(sh, nil)
+		_, selected := z.Selects(sh, nil, nil)
 		_, values := z.values(sh, "job")
 		_, names := z.labels(sh)
 		by := w.Known.Estimate(w.panel(t, "up", 1)).By
