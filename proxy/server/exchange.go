@@ -86,7 +86,7 @@ type decided struct {
 	stop    context.CancelFunc // of the deadline
 	view    *plan.View
 	partial bool          // an answer may go without some shard
-	chosen  *bool         // what the request says of that; nil where it says nothing
+	chosen  bool          // of all shards, as the request says itself
 	drops   dropped.Found // what drop rules have taken away of what it asks for
 }
 
@@ -207,18 +207,13 @@ func (x *exchange) loseEjected() {
 }
 
 // mayLack tells whether the answer may go without the shard: what the request says holds for all,
-// else what is configured for its group. Read and federate have no place for a warning, so the
-// configuration alone makes none of their answers partial: a ruler or another Prometheus would not
-// know.
+// else what is configured for its group.
 func (x *exchange) mayLack(s *shard.Shard) bool {
-	if x.chosen != nil {
-		return *x.chosen
-	}
-	return x.req.ID.JSON() && x.st.lacks[s.Group.Name]
+	return x.partial && (x.chosen || x.st.lacks[s.Group.Name])
 }
 
 func (x *exchange) mayLackNamed(name string) bool {
-	if x.chosen != nil || !x.partial {
+	if x.chosen || !x.partial {
 		return x.partial
 	}
 	s := x.st.top.Shard(name)

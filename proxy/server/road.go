@@ -184,10 +184,11 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now).Narrow(x.s.walls.reads(x.tenant, req.ID))
-	if x.chosen = req.PartialResponse; x.chosen != nil {
-		x.partial = *x.chosen
-	} else {
-		x.partial = len(x.st.lacks) > 0 && req.ID.JSON()
+	// Read and federate have no place for a warning, so the configuration alone makes none of their
+	// answers partial: a ruler or another Prometheus would not know.
+	x.partial = len(x.st.lacks) > 0 && req.ID.JSON()
+	if req.PartialResponse != nil {
+		x.partial, x.chosen = *req.PartialResponse, *req.PartialResponse
 	}
 	if x.partial {
 		x.loseEjected()
