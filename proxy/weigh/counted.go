@@ -69,19 +69,31 @@ type selected struct {
 // more; how many have the same labels at most.
 func countSeries(sel string) string { return "count(" + sel + ")" }
 
-func countNatives(sel string) string {
-	return "1 + (count(histogram_count(" + sel + ")) or 0 * count(" + sel + "))"
+func countNatives(apart bool) func(sel string) string {
+	return func(sel string) string { return "1 + (" + natives(sel, apart) + " or 0 * count(" + sel + "))" }
+}
+
+// countNativesOf is countNatives for one stretch of time, where there are series: it selects them
+// once. A moment would miss those whose last scrape failed, which is a stale marker.
+func countNativesOf(stretch time.Duration, apart bool) func(sel string) string {
+	return func(sel string) string {
+		return "1 + (" + natives("last_over_time("+sel+"["+model.Duration(stretch).String()+"])", apart) + " or vector(0))"
+	}
+}
+
+// natives counts those of the series. histogram_count takes their names away, and a server refuses
+// it to two metrics that have the same labels: apart keeps the name, where there may be several.
+func natives(series string, apart bool) string {
+	if apart {
+		series = `label_replace(` + series + `, "name_", "$1", "__name__", "(.*)")`
+	}
+	return "count(histogram_count(" + series + "))"
 }
 
 func countAlike(by cost.Labels) (what string, question func(string) string) {
 	agg := &parser.AggregateExpr{Op: parser.COUNT, Grouping: by.Names, Without: by.Without, Expr: &parser.VectorSelector{Name: "x"}}
 	what = strings.TrimSuffix(agg.String(), "(x)")
 	return what, func(sel string) string { return "max(" + what + "(" + sel + "))" }
-}
-
-// countNativesNow is countNatives for one moment, where there are series: it selects them once.
-func countNativesNow(sel string) string {
-	return "1 + (count(histogram_count(" + sel + ")) or vector(0))"
 }
 
 // none is under what it is remembered that there are no series at all: not for longer than ten
@@ -285,20 +297,20 @@ func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 
 // nativesOf are the native histograms of a selector's metric, or of the selector where the metric
 // has too many series or none is named. Such a selector may have all series of a server: three
-// hours of them would be much dearer than the query. Where that reads no more than what a moment
-// looks back, it is asked at its last moment alone.
+// hours of them would be much dearer than the query. Where that reads no more than an hour, what it
+// reads is looked at once.
 func (sc *Scale) nativesOf(r *read) (t selected) {
 	from := max(min(r.from, r.until-nativeWindow.Milliseconds()), 0)
 	if i := slices.IndexFunc(r.vs.LabelMatchers, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
 		t = sc.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
-	} else if r.sized && r.size > maxAskedByName && r.until-r.from <= countLookback.Milliseconds() {
+	} else if read := time.Duration(r.until-r.from) * time.Millisecond; r.sized && r.size > maxAskedByName && read <= countLookback {
 		t = sc.counted(r, "natives now", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.until)
-		t.question = countNativesNow
+		t.question = countNativesOf(max(read.Truncate(time.Second), 5*time.Minute), r.metric == "")
 		return t
 	} else {
 		t = sc.counted(r, "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, from)
 	}
-	t.question = countNatives
+	t.question = countNatives(r.metric == "")
 	return t
 }
 

@@ -253,6 +253,7 @@ type selections struct {
 	hashes cost.Hashes
 	each   []int64
 	shards []*shard.Shard
+	met    map[*shard.Shard]bool // those of shards
 }
 
 // selections finds out what the selectors have, as far as it is known.
@@ -298,12 +299,13 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 }
 
 func (s *selections) meets(sh *shard.Shard) {
-	for _, known := range s.shards {
-		if known == sh {
-			return
-		}
+	if s.met == nil {
+		s.met = map[*shard.Shard]bool{}
 	}
-	s.shards = append(s.shards, sh)
+	if !s.met[sh] {
+		s.met[sh] = true
+		s.shards = append(s.shards, sh)
+	}
 }
 
 // series gives the series of the expression's selectors.

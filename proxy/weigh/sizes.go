@@ -168,12 +168,18 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 	}
 	ctx, cancel := context.WithTimeout(z.ctx, SizesPatience)
 	defer cancel()
+	leave, err := sh.Enter(ctx) // to wait here says nothing of the shard
+	if err != nil {
+		n.Later(z.now())
+		return
+	}
+	defer leave()
 	began := z.now()
 	req := &endpoint.Request{ID: endpoint.StatusTSDB, Filters: map[string][]string{"limit": {strconv.Itoa(limit)}}}
 	var resp *shard.Response
 	r, err := sh.Base() // it alone: where it is slow, another one would walk its index, too
 	if err == nil {
-		resp, err = r.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * nameBytes, Class: shard.Light})
+		resp, err = r.Do(ctx, req, shard.CallOptions{MaxBytes: int64(limit) * nameBytes, Class: shard.Light, Entered: true})
 	}
 	if err == nil {
 		err = n.Learn(resp.Body, z.now(), z.now().Sub(began))

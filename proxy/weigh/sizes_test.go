@@ -122,6 +122,7 @@ func TestOldSizes(t *testing.T) {
 		after time.Duration
 		known bool
 	}{{0, true}, {14 * time.Minute, true}, {16 * time.Minute, false}} {
+		z.asking.Wait()
 		z.now = func() time.Time { return now.Add(tc.after) }
 		_, sized := z.Of(sh, "up")
 		_, selected := z.Selects(sh, nil, nil)
