@@ -81,7 +81,7 @@ func TestShapes(t *testing.T) {
 		`sum by (job) (rate(x_total{node="a"}[6m])) > 2`, `sum by (job) (rate(y_total{node="a"}[5m])) > 2`,
 		`sum by (job) (rate(x_total{node!="a"}[5m])) > 2`, `sum by (job) (rate(x_total{pod="a"}[5m])) > 2`,
 		`sum by (job) (rate(x_total{node="a"}[5m] offset 1h)) > 2`, `sum by (job) (rate(x_total{node="a"}[5m])) > bool 2`,
-		`x`, `-x`,
+		`x`, `-x`, `x @ 100`, `x @ 200`, `x @ end()`, `x[1h:1m] offset 1d`, `count_values("a", x)`, `count_values("b", x)`,
 		`x + y`, `y + x`, `x + (y)`, `x + on (a) y`, `x + ignoring (a) y`, `x + on (a) group_left () y`,
 		`x + on (a) group_right () y`,
 		`x + on (a) group_left (b) y`, `x[1h:]`,

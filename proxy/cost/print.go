@@ -79,6 +79,7 @@ func (p *printer) node(node parser.Node) {
 	case *parser.VectorSelector:
 		p.matchers(n.LabelMatchers, true)
 		p.number(int64(n.OriginalOffset))
+		p.at(n.Timestamp, n.StartOrEnd)
 	case *parser.MatrixSelector:
 		p.write("[]")
 		p.number(int64(n.Range))
@@ -86,6 +87,8 @@ func (p *printer) node(node parser.Node) {
 		p.write("[:]")
 		p.number(int64(n.Range))
 		p.number(int64(n.Step))
+		p.number(int64(n.OriginalOffset))
+		p.at(n.Timestamp, n.StartOrEnd)
 	case *parser.AggregateExpr:
 		p.write(n.Op.String(), strconv.FormatBool(n.Without))
 		p.write(n.Grouping...)
@@ -101,6 +104,8 @@ func (p *printer) node(node parser.Node) {
 		p.write(n.Func.Name)
 	case *parser.NumberLiteral:
 		p.number(int64(math.Float64bits(n.Val)))
+	case *parser.StringLiteral:
+		p.write(n.Val)
 	case *parser.UnaryExpr:
 		p.write("unary", n.Op.String())
 	}
@@ -109,4 +114,15 @@ func (p *printer) node(node parser.Node) {
 		p.node(child)
 	}
 	p.write(")")
+}
+
+// at is the moment that a selector is fixed to.
+func (p *printer) at(timestamp *int64, ends parser.ItemType) {
+	if timestamp != nil {
+		p.write("@")
+		p.number(*timestamp)
+	}
+	if ends != 0 {
+		p.write(ends.String())
+	}
 }

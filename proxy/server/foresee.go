@@ -37,7 +37,11 @@ func (x *exchange) foresee() {
 			a.Grid.Steps, a.Grid.Step = int64(x.grid().Len()), req.Step.Milliseconds()
 		}
 	}
-	e := x.st.known.Estimate(a)
+	x.expect(x.st.known.Estimate(a))
+}
+
+// expect is what the request is expected to take from now on.
+func (x *exchange) expect(e *weigh.Estimate) {
 	x.foreseen.Store(e)
 	if x.account != nil && !x.tenant.Narrow() { // shards tell of what others have, too
 		x.account.cost = estimateOf(e)

@@ -53,7 +53,7 @@ func (x *exchange) query() error {
 	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
 	x.blame(p)
 	if p.Raw {
-		x.foreseen.Store(x.foreseen.Load().Fetched())
+		x.expect(x.foreseen.Load().Fetched())
 	}
 	if p.Mode == plan.ModeRaw {
 		x.rawHere, x.rawCause = cmp.Or(x.attempt.Raw, p.Why), p.Cause
