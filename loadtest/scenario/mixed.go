@@ -191,6 +191,9 @@ func (r *StormResult) run(ctx context.Context, dir, name string, proxied bool) (
 	if err := r.warm(ctx, attack); err != nil {
 		return nil, err
 	}
+	if _, err = f.rest(ctx, o.Everyday); err != nil { // what warming took is not to count as idle
+		return nil, err
+	}
 	if err := r.watchStorm(ctx, f, attack, side); err != nil {
 		return nil, err
 	}

@@ -34,13 +34,24 @@ func (r *StormResult) Verdicts() (all []Verdict) {
 			"asked directly, %d of %d servers were killed at their limit; without one the storm would prove nothing", dead, r.Options.Servers,
 		)})
 	}
-	return append(all, r.stormServers(), r.stormOnCall(), r.stormLatency())
+	all = append(all, r.stormServers(), r.stormOnCall(), r.stormLatency())
+	for i := range all {
+		side := r.Through
+		if all[i].Name == "killed" {
+			side = r.Direct
+		}
+		if side.Stopped != "" { // what a whole storm would have done is not known
+			all[i].Kept = false
+			all[i].Text += "; it was stopped early: " + side.Stopped
+		}
+	}
+	return all
 }
 
-// dead is how many servers had ended by the end.
+// dead is how many servers the storm had killed at their limit.
 func (s *StormSide) dead() (n int) {
 	for _, p := range s.Processes {
-		if p.Role == report.Server && p.Died != 0 {
+		if p.Role == report.Server && p.Died >= s.Storm.Begin && p.Death == outOfMemory {
 			n++
 		}
 	}
@@ -254,6 +265,16 @@ func (r *StormResult) Command() string {
 		o.Series, o.Servers, o.Idle, o.Duration, o.MemoryLimit>>20, o.Seed)
 	if o.LimitUntold {
 		text += " --no-tell-limit"
+	}
+	if o.NoDirect {
+		text += " --no-direct"
+	}
+	if all := storm.Builtin(); o.Storm.Name != all.Name {
+		text += " --storm=FILE"
+	} else if len(o.Storm.Parts) < len(all.Parts) {
+		for _, p := range o.Storm.Parts {
+			text += fmt.Sprintf(" --only=%q", p.Name)
+		}
 	}
 	return text + fmt.Sprintf(" --replica-calls=%d", o.ReplicaCalls)
 }

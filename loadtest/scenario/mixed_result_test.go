@@ -74,6 +74,9 @@ func TestStormVerdicts(t *testing.T) {
 		{"just within the growth", func(r *StormResult) { r.Through.Processes[0].RSS[1].Bytes = 1250 << 20 }, ""},
 		{"beyond the growth", func(r *StormResult) { r.Through.Processes[1].RSS[1].Bytes = 1251 << 20 }, "servers"},
 		{"a server killed through Spillway", func(r *StormResult) { r.Through.Processes[1].Died = 16 * time.Second }, "servers"},
+		{"stopped early", func(r *StormResult) { r.Through.Stopped = "no memory" }, "servers on-call latency"},
+		{"stopped early directly", func(r *StormResult) { r.Direct.Stopped = "no memory" }, "killed"},
+		{"a server that ended by itself directly", func(r *StormResult) { r.Direct.Processes[0].Death = "exit status 1" }, "killed"},
 		{"Spillway itself ends", func(r *StormResult) { r.Through.Processes[2].Died = 16 * time.Second }, "servers"},
 		{"Spillway's own memory is no server's", func(r *StormResult) { r.Through.Processes[2].RSS[1].Bytes = 9 << 30 }, ""},
 		{"nobody killed directly", func(r *StormResult) { r.Direct.Processes[0].Died = 0 }, "killed"},
@@ -150,7 +153,7 @@ func TestProcessors(t *testing.T) {
 	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
 	}
 	got := (&fleet{}).usage().since(before)
-	if got.Callers < 0.2 || got.Total < got.Callers/2 || got.Servers != 0 || got.Proxy != 0 {
+	if got.Callers < 0.02 || got.Total < got.Callers/2 || got.Servers != 0 || got.Proxy != 0 {
 		t.Errorf("200 ms of work are %+v", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
+	"github.com/spillwayproject/spillway/loadtest/report"
 	"github.com/spillwayproject/spillway/loadtest/storm"
 )
 
@@ -153,10 +154,18 @@ func TestStormThroughSpillway(t *testing.T) {
 	}
 	for _, v := range r.Verdicts() {
 		switch {
-		case v.Name == "latency":
+		// A small server's Go collects when its heap has doubled, and how much of that falls into
+		// the idle stretch is chance; the bound itself is for large ones (make bench).
+		case v.Name == "latency", v.Name == "servers":
 			t.Log(v.Text)
 		case !v.Kept:
 			t.Error(v.Text)
+		}
+	}
+	for _, p := range r.Through.Processes {
+		m := r.Through.Memory(p)
+		if growth := float64(m.Peak-m.Idle) / float64(max(m.Idle, 1)); p.Died != 0 || p.Role == report.Server && growth > 1 {
+			t.Errorf("%s died after %s (%s), or grew by %.0f %%", p.Name, p.Died, p.Death, 100*growth)
 		}
 	}
 	if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {

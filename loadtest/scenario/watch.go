@@ -33,6 +33,9 @@ type watcher struct {
 	end       context.CancelFunc
 }
 
+// outOfMemory is the death of a server that was killed at its limit.
+const outOfMemory = "out of memory"
+
 // watch begins to sample.
 func watch(members []member, keepFree int64, full func(error)) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -96,7 +99,7 @@ func (w *watcher) sample(i int, m member) {
 	}
 	p.Died, p.Death = at, "ended by itself"
 	if m.proc.OutOfMemory() {
-		p.Death = "out of memory"
+		p.Death = outOfMemory
 	}
 }
 

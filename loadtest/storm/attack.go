@@ -122,7 +122,10 @@ func (s *session) send(ctx context.Context, p Part, at []time.Duration) {
 			call := call{part: p, request: p.Requests[n%len(p.Requests)], n: n, due: due}
 			n++
 			if open.Load() >= maxOpen {
-				s.keep(Reply{Part: p.Name, Request: call.request.Name, Due: due, Verdict: Failed, Outcome: "not sent: too many under way"})
+				s.keep(Reply{
+					Part: p.Name, Request: call.request.Name, Due: due, Took: time.Duration(p.Patience), Verdict: Failed,
+					Outcome: "not sent: too many under way",
+				})
 				continue
 			}
 			open.Add(1)
