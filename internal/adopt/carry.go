@@ -140,7 +140,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 	if err := c.await(ctx, s.Namespace, say); err != nil {
 		return err
 	}
-	if err := c.inSight(ctx, p, r, s, say); err != nil && !s.Grafana {
+	if err := c.inSight(ctx, p, r, s, say); err != nil && !s.Grafana && ctx.Err() == nil {
 		say("Not seen: %s", err)
 		return nil
 	} else if err != nil {
@@ -207,8 +207,12 @@ func (c *Client) prune(ctx context.Context, made []Ref, wanted []object, say fun
 		if slices.ContainsFunc(wanted, func(o object) bool { return refOf(o) == ref }) {
 			continue
 		}
-		if _, err := c.unmake(ctx, ref, say); err != nil {
+		left, err := c.unmake(ctx, ref, say)
+		if err != nil {
 			return err
+		}
+		if left != "" {
+			say("left: %s", left)
 		}
 	}
 	return nil

@@ -52,7 +52,11 @@ func (c *Client) inSight(ctx context.Context, p *Plan, r *Reach, s Settings, say
 			}
 			continue
 		}
-		return fmt.Errorf("%w; Grafana was not touched. Where a NetworkPolicy is in the way, or the server is down, mend it and run this again; or take it back by --undo", why)
+		touched := "; Grafana was not touched"
+		if !s.Grafana {
+			touched = ""
+		}
+		return fmt.Errorf("%w%s. Where a NetworkPolicy is in the way, or the server is down, mend it and run this again; or take it back by --undo", why, touched)
 	}
 }
 

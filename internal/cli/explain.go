@@ -96,7 +96,7 @@ func writeExplanation(w io.Writer, x *plan.Explanation, ran bool) {
 		fmt.Fprintln(w, notRun)
 	}
 	if len(x.Shadow) > 0 {
-		fmt.Fprintln(w, oneLine("in shadow: enforced, "+strings.Join(x.Shadow, ", ")+" would refuse or narrow it"))
+		fmt.Fprintln(w, oneLine("in shadow: if enforced, "+strings.Join(x.Shadow, ", ")+" would refuse or narrow it"))
 	}
 	if x.Slow != "" {
 		fmt.Fprintln(w, oneLine("slow: "+x.Slow))
