@@ -107,7 +107,7 @@ type StormResult struct {
 // StormSide is one way of asking.
 type StormSide struct {
 	report.Run
-	// OnCall are the requests of on-call people, Storm those of the storm; times count from when
+	// OnCall are the requests of on-call people, Replies those of the storm; times count from when
 	// the run began.
 	OnCall, Replies []storm.Reply
 	// Rest is how heavy the servers were before the idle stretch.

@@ -312,9 +312,8 @@ func (n *Names) Unread(now time.Time, took time.Duration) {
 	n.next = now.Add(rest(took))
 }
 
-// Fail notes that there was no answer in that time. What was known is forgotten: it is old. The
-// next question is for MaxNames, and all others too if it was not soon that this one for MoreNames
-// failed.
+// Fail notes that there was no answer in that time. What was known is forgotten. The next question
+// is for MaxNames, and all others too if it was not soon that this one for MoreNames failed.
 func (n *Names) Fail(now time.Time, took time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
