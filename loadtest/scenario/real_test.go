@@ -23,7 +23,8 @@ import (
 func TestKillerThroughSpillway(t *testing.T) {
 	out := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), realpromtest.Laboratory(t), "loadtest", "oom", "--series=300000", "--servers=4", "--callers=8",
-		"--idle=20s", "--duration=20s", "--no-direct", "--out="+out, "--enforce=none", "--dir="+t.TempDir())
+		"--idle=20s", "--duration=20s", "--no-direct", "--out="+out, "--enforce=none", "--dir="+t.TempDir(),
+		"--spillway="+realpromtest.Spillway(t)) // the program that users have, not the laboratory itself
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Minute
 	var stdout, stderr bytes.Buffer
