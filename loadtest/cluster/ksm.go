@@ -142,7 +142,7 @@ func eachNode(f func(*page, *emitter, *nodeState, string)) func(*page, *emitter)
 	return func(p *page, e *emitter) {
 		for n := range p.m.o.Nodes {
 			s := &nodeState{node: n, ill: p.m.ill[n]}
-			s.down = p.m.tl.events(NodeDown, p.m.nodeName(n), p.from-readyAfter, p.until+1)
+			s.down = spans(p.m.tl.events(NodeDown, p.m.nodeName(n), p.from-readyAfter, p.until+1))
 			e.absent = p.m.absent(n)
 			f(p, e, s, p.m.nodeName(n))
 		}

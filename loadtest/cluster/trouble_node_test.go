@@ -292,3 +292,30 @@ func TestNodeTroublesMoveTheirSeries(t *testing.T) {
 		}
 	}
 }
+
+// TestDownTwice: a node that is down for two reasons at once has one taint, and is not ready until
+// the last of them is over.
+func TestDownTwice(t *testing.T) {
+	from := testUntil.Add(-3 * time.Hour)
+	after := func(minutes int) time.Time { return from.Add(time.Duration(minutes) * time.Minute) }
+	m := mustNew(t, Options{Seed: 9, Nodes: 3, APIServers: 1, Troubles: []Trouble{
+		{Kind: NodeDown, Target: "gpu-00001", From: after(0), Until: after(20)},
+		{Kind: NodeDown, Target: "gpu-00001", From: after(10), Until: after(40)},
+	}})
+	ksm := slices.IndexFunc(m.Targets(), func(tg Target) bool { return tg.Job == JobKubeStateMetrics })
+	for _, minutes := range []int{5, 15, 30} {
+		taints, ready := 0, 0.0
+		err := m.Series(m.Targets()[ksm], after(minutes), func(l labels.Labels, v float64, _ model.MetricType) {
+			switch {
+			case l.Get("node") != "gpu-00001":
+			case l.Get("key") == "node.kubernetes.io/unreachable":
+				taints++
+			case l.Get("condition") == "Ready" && l.Get("status") == "true":
+				ready += v
+			}
+		})
+		if err != nil || taints != 1 || ready != 0 {
+			t.Errorf("after %d minutes the node has %d taints for being unreachable, ready is %g (%v)", minutes, taints, ready, err)
+		}
+	}
+}
