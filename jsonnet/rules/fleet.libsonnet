@@ -60,6 +60,7 @@
             // after two minutes, so that one for what was found a moment ago does not look older than the finding;
             // what failed and was then taken out counts as planned after an hour: machines wait for repair for weeks.
             // Where nobody knew the cluster before, all of its nodes would have just come. kube-state-metrics may leave out when a node was created: then it is what was not there before.
+            // What was planned of a node stays so for an hour of silence about it: kube-state-metrics goes away while nodes are upgraded, whole or one shard of it, and they would page.
             record: 'node:planned:bool',
             expr: |||
               (
@@ -79,6 +80,14 @@
                   )
                   and on (%(cl)s)
                   cluster:nodes:count offset %(young)s
+                )
+                or on (%(node)s)
+                (
+                  last_over_time(node:planned:bool[%(w)s])
+                  and on (%(node)s)
+                  last_over_time(node:ready:max[%(hour)s])
+                  unless on (%(node)s)
+                  node:ready:max
                 )
               )
               unless on (%(node)s)
