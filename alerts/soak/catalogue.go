@@ -57,6 +57,8 @@ type sort struct {
 	also []part
 	// nodes is the least size of the cluster in which its alerts can come.
 	nodes int
+	// down says that its node goes away or is not ready, and that nobody announced it.
+	down bool
 }
 
 // part is one more trouble of the same target.
@@ -126,11 +128,11 @@ var catalogue = []sort{
 		least: 30 * minute, most: 3 * hour, want: []string{"GPUNVLinkErrors"}, keep: ofCount,
 	},
 	{
-		name: "node cut off", kind: cluster.NodeUnreachable, on: aNode,
+		name: "node cut off", down: true, kind: cluster.NodeUnreachable, on: aNode,
 		least: 15 * minute, most: 3 * hour, want: []string{"NodeUnreachable"}, keep: ofCount,
 	},
 	{
-		name: "node dead", kind: cluster.NodeDown, on: aNode,
+		name: "node dead", down: true, kind: cluster.NodeDown, on: aNode,
 		least: 40 * minute, most: 6 * hour, want: []string{"NodeUnreachable"}, keep: ofCount,
 	},
 	{
@@ -156,7 +158,7 @@ var catalogue = []sort{
 		least: 6 * minute, most: 40 * minute, also: []part{{cluster.NodeCordoned, 10 * minute, 10 * minute}},
 	},
 	{
-		name: "reboot that nobody announced", lane: working, kind: cluster.NodeDown, on: aNode,
+		name: "reboot that nobody announced", down: true, lane: working, kind: cluster.NodeDown, on: aNode,
 		least: 5 * minute, most: 18 * minute,
 	},
 	{
@@ -188,7 +190,7 @@ var catalogue = []sort{
 		least: hour, most: 6 * hour,
 	},
 	{
-		name: "node not ready for a while", lane: working, kind: cluster.NodeNotReady, on: aNode,
+		name: "node not ready for a while", down: true, lane: working, kind: cluster.NodeNotReady, on: aNode,
 		least: 2 * minute, most: hour,
 	},
 	{

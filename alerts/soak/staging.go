@@ -31,6 +31,9 @@ const (
 	// has rows: so many nodes fail at once that it is a hundredth of the fleet at most, which is
 	// where alerts about the fleet begin.
 	perRow = 100
+	// downAtOnce is how many nodes of a fleet of any size are down at once, unannounced: three are a
+	// trouble of the fleet and page, as they should.
+	downAtOnce = 2
 )
 
 // Incident is one thing that was staged.
@@ -84,6 +87,7 @@ type drawing struct {
 	out         []*Incident
 	wide        []*Incident
 	busy        map[string][]cluster.Span // by node or server
+	down        []cluster.Span            // of nodes that go away unannounced, the model's own too
 	only        func(*sort) bool
 }
 
@@ -96,6 +100,11 @@ func stage(o Options, from, until time.Time) ([]*Incident, *cluster.Model, error
 	d := &drawing{
 		rnd: rand.New(rand.NewPCG(o.Seed, 1)), model: m, only: o.only, from: from, until: until,
 		busy: map[string][]cluster.Span{},
+	}
+	for n := range o.Cluster.Nodes {
+		for _, t := range m.Troubles(cluster.NodeDown, nodeName(n), from, until) {
+			d.down = append(d.down, cluster.Span{From: t.From, Until: t.Until})
+		}
 	}
 	d.fleet(o.Cluster.Nodes)
 	for _, l := range []lane{failing, working} {
@@ -119,6 +128,8 @@ func stage(o Options, from, until time.Time) ([]*Incident, *cluster.Model, error
 	}
 	return d.out, m, nil
 }
+
+func nodeName(n int) string { return fmt.Sprintf("gpu-%05d", n) }
 
 // between is a time from a to b, whole seconds.
 func (d *drawing) between(a, b time.Duration) time.Duration {
@@ -214,11 +225,14 @@ func (d *drawing) place(i *Incident) bool {
 		gap = apart / 4
 	}
 	whole := cluster.Span{From: i.From.Add(-gap), Until: i.end().Add(gap)}
+	if i.sort.down && d.crowded(i) {
+		return false
+	}
 	for range tries {
 		key := ""
 		switch i.sort.on {
 		case aNode, aGPU:
-			key = fmt.Sprintf("gpu-%05d", d.rnd.IntN(d.model.Options().Nodes))
+			key = nodeName(d.rnd.IntN(d.model.Options().Nodes))
 			// What a reboot would hide or end is not staged: it would be missed with good reason.
 			if len(i.sort.want) > 0 && len(d.model.Troubles(cluster.NodeDown, key, whole.From, whole.Until)) > 0 {
 				continue
@@ -247,9 +261,9 @@ func (d *drawing) place(i *Incident) bool {
 		case aRow:
 			n := d.model.Options().Nodes
 			first, row := d.rnd.IntN(n), max(1, n/4)
-			i.Target, i.parts = fmt.Sprintf("gpu-%05d+%d", first, row), nil
+			i.Target, i.parts = fmt.Sprintf("%s+%d", nodeName(first), row), nil
 			for k := range row {
-				i.parts = append(i.parts, fmt.Sprintf("gpu-%05d", (first+k)%n))
+				i.parts = append(i.parts, nodeName((first+k)%n))
 			}
 		}
 		keys := []string{key}
@@ -260,10 +274,33 @@ func (d *drawing) place(i *Incident) bool {
 			for _, key := range keys {
 				d.busy[key] = append(d.busy[key], whole)
 			}
+			if i.sort.down {
+				d.down = append(d.down, cluster.Span{From: i.From, Until: i.end()})
+			}
 			return true
 		}
 	}
 	return false
+}
+
+// crowded says whether as many nodes as may be are down, unannounced, at some moment of the
+// incident or until alerts about it are over.
+func (d *drawing) crowded(i *Incident) bool {
+	most, own := max(downAtOnce, d.model.Options().Nodes/perRow), cluster.Span{From: i.From, Until: i.end().Add(ofCount)}
+	at := func(t time.Time) (n int) {
+		for _, s := range d.down {
+			if !t.Before(s.From) && t.Before(s.Until.Add(ofCount)) {
+				n++
+			}
+		}
+		return n
+	}
+	if at(own.From) >= most {
+		return true
+	}
+	return slices.ContainsFunc(d.down, func(s cluster.Span) bool {
+		return s.From.After(own.From) && s.From.Before(own.Until) && at(s.From) >= most
+	})
 }
 
 // free says whether nothing befalls any of them within the span.

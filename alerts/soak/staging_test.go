@@ -23,12 +23,12 @@ func TestStagingGrows(t *testing.T) {
 		}
 		return out
 	}
-	atOnce := func(incidents []*Incident, l lane) int {
+	atOnce := func(incidents []*Incident, of func(*sort) bool) int {
 		most := 0
 		for _, a := range incidents {
 			n := 0
 			for _, b := range incidents {
-				if b.sort.lane == l && !b.From.After(a.From) && b.Until.After(a.From) {
+				if of(b.sort) && !b.From.After(a.From) && b.Until.After(a.From) {
 					n++
 				}
 			}
@@ -39,9 +39,18 @@ func TestStagingGrows(t *testing.T) {
 	for nodes, bounds := range map[int][2]int{12: {1, 2}, 34: {1, 2}, 1000: {6, 10}, 7500: {38, 75}} {
 		incidents := staged(nodes, 12*time.Hour)
 		for _, l := range []lane{failing, working} {
-			if n := atOnce(incidents, l); n < bounds[0] || n > bounds[1] {
+			if n := atOnce(incidents, func(s *sort) bool { return s.lane == l }); n < bounds[0] || n > bounds[1] {
 				t.Errorf("%d nodes, lane %d: %d incidents at once, want %d to %d", nodes, l, n, bounds[0], bounds[1])
 			}
+		}
+	}
+	// Three of twelve that are down are a trouble of the fleet, and page.
+	for _, nodes := range []int{12, 34} {
+		for range 20 {
+			if n := atOnce(staged(nodes, 24*time.Hour), func(s *sort) bool { return s.down }); n > downAtOnce {
+				t.Errorf("%d nodes: %d are down at once", nodes, n)
+			}
+			o.Seed++
 		}
 	}
 	seen := map[string]bool{}
