@@ -72,7 +72,7 @@ func renderFast(values map[string]any) ([]object, error) {
 }
 
 // sentence is how the chart itself refuses.
-var sentence = regexp.MustCompile(`error calling fail: (config|existingSecret|admin|web|autoscaling|resources|mixin)[ .]`)
+var sentence = regexp.MustCompile(`error calling fail: (config|existingSecret|admin|web|autoscaling|resources|mixin|remediator)[ .]`)
 
 // read gives values as Helm has them from a file.
 func read(t *testing.T, values map[string]any) map[string]any {
@@ -162,6 +162,7 @@ func TestOffRefusesNothing(t *testing.T) {
 	n := 0
 	for _, part := range []string{
 		"autoscaling", "ingress", "httpRoute", "serviceMonitor", "networkPolicy", "podDisruptionBudget", "mixin.rules", "mixin.dashboards",
+		"remediator",
 	} {
 		off := func(key string, value any) map[string]any {
 			v := valuesOf(t, minimal)

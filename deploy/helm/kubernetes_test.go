@@ -27,6 +27,19 @@ var helms = regexp.MustCompile(`(?m)^ *(helm\.sh/chart|app\.kubernetes\.io/manag
 // are.
 var components = map[string]string{"ServiceMonitor": "servicemonitor", "NetworkPolicy": "networkpolicy"}
 
+// optional are folders of what the chart has off by default, by the label component of its
+// objects.
+var optional = map[string]string{"remediator": "remediator"}
+
+// folder is the component in which an object is; empty is none. A ServiceMonitor is where all are:
+// one that finds nothing harms nobody.
+func folder(o object) string {
+	if part := optional[o.meta.GetLabels()["app.kubernetes.io/component"]]; part != "" && o.kind() != "ServiceMonitor" {
+		return part
+	}
+	return components[o.kind()]
+}
+
 // kustomization is what is used of kustomize's file.
 type kustomization struct {
 	APIVersion       string      `json:"apiVersion"`
@@ -56,7 +69,12 @@ type image struct {
 // pods. The mixin's objects are not among them: `spillway mixin render --format k8s` writes these.
 func plainFiles(t *testing.T) map[string][]byte {
 	t.Helper()
-	all, err := render(valuesOf(t, ciFiles(t)["operator"]))
+	values := valuesOf(t, ciFiles(t)["operator"])
+	values["remediator"] = obj{
+		"enabled": true, "cluster": "main", "alertmanager": "http://alertmanager-operated.monitoring.svc:9093",
+		"existingSecret": "remediator",
+	}
+	all, err := render(values)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +100,7 @@ func plainFiles(t *testing.T) map[string][]byte {
 		case "PrometheusRule", "ConfigMap":
 		default:
 			file, k := strings.ToLower(kind)+".yaml", &base
-			if part, ok := components[kind]; ok {
+			if part := folder(o); part != "" {
 				if parts[part] == nil {
 					parts[part] = &kustomization{APIVersion: "kustomize.config.k8s.io/v1alpha1", Kind: "Component"}
 				}
@@ -131,7 +149,7 @@ func TestKubernetes(t *testing.T) {
 // the pods mount.
 func TestKustomization(t *testing.T) {
 	var objects []object
-	for _, folder := range []string{".", "servicemonitor", "networkpolicy"} {
+	for _, folder := range []string{".", "servicemonitor", "networkpolicy", "remediator"} {
 		var k kustomization
 		b, err := os.ReadFile(filepath.Join(plain, folder, "kustomization.yaml"))
 		if err != nil {

@@ -230,7 +230,8 @@ func (m *maker) around() map[string]any {
 			"enabled": on(), "clients": m.peers(), "metricsFrom": m.peers(), "shards": few(m, shard),
 			"egress": few(m, obj{"to": m.peers()}),
 		},
-		"extraArgs": few(m, "--config.auto-reload-interval=5s", "--web.cors.origin=https?://(a|b)\\.c", "--no-auto-gomemlimit"),
+		"remediator": m.remediator(on()),
+		"extraArgs":  few(m, "--config.auto-reload-interval=5s", "--web.cors.origin=https?://(a|b)\\.c", "--no-auto-gomemlimit"),
 		"extraEnv": few(m, obj{"name": "A", "value": m.text()},
 			obj{"name": "B", "valueFrom": obj{"fieldRef": obj{"fieldPath": "metadata.name"}}}),
 		"extraVolumes": few(m, obj{"name": "usage", "emptyDir": obj{"sizeLimit": "1Gi"}},
@@ -241,6 +242,23 @@ func (m *maker) around() map[string]any {
 			"data": obj{"a": m.text()},
 		}),
 	})
+}
+
+// remediator are values of the program that cordons nodes.
+func (m *maker) remediator(on bool) map[string]any {
+	r := m.maybe(obj{
+		"maxNodes": 1 + m.IntN(100), "window": pick(m, "1h", "90m", "2h30m"), "maxCordoned": pick[any](m, 0.02, 1, 0.00001),
+		"fleetAlerts": pick(m, "Fleet.+", "A|B", "{{ .Values }}", "'"), "clients": m.peers(),
+		"serviceAccount":    m.maybe(obj{"create": m.IntN(2) == 0, "name": "janitor", "annotations": m.annotations()}),
+		"resources":         obj{"limits": m.maybe(obj{"memory": pick[any](m, "64Mi", 1<<28), "cpu": 0.5})},
+		"priorityClassName": "monitoring", "nodeSelector": m.labels(), "tolerations": few(m, obj{"key": "a", "operator": "Exists"}),
+	})
+	r["enabled"], r["cluster"] = on, pick(m, "jaguar", "a_b.c-1", "007")
+	r["alertmanager"] = pick(m, "http://a:9093", "https://a.example.org/b")
+	if m.IntN(2) == 0 {
+		r["act"], r["existingSecret"] = m.IntN(2) == 0, "token"
+	}
+	return r
 }
 
 // values are ones that the chart takes.

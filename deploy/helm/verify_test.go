@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
@@ -63,7 +64,12 @@ func verify(all []object) error {
 	if d.Name == "" {
 		return errors.New("there is no Deployment")
 	}
-	errs = append(errs, restricted(d), mounted(d), token(d, all))
+	errs = append(errs, mounted(d))
+	for _, o := range all {
+		if pods, ok := o.in.(*appsv1.Deployment); ok {
+			errs = append(errs, restricted(pods), token(pods, all))
+		}
+	}
 	text, ok := configOf(all)
 	if !ok {
 		return errors.Join(errs...)
@@ -152,11 +158,23 @@ func mounted(d *appsv1.Deployment) error {
 	return errors.Join(errs...)
 }
 
+// may is what the account of a Deployment may do at most: the proxy what docs/discovery.md asks
+// for, the remediator what docs/remediation.md does.
+var may = map[bool]struct{ resources, verbs []string }{
+	false: {[]string{"pods", "services", "endpointslices"}, []string{"list", "watch"}},
+	true:  {[]string{"nodes"}, []string{"get", "list", "patch"}},
+}
+
+func isRemediator(o metav1.Object) bool {
+	return o.GetLabels()["app.kubernetes.io/component"] == "remediator"
+}
+
 // token says whether the pods have a token without a right, or rights without a token, and whether
-// these are more than docs/discovery.md asks for.
+// these are more than they may have.
 func token(d *appsv1.Deployment, all []object) error {
 	var errs []error
 	bound := false
+	remediator := isRemediator(d)
 	for _, o := range all {
 		var rules []rbacv1.PolicyRule
 		switch in := o.in.(type) {
@@ -165,16 +183,22 @@ func token(d *appsv1.Deployment, all []object) error {
 		case *rbacv1.ClusterRole:
 			rules = in.Rules
 		}
+		if isRemediator(o.meta) != remediator {
+			continue
+		}
 		for _, r := range rules {
 			bound = true
 			for _, res := range r.Resources {
-				if !slices.Contains([]string{"pods", "services", "endpointslices"}, res) {
+				if !slices.Contains(may[remediator].resources, res) {
 					errs = append(errs, fmt.Errorf("the account may look at %s", res))
 				}
 			}
-			if !slices.Equal(r.Verbs, []string{"list", "watch"}) {
+			if !slices.Equal(r.Verbs, may[remediator].verbs) {
 				errs = append(errs, fmt.Errorf("the account may %v", r.Verbs))
 			}
+		}
+		if b, ok := o.in.(*rbacv1.ClusterRoleBinding); ok && b.Subjects[0].Name != d.Spec.Template.Spec.ServiceAccountName {
+			errs = append(errs, fmt.Errorf("the rights of %s are bound to another account, %s", d.Name, b.Subjects[0].Name))
 		}
 	}
 	if mounts := d.Spec.Template.Spec.AutomountServiceAccountToken; mounts == nil || bound && !*mounts {

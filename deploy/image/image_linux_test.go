@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"debug/buildinfo"
+	"errors"
 	"flag"
 	"io"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,9 +134,18 @@ func TestImage(t *testing.T) {
 		t.Errorf("%v: %d certificates of authorities", err, bytes.Count(pem, []byte("BEGIN CERTIFICATE")))
 	}
 	t.Run("list", func(t *testing.T) {
-		isListed(t, root, filepath.Join(filepath.Dir(dir), "spillway-linux-"+runtime.GOARCH+".cdx.json"))
+		isListed(t, root, "spillway", filepath.Join(filepath.Dir(dir), "spillway-linux-"+runtime.GOARCH+".cdx.json"), 50)
+		isListed(t, root, "remediator", filepath.Join(filepath.Dir(dir), "remediator-linux-"+runtime.GOARCH+".cdx.json"), 8)
 	})
 	t.Run("start", func(t *testing.T) { starts(t, root, file.Config) })
+	t.Run("remediator", func(t *testing.T) {
+		// What it says of having no flags is its own word: it is the program, and runs there.
+		if out, err := inside(root, "/remediator").CombinedOutput(); errors.Is(err, syscall.EPERM) {
+			t.Skip("this user may neither change its root nor make a user namespace: ", err)
+		} else if err == nil || !strings.Contains(string(out), "remediator: --cluster is needed") {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
 	t.Run("again", func(t *testing.T) {
 		other, _ := packed()
 		same(t, filepath.Dir(dir), filepath.Dir(other))
@@ -142,8 +153,9 @@ func TestImage(t *testing.T) {
 	t.Run("push", func(t *testing.T) { arrives(t, index) })
 }
 
-// isListed compares the bill of materials with what the program says of itself.
-func isListed(t *testing.T, root, path string) {
+// isListed compares the bill of materials with what a program says of itself: at least so many
+// modules.
+func isListed(t *testing.T, root, program, path string, least int) {
 	list, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +165,7 @@ func isListed(t *testing.T, root, path string) {
 	if err := cdx.NewBOMDecoder(list, cdx.BOMFileFormatJSON).Decode(&bom); err != nil {
 		t.Fatal(err)
 	}
-	info, err := buildinfo.ReadFile(filepath.Join(root, "spillway"))
+	info, err := buildinfo.ReadFile(filepath.Join(root, program))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +182,7 @@ func isListed(t *testing.T, root, path string) {
 	}
 	slices.Sort(want)
 	slices.Sort(got)
-	if !slices.Equal(got, want) || len(got) < 50 {
+	if !slices.Equal(got, want) || len(got) < least {
 		t.Errorf("listed are\n%s\nlinked are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if c := bom.Metadata.Component; c.Name != info.Main.Path || c.Version != "1.2.3" {

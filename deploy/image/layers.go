@@ -100,10 +100,11 @@ func platform(text string) (*v1.Platform, error) {
 	return p, nil
 }
 
-// built is the program for one platform.
+// built are the programs for one platform: the proxy, and the remediator, which only runs where
+// somebody gives it rights.
 type built struct {
-	platform *v1.Platform
-	path     string
+	platform         *v1.Platform
+	path, remediator string
 }
 
 // build compiles the program for the platforms into a folder.
@@ -114,9 +115,17 @@ func build(ctx context.Context, s program.Source, platforms []string, dir string
 		if err != nil {
 			return nil, err
 		}
-		b := built{p, filepath.Join(dir, "spillway-"+strings.ReplaceAll(p.String(), "/", "-"))}
-		if err := program.Build(ctx, s, program.Platform{OS: p.OS, Arch: p.Architecture, Variant: p.Variant}, b.path); err != nil {
-			return nil, err
+		suffix := strings.ReplaceAll(p.String(), "/", "-")
+		b := built{p, filepath.Join(dir, "spillway-"+suffix), filepath.Join(dir, "remediator-"+suffix)}
+		for path, build := range map[string]func(program.Platform, string) error{
+			b.path: func(p program.Platform, to string) error { return program.Build(ctx, s, p, to) },
+			b.remediator: func(p program.Platform, to string) error {
+				return program.BuildPackage(ctx, s, p, program.Remediator, to)
+			},
+		} {
+			if err := build(program.Platform{OS: p.OS, Arch: p.Architecture, Variant: p.Variant}, path); err != nil {
+				return nil, err
+			}
 		}
 		out = append(out, b)
 	}
@@ -132,22 +141,26 @@ func pack(s program.Source, programs []built) (v1.ImageIndex, map[string][]byte,
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	boms := map[string][]byte{}
 	for _, b := range programs {
-		content, err := os.ReadFile(b.path)
-		if err != nil {
-			return nil, nil, err
+		layers := []v1.Layer{base}
+		for _, p := range []struct{ name, path string }{{"remediator", b.remediator}, {"spillway", b.path}} {
+			content, err := os.ReadFile(p.path)
+			if err != nil {
+				return nil, nil, err
+			}
+			l, err := layer([]file{{name: p.name, mode: 0o755, content: content}}, s.Created)
+			if err != nil {
+				return nil, nil, err
+			}
+			layers = append(layers, l)
+			if boms[filepath.Base(p.path)+".cdx.json"], err = program.BOM(s, p.path); err != nil {
+				return nil, nil, err
+			}
 		}
-		top, err := layer([]file{{name: "spillway", mode: 0o755, content: content}}, s.Created)
-		if err != nil {
-			return nil, nil, err
-		}
-		img, err := image(s, b.platform, base, top)
+		img, err := image(s, b.platform, layers...)
 		if err != nil {
 			return nil, nil, err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: b.platform}})
-		if boms[filepath.Base(b.path)+".cdx.json"], err = program.BOM(s, b.path); err != nil {
-			return nil, nil, err
-		}
 	}
 	return mutate.Annotations(index, labels(s)).(v1.ImageIndex), boms, nil
 }
@@ -157,7 +170,8 @@ func image(s program.Source, p *v1.Platform, layers ...v1.Layer) (v1.Image, erro
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for i, l := range layers {
 		var err error
-		history := v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: []string{"ground", "spillway " + s.Version}[i]}
+		by := []string{"ground", "remediator " + s.Version, "spillway " + s.Version}[i]
+		history := v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: by}
 		if img, err = mutate.Append(img, mutate.Addendum{Layer: l, History: history}); err != nil {
 			return nil, err
 		}

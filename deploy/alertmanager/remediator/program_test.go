@@ -238,14 +238,17 @@ func TestProgram(t *testing.T) {
 
 // TestManifestIsADryRun: what is deployed as it stands changes nothing, and its flags are taken.
 func TestManifestIsADryRun(t *testing.T) {
-	f, err := os.Open("kubernetes.yaml")
-	if err != nil {
-		t.Fatal(err)
+	var all bytes.Buffer // generated from the chart (deploy/helm)
+	for _, name := range []string{"clusterrole.yaml", "deployment.yaml"} {
+		text, err := os.ReadFile("../../kubernetes/remediator/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(text)
 	}
-	defer f.Close()
 	verbs := []string{}
 	var args []string
-	for d := yaml.NewDecoder(f); ; {
+	for d := yaml.NewDecoder(&all); ; {
 		var o struct {
 			Kind  string
 			Rules []struct{ Resources, Verbs []string }

@@ -137,6 +137,37 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- end }}
 {{- end -}}
 
+{{/* The remediator: labels by which no Service and no policy of the proxy finds it. */}}
+{{- define "spillway.remediator.name" -}}
+{{- include "spillway.fullname" . -}}-remediator
+{{- end -}}
+
+{{- define "spillway.remediator.selectorLabels" -}}
+app.kubernetes.io/name: remediator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "spillway.remediator.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "spillway.remediator.selectorLabels" . }}
+app.kubernetes.io/component: remediator
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: spillway
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{- define "spillway.remediator.account" -}}
+{{- if .Values.remediator.serviceAccount.create -}}
+{{- default (include "spillway.remediator.name" .) .Values.remediator.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.remediator.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "spillway.remediator.role" -}}
+{{- printf "%s-%s" .Release.Namespace (include "spillway.fullname" .) | trunc 52 | trimSuffix "-" -}}-remediator
+{{- end -}}
+
 {{/* What cannot be said by a schema. */}}
 {{- define "spillway.check" -}}
 {{- if and (not .Values.existingSecret) (not (get .Values.config "groups")) -}}
@@ -164,6 +195,17 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- end -}}
 {{- if and (get $requests "cpu") (get $limits "cpu") (gt (include "spillway.milli" (get $requests "cpu") | int64) (include "spillway.milli" (get $limits "cpu") | int64)) -}}
 {{- fail (printf "resources.requests.cpu (%v) is above resources.limits.cpu (%v)" (get $requests "cpu") (get $limits "cpu")) -}}
+{{- end -}}
+{{- if .Values.remediator.enabled -}}
+{{- if and .Values.remediator.act (not .Values.remediator.existingSecret) -}}
+{{- fail "remediator.act needs remediator.existingSecret: whoever could post to it without a token could cordon nodes" -}}
+{{- end -}}
+{{- if eq (include "spillway.name" .) "remediator" -}}
+{{- fail "remediator.enabled and nameOverride remediator: the Service of the proxy would find the remediator's pod" -}}
+{{- end -}}
+{{- if eq (include "spillway.remediator.account" .) (include "spillway.serviceAccountName" .) -}}
+{{- fail "remediator.serviceAccount.name is the account of the proxy, which must not change nodes" -}}
+{{- end -}}
 {{- end -}}
 {{- if .Values.autoscaling.enabled -}}
 {{- if gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas) -}}
