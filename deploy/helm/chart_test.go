@@ -284,6 +284,24 @@ func TestNothingSet(t *testing.T) {
 			"resources.requests.cpu (500m) is above resources.limits.cpu (0.4)",
 		},
 		{
+			map[string]any{"config": group, "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1", "act": true,
+			}},
+			"remediator.act needs remediator.existingSecret",
+		},
+		{
+			map[string]any{"config": group, "nameOverride": "remediator", "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1",
+			}},
+			"the Service of the proxy would find the remediator's pod",
+		},
+		{
+			map[string]any{"config": group, "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1", "serviceAccount": map[string]any{"name": "spillway"},
+			}},
+			"remediator.serviceAccount.name is the account of the proxy",
+		},
+		{
 			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "minReplicas": 9}},
 			"autoscaling.minReplicas (9) is above",
 		},
