@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the pinned tools of tools/*/go.mod into tools/bin, once for each content of their go.mod and go.sum.
 #
-#   tools/build.sh [misc|prometheus|thanos|kubernetes|exporters|iptables ...]     (default: the first three; the others are for make test-full)
+#   tools/build.sh [misc|prometheus|thanos|kubernetes|helm|exporters|iptables ...]     (default: the first three; the others are for make test-full)
 #
 # tools/bin/NAME is a link into tools/bin/.SET-HASH; a changed go.mod or go.sum is a new hash, so a stale program is never run.
 set -euo pipefail
@@ -35,11 +35,12 @@ for set in "$@"; do
     prometheus) build prometheus -ldflags "-s -w -X $version=3.15.0" -tags netgo,remove_all_sd github.com/prometheus/prometheus/cmd/prometheus github.com/prometheus/prometheus/cmd/promtool ;;
     thanos) build thanos -ldflags "-s -w -X $version=0.42.4" -tags slicelabels,netgo github.com/thanos-io/thanos/cmd/thanos ;;
     # Without its version kube-apiserver calls itself v0.0.0-master.
-    kubernetes) build kubernetes -ldflags "-s -w -X $kube.gitVersion=v1.34.4 -X $kube.gitMajor=1 -X $kube.gitMinor=34" k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kube-state-metrics/v2 go.etcd.io/etcd/server/v3 ;;
+    kubernetes) build kubernetes -ldflags "-s -w -X $kube.gitVersion=v1.34.4 -X $kube.gitMajor=1 -X $kube.gitMinor=34" k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubectl k8s.io/kube-state-metrics/v2 go.etcd.io/etcd/server/v3 ;;
+    helm) build helm -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" helm.sh/helm/v3/cmd/helm ;;
     exporters) build exporters -ldflags "-s -w" github.com/prometheus/node_exporter ;;
     iptables) build iptables -ldflags "-s -w" github.com/retailnext/iptables_exporter ;;
     misc) build misc mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck golang.org/x/perf/cmd/benchstat ;;
-    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos, kubernetes, exporters, iptables)" >&2; exit 2 ;;
+    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos, kubernetes, helm, exporters, iptables)" >&2; exit 2 ;;
   esac
   echo "tools/$set ready ($((SECONDS - start)) s)"
 done

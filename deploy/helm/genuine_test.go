@@ -31,7 +31,7 @@ import (
 )
 
 var (
-	genuine      = flag.Bool("genuine", false, "ask a genuine API server too (./tools/build.sh kubernetes)")
+	genuine      = flag.Bool("genuine", false, "ask a genuine API server too (./tools/build.sh kubernetes helm)")
 	genuineFiles = flag.Int("genuine.values", 1000, "how many files of random values it is asked about")
 )
 

@@ -2,11 +2,13 @@ package helm
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +85,7 @@ func overlay(t *testing.T, text string) {
 		} `json:"images"`
 	}
 	// The components are there as comments.
-	for _, part := range components {
+	for _, part := range append(slices.Collect(maps.Values(components)), slices.Collect(maps.Values(optional))...) {
 		if !strings.Contains(text, "deploy/kubernetes/"+part) {
 			t.Errorf("the page does not name the component %s", part)
 		}

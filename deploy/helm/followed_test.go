@@ -1,0 +1,240 @@
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/realkube"
+)
+
+// user follows the pages on an empty machine: a home that holds a kubeconfig and nothing else, the
+// repository under the name spillway, and helm and kubectl of their own Go modules.
+type user struct {
+	*judge
+	home string
+}
+
+// page is a file of docs/, by its sections.
+func page(t *testing.T, name, section string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("../../docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(b), section)
+	if !ok {
+		t.Fatalf("docs/%s has no %q", name, section)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	return text
+}
+
+var (
+	indented = regexp.MustCompile(`(?m)^ {4,}((?:helm|kubectl) .*)$`)
+	quoted   = regexp.MustCompile("`((?:helm|kubectl) (?:uninstall|delete) [^`]*)`")
+)
+
+// commands are those of a text that are to be typed, in its order.
+func commands(t *testing.T, text string, want int) (out []string) {
+	t.Helper()
+	for _, m := range slices.Concat(indented.FindAllStringSubmatch(text, -1), quoted.FindAllStringSubmatch(text, -1)) {
+		out = append(out, m[1])
+	}
+	if len(out) != want {
+		t.Fatalf("%d commands, want %d: %q", len(out), want, out)
+	}
+	return out
+}
+
+// types runs a command as it stands in the page, in a folder of the user's.
+func (u user) types(folder, command string) string {
+	u.t.Helper()
+	ctx, cancel := context.WithTimeout(u.ctx, 90*time.Second)
+	defer cancel()
+	tools, err := filepath.Abs("../../tools/bin")
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, "sh", "-c", command)
+	cmd.Dir, cmd.Env = filepath.Join(u.home, folder), []string{"HOME=" + u.home, "PATH=" + tools + ":/usr/bin:/bin"}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		u.t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+	u.t.Logf("$ %s\n%s", command, out)
+	return string(out)
+}
+
+// saves writes the first text of a section that is the file.
+func (u user) saves(folder, file, text string) {
+	u.t.Helper()
+	for _, m := range block.FindAllStringSubmatch(text, -1) {
+		if m[1] == file {
+			u.write(folder, file, m[2])
+			return
+		}
+	}
+	u.t.Fatalf("no text of %s", file)
+}
+
+func (u user) write(folder, file, text string) {
+	u.t.Helper()
+	err := os.MkdirAll(filepath.Join(u.home, folder), 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(u.home, folder, file), []byte(text), 0o600)
+	}
+	if err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// there are all objects of the cluster, by kind, namespace and name, but for what the API server
+// writes by itself as time goes.
+func (u user) there() (out []string) {
+	u.t.Helper()
+	kinds := strings.Fields(u.types(".", "kubectl api-resources --verbs=list -o name | grep -v '^events\\|^leases\\|^componentstatuses'"))
+	if len(kinds) < 40 {
+		u.t.Fatalf("%d kinds of objects: %q", len(kinds), kinds)
+	}
+	b, err := exec.CommandContext(u.ctx, "../../tools/bin/kubectl", "--kubeconfig="+u.Kubeconfig(), "get", strings.Join(kinds, ","), "-A",
+		"--ignore-not-found", "-o", `go-template={{range .items}}{{.kind}} {{.metadata.namespace}}/{{.metadata.name}}{{"\n"}}{{end}}`).Output()
+	if err != nil {
+		u.t.Fatal(err, string(b))
+	}
+	out = strings.Split(strings.TrimSpace(string(b)), "\n")
+	slices.Sort(out)
+	return out
+}
+
+// rolledOut does for a Deployment what the controllers and kubelets would: no pod runs here, so the
+// status that they would write is written, and the page's `rollout status` reads it.
+func (u user) rolledOut(name string) {
+	u.types(".", `g=$(kubectl -n monitoring get deployment `+name+` -o 'jsonpath={.metadata.generation} {.spec.replicas}'); set -- $g
+kubectl -n monitoring patch deployment `+name+` --subresource=status --type=merge -p "{\"status\":{\"observedGeneration\":$1,`+
+		`\"replicas\":$2,\"updatedReplicas\":$2,\"readyReplicas\":$2,\"availableReplicas\":$2}}"`)
+}
+
+// leavesNothing compares the objects of the cluster with those of before.
+func (u user) leavesNothing(before []string) {
+	u.t.Helper()
+	if after := u.there(); !slices.Equal(after, before) {
+		first := firstDifference(strings.Join(before, "\n"), strings.Join(after, "\n"))
+		u.t.Errorf("%d objects before, %d after:\n%s", len(before), len(after), first)
+	}
+}
+
+// TestGenuineInstallPage follows docs/install.md, docs/upgrade.md and docs/uninstall.md in a
+// genuine API server: their own texts and commands, as they stand there, by Helm and by kustomize.
+// No pod runs (there is no kubelet); TestPodRuns starts what a pod would.
+func TestGenuineInstallPage(t *testing.T) {
+	if !*genuine {
+		t.Skip("a real API server, helm and kubectl, which take minutes to build: make test-full runs it, by -genuine")
+	}
+	if out, err := exec.Command("../../tools/build.sh", "helm", "kubernetes").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cluster, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	u := user{&judge{Cluster: cluster, t: t, ctx: ctx}, t.TempDir()}
+	kubeconfig, err := os.ReadFile(cluster.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.write(".kube", "config", string(kubeconfig))
+	root, err := filepath.Abs("../..")
+	if err = errors.Join(err, os.MkdirAll(filepath.Join(u.home, "spillway"), 0o755),
+		os.Symlink(filepath.Join(root, "deploy"), filepath.Join(u.home, "spillway/deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	// The servers are in it; the standard is the strictest.
+	u.make("v1", `{"kind":"Namespace","metadata":{"name":"monitoring","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	before := u.there()
+	t.Run("helm", func(t *testing.T) { user{&judge{Cluster: cluster, t: t, ctx: ctx}, u.home}.byHelm(before) })
+	t.Run("kustomize", func(t *testing.T) { user{&judge{Cluster: cluster, t: t, ctx: ctx}, u.home}.byKustomize(before) })
+}
+
+func (u user) byHelm(before []string) {
+	text := page(u.t, "install.md", "\n## By Helm\n")
+	u.saves("spillway", "values.yaml", text)
+	install := commands(u.t, text, 2)
+	if out := u.types("spillway", install[0]); !strings.Contains(out, "STATUS: deployed") {
+		u.t.Errorf("helm does not say that it is deployed:\n%s", out)
+	}
+	u.rolledOut("spillway")
+	if out := u.types("spillway", install[1]); !strings.Contains(out, "successfully rolled out") {
+		u.t.Error(out)
+	}
+	if now := u.there(); len(now) < len(before)+6 {
+		u.t.Fatalf("%d objects before, %d now", len(before), len(now))
+	}
+	// The page goes on by an upgrade, with the values by which the road is closed.
+	u.saves("spillway", "values.yaml", page(u.t, "install.md", "\n## Close the road around it\n"))
+	upgrade := commands(u.t, page(u.t, "upgrade.md", "\n## Reload or restart\n"), 2)
+	u.types("spillway", upgrade[0])
+	u.rolledOut("spillway")
+	u.types("spillway", upgrade[1])
+	if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != 2 {
+		u.t.Errorf("the policies of the page are not there: %q", out)
+	}
+	back := commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)
+	for _, c := range back[:3] {
+		u.types("spillway", c)
+		if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name 2>&1"); strings.Contains(out, "networkpolicy.networking") {
+			u.t.Errorf("after %s the servers are still closed: %s", c, out)
+		}
+	}
+	u.leavesNothing(before)
+}
+
+func (u user) byKustomize(before []string) {
+	text := page(u.t, "install.md", "\n## By plain YAML\n")
+	u.saves("overlay", "kustomization.yaml", text)
+	servers, err := os.ReadFile(filepath.Join(plain, "spillway.yaml"))
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.write("overlay", "spillway.yaml", string(servers)+"# mine\n")
+	apply := commands(u.t, text, 1)[0]
+	u.types("overlay", apply)
+	u.rolledOut("spillway")
+	u.types("overlay", commands(u.t, page(u.t, "install.md", "\n## By Helm\n"), 2)[1])
+	got := u.types(".", `kubectl -n monitoring get deployment spillway -o 'jsonpath={.spec.template.spec.containers[0].image}'`)
+	if want := `registry.example.org/spillway:0.1.0`; got != want {
+		u.t.Errorf("the image is %s, the page says %s", got, want)
+	}
+	if got := u.types(".", `kubectl -n monitoring get secret spillway -o 'jsonpath={.data.spillway\.yaml}' | base64 -d`); !strings.HasSuffix(got, "# mine\n") {
+		u.t.Errorf("the file is not the overlay's:\n%s", got)
+	}
+	// A change is the same command again; then the part that is off by default.
+	u.write("overlay", "spillway.yaml", string(servers)+"# changed\n")
+	overlay := filepath.Join(u.home, "overlay/kustomization.yaml")
+	b, err := os.ReadFile(overlay)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.write("overlay", "kustomization.yaml", fmt.Sprintf("%scomponents: [../spillway/deploy/kubernetes/networkpolicy, ../spillway/deploy/kubernetes/remediator]\n", b))
+	u.types("overlay", apply)
+	if out := u.types(".", "kubectl -n monitoring get deployment,networkpolicy -o name"); !strings.Contains(out, "spillway-remediator") {
+		u.t.Errorf("the components are not there: %s", out)
+	}
+	u.types("overlay", commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)[3])
+	u.leavesNothing(before)
+}
