@@ -162,7 +162,7 @@ func TestOffRefusesNothing(t *testing.T) {
 	n := 0
 	for _, part := range []string{
 		"autoscaling", "ingress", "httpRoute", "serviceMonitor", "networkPolicy", "podDisruptionBudget", "mixin.rules", "mixin.dashboards",
-		"remediator",
+		"remediator", "plugin.datasource",
 	} {
 		off := func(key string, value any) map[string]any {
 			v := valuesOf(t, minimal)

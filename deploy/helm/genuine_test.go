@@ -218,7 +218,7 @@ func TestGenuine(t *testing.T) {
 		}
 	}()
 	j := &judge{Cluster: cluster, t: t, ctx: ctx}
-	for _, ns := range []string{"monitoring", "shards-a", "shards-b"} {
+	for _, ns := range []string{"monitoring", "shards-a", "shards-b", "grafana"} {
 		j.make("v1", fmt.Sprintf(`{"kind":"Namespace","metadata":{"name":%q,"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, ns))
 	}
 	j.make("scheduling.k8s.io/v1", `{"kind":"PriorityClass","metadata":{"name":"monitoring"},"value":1000}`)

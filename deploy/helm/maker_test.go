@@ -230,6 +230,10 @@ func (m *maker) around() map[string]any {
 			"enabled": on(), "clients": m.peers(), "metricsFrom": m.peers(), "shards": few(m, shard),
 			"egress": few(m, obj{"to": m.peers()}),
 		},
+		"plugin": obj{"datasource": m.maybe(obj{
+			"enabled": on(), "labels": m.labels(), "name": m.text(), "uid": pick(m, "a", "007", "A_b-1"),
+			"jsonData": m.maybe(obj{"idleBelow": 7}),
+		})},
 		"remediator": m.remediator(on()),
 		"extraArgs":  few(m, "--config.auto-reload-interval=5s", "--web.cors.origin=https?://(a|b)\\.c", "--no-auto-gomemlimit"),
 		"extraEnv": few(m, obj{"name": "A", "value": m.text()},

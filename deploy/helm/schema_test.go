@@ -195,6 +195,10 @@ func valuesSchema(t *testing.T) schema {
 				"ingress": list(typed[networkingv1.NetworkPolicyIngressRule](k)),
 			}, "name", "podSelector")),
 		}),
+		"plugin": section(schema{"datasource": part(schema{
+			"namespace": longName, "labels": labels, "name": filled, "uid": pattern(`^[a-zA-Z0-9_-]{1,40}$`),
+			"jsonData": schema{"type": "object"},
+		}, "name", "uid")}),
 		"remediator": part(schema{
 			"cluster": pattern(`^[A-Za-z0-9_.-]+$`), "alertmanager": pattern(`^https?://[^/]`), "act": yesOrNo, "existingSecret": longName,
 			"maxNodes": whole(1, 100_000), "window": pattern(`^([1-9][0-9]{0,3}h([1-9][0-9]{0,3}m)?|[1-9][0-9]{0,3}m)$`),
