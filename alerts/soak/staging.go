@@ -31,7 +31,7 @@ const (
 	// has rows: so many nodes fail at once that it is a hundredth of the fleet at most, which is
 	// where alerts about the fleet begin.
 	perRow = 100
-	// downAtOnce is how many nodes of a fleet of any size are down at once, unannounced: three are a
+	// downAtOnce is how many nodes of a small fleet are down at once, unannounced: three are a
 	// trouble of the fleet and page, as they should.
 	downAtOnce = 2
 )
