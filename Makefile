@@ -124,7 +124,7 @@ fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 
 test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, 20,000 hostile ones, two minutes of each fuzz target
 	@$(MAKE) --no-print-directory test
-	@$(LOAD) genuine-tools ./tools/build.sh kubernetes exporters iptables
+	@$(LOAD) genuine-tools ./tools/build.sh kubernetes helm exporters iptables
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v

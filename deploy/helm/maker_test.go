@@ -178,7 +178,7 @@ func (m *maker) base() map[string]any {
 func (m *maker) around() map[string]any {
 	on := func() bool { return m.IntN(3) > 0 }
 	shard := m.maybe(obj{
-		"namespace": "shards-a", "port": 1 + m.IntN(65535), "from": m.peers(), "thanosFrom": m.peers(), "thanosPort": 10901,
+		"namespace": "shards-a", "port": 1 + m.IntN(65535), "from": m.peers(), "thanosFrom": m.peers(), "thanosPort": 1 + m.IntN(65535),
 		"ingress": few(m, obj{"from": m.peers(), "ports": []any{obj{"port": pick[any](m, 8080, "web"), "protocol": "TCP"}}}),
 	})
 	shard["name"], shard["podSelector"] = "main", m.selector()
