@@ -302,6 +302,25 @@ func TestNothingSet(t *testing.T) {
 			"remediator.serviceAccount.name is the account of the proxy",
 		},
 		{
+			map[string]any{"config": group, "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1", "serviceAccount": map[string]any{"create": false},
+			}},
+			"remediator.serviceAccount.name must be set where create is false",
+		},
+		{
+			map[string]any{"config": group, "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1",
+				"resources": map[string]any{"requests": map[string]any{"memory": "512Mi"}},
+			}},
+			"remediator.resources.requests.memory (512Mi) is above remediator.resources.limits.memory (256Mi)",
+		},
+		{
+			map[string]any{"config": group, "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1", "fleetAlerts": nil,
+			}},
+			"fleetAlerts",
+		},
+		{
 			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "minReplicas": 9}},
 			"autoscaling.minReplicas (9) is above",
 		},

@@ -2,7 +2,7 @@ package helm
 
 import (
 	"os"
-	"strings"
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,12 +35,16 @@ func TestPluginDatasource(t *testing.T) {
 			t.Errorf("%s is %v, the plugin's example has %v", key, got[key], want[key])
 		}
 	}
-	settings := got["jsonData"].(map[string]any)
-	if settings["idleBelow"] != 10.0 || settings["timeout"] != 30.0 || cm.Labels["grafana_datasource"] != "1" || cm.Namespace != "grafana" {
+	settings := map[string]any{
+		"idleBelow": 10.0, "timeout": 30.0, "currency": "EUR", "prices": map[string]any{"default": 2.1},
+		// Grafana makes one $ of it, and would look for a variable of its environment else.
+		"links": []any{map[string]any{"title": "Run", "url": "https://runs.example.org/$${experiment}"}},
+	}
+	if !reflect.DeepEqual(got["jsonData"], any(settings)) || cm.Labels["grafana_datasource"] != "1" || cm.Namespace != "grafana" {
 		t.Errorf("%v in %s with %v", got, cm.Namespace, cm.Labels)
 	}
 	service := find[*corev1.Service](t, all, "spillway")
-	if url := got["url"].(string); !strings.HasPrefix(url, "http://"+service.Name+"."+service.Namespace+".svc:9090") {
+	if url := got["url"].(string); url != "http://"+service.Name+"."+service.Namespace+".svc:9090/spillway" {
 		t.Errorf("it asks %s", url)
 	}
 }

@@ -200,14 +200,15 @@ func valuesSchema(t *testing.T) schema {
 			"jsonData": schema{"type": "object"},
 		}, "name", "uid")}),
 		"remediator": part(schema{
-			"cluster": pattern(`^[A-Za-z0-9_.-]+$`), "alertmanager": pattern(`^https?://[^/]`), "act": yesOrNo, "existingSecret": longName,
+			"cluster":      pattern(`^[A-Za-z0-9_.-]+$`),
+			"alertmanager": pattern(`^https?://[^/\s:]+(:[0-9]+)?(/\S*)?$`), "act": yesOrNo, "existingSecret": longName,
 			"maxNodes": whole(1, 100_000), "window": pattern(`^([1-9][0-9]{0,3}h([1-9][0-9]{0,3}m)?|[1-9][0-9]{0,3}m)$`),
 			"maxCordoned": schema{"type": "number", "exclusiveMinimum": 0, "maximum": 1},
 			"fleetAlerts": pattern(`^[^"\\\n]+$`), "clients": peers,
 			"serviceAccount":    section(schema{"create": yesOrNo, "name": longName, "annotations": annotations}),
 			"resources":         section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),
 			"priorityClassName": longName, "nodeSelector": labels, "tolerations": list(typed[corev1.Toleration](k)),
-		}, "cluster", "alertmanager"),
+		}, "cluster", "alertmanager", "maxNodes", "window", "maxCordoned", "fleetAlerts", "serviceAccount", "resources"),
 		"extraArgs": list(schema{"type": "string", "pattern": `^--[a-z][a-z.-]*(=.*)?$`, "not": schema{
 			"pattern": `^--(config\.file|web\.(metrics-|admin-)?listen-address|log\.(level|format)|web\.max-connections|web\.config\.file)(=|$)`,
 		}}),

@@ -168,6 +168,25 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s-%s" .Release.Namespace (include "spillway.fullname" .) | trunc 52 | trimSuffix "-" -}}-remediator
 {{- end -}}
 
+{{/* The path that the program serves under: --web.route-prefix, or else that of --web.external-url. */}}
+{{- define "spillway.prefix" -}}
+{{- $prefix := .Values.web.routePrefix -}}
+{{- if and (not $prefix) .Values.web.externalUrl -}}{{- $prefix = (urlParse .Values.web.externalUrl).path -}}{{- end -}}
+{{- trimSuffix "/" $prefix -}}
+{{- end -}}
+
+{{/* Requests are not above limits: the argument is resources, and their key. */}}
+{{- define "spillway.checkResources" -}}
+{{- $requests := get .resources "requests" | default dict -}}
+{{- $limits := get .resources "limits" | default dict -}}
+{{- if and (get $requests "memory") (get $limits "memory") (gt (include "spillway.bytes" (get $requests "memory") | int64) (include "spillway.bytes" (get $limits "memory") | int64)) -}}
+{{- fail (printf "%s.requests.memory (%v) is above %s.limits.memory (%v)" .key (get $requests "memory") .key (get $limits "memory")) -}}
+{{- end -}}
+{{- if and (get $requests "cpu") (get $limits "cpu") (gt (include "spillway.milli" (get $requests "cpu") | int64) (include "spillway.milli" (get $limits "cpu") | int64)) -}}
+{{- fail (printf "%s.requests.cpu (%v) is above %s.limits.cpu (%v)" .key (get $requests "cpu") .key (get $limits "cpu")) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What cannot be said by a schema. */}}
 {{- define "spillway.check" -}}
 {{- if and (not .Values.existingSecret) (not (get .Values.config "groups")) -}}
@@ -188,20 +207,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "config.memory.budget is more than resources.limits.memory (%v): Spillway needs twice the budget and 256 MiB" $limit) -}}
 {{- end -}}
 {{- end -}}
-{{- $requests := get .Values.resources "requests" | default dict -}}
-{{- $limits := get .Values.resources "limits" | default dict -}}
-{{- if and (get $requests "memory") (get $limits "memory") (gt (include "spillway.bytes" (get $requests "memory") | int64) (include "spillway.bytes" (get $limits "memory") | int64)) -}}
-{{- fail (printf "resources.requests.memory (%v) is above resources.limits.memory (%v)" (get $requests "memory") (get $limits "memory")) -}}
-{{- end -}}
-{{- if and (get $requests "cpu") (get $limits "cpu") (gt (include "spillway.milli" (get $requests "cpu") | int64) (include "spillway.milli" (get $limits "cpu") | int64)) -}}
-{{- fail (printf "resources.requests.cpu (%v) is above resources.limits.cpu (%v)" (get $requests "cpu") (get $limits "cpu")) -}}
-{{- end -}}
+{{- include "spillway.checkResources" (dict "resources" .Values.resources "key" "resources") -}}
 {{- if .Values.remediator.enabled -}}
 {{- if and .Values.remediator.act (not .Values.remediator.existingSecret) -}}
 {{- fail "remediator.act needs remediator.existingSecret: whoever could post to it without a token could cordon nodes" -}}
 {{- end -}}
 {{- if eq (include "spillway.name" .) "remediator" -}}
 {{- fail "remediator.enabled and nameOverride remediator: the Service of the proxy would find the remediator's pod" -}}
+{{- end -}}
+{{- include "spillway.checkResources" (dict "resources" .Values.remediator.resources "key" "remediator.resources") -}}
+{{- if eq (include "spillway.remediator.account" .) "default" -}}
+{{- fail "remediator.serviceAccount.name must be set where create is false, and not to default: that account is every pod's, which could all change nodes" -}}
 {{- end -}}
 {{- if eq (include "spillway.remediator.account" .) (include "spillway.serviceAccountName" .) -}}
 {{- fail "remediator.serviceAccount.name is the account of the proxy, which must not change nodes" -}}
