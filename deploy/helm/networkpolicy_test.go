@@ -78,6 +78,7 @@ func app(name, namespace, of string) somebody {
 var (
 	proxyPod   = app("spillway", "monitoring", "spillway")
 	shardPod   = app("prometheus-0", "monitoring", "prometheus")
+	janitor    = app("spillway", "monitoring", "remediator")
 	otherShard = app("prometheus-1", "monitoring", "prometheus")
 	grafana    = app("grafana", "monitoring", "grafana")
 	rulerPod   = app("ruler", "monitoring", "ruler")
@@ -150,6 +151,22 @@ var ways = map[string][]way{
 		{grafana, proxyPod, 9090, true}, // nobody was named
 		{stranger, proxyPod, 9092, true},
 		{stranger, proxyPod, 9091, false},
+	},
+	"remediator": {
+		{app("alertmanager", "monitoring", "alertmanager"), janitor, 8080, true},
+		{app("alertmanager", "default", "alertmanager"), janitor, 8080, false},
+		{app("prometheus", "monitoring", "prometheus"), janitor, 8080, true}, // scrapes it
+		{app("prometheus", "monitoring", "prometheus"), janitor, 22, false},
+		{proxyPod, janitor, 8080, false},
+		{neighbour, janitor, 8080, false},
+		{stranger, janitor, 8080, false},
+		{stranger, proxyPod, 9090, true}, // nobody was named
+		{app("prometheus", "monitoring", "prometheus"), proxyPod, 9092, true},
+		{app("prometheus", "monitoring", "prometheus"), proxyPod, 9091, false},
+		{app("prometheus", "default", "prometheus"), proxyPod, 9092, false},
+		{app("prometheus", "default", "prometheus"), janitor, 8080, false},
+		{neighbour, proxyPod, 9092, false},
+		{neighbour, proxyPod, 9091, false},
 	},
 }
 

@@ -46,6 +46,25 @@ func TestRunRefusesFlags(t *testing.T) {
 	}
 }
 
+// elsewhere are a pod's arguments as a test can run them: any port, a token of its own, no API
+// server.
+func elsewhere(t *testing.T, args []string) []string {
+	t.Helper()
+	args = append(slices.Clone(args), "--kubernetes-url=http://127.0.0.1:1", "--kubernetes-ca-file=")
+	for i, a := range args {
+		switch name, _, _ := strings.Cut(a, "="); name {
+		case "--listen-address":
+			args[i] = "--listen-address=127.0.0.1:0"
+		case "--token-file":
+			args[i] = "--token-file=" + filepath.Join(t.TempDir(), "token")
+			if err := os.WriteFile(strings.TrimPrefix(args[i], "--token-file="), []byte("secret"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return args
+}
+
 // start runs the program and returns its address; it ends with the test, or with stop, which gives
 // the exit code.
 func start(t *testing.T, args ...string) (base string, stop func() int) {
@@ -281,16 +300,57 @@ func TestManifestIsADryRun(t *testing.T) {
 	if !slices.Equal(verbs, []string{"get", "list", "patch"}) {
 		t.Errorf("it may %v nodes", verbs)
 	}
-	for i, a := range args {
+	for _, a := range args {
 		if strings.HasPrefix(a, "--act") {
 			t.Errorf("%s is set in the manifest", a)
 		}
-		if strings.HasPrefix(a, "--listen-address=") {
-			args[i] = "--listen-address=127.0.0.1:0"
+	}
+	base, stop := start(t, elsewhere(t, args)...)
+	if code, text := send(t, "GET", base+"/metrics", "", ""); code != 200 || !strings.Contains(text, "remediator_acts 0") {
+		t.Errorf("%d\n%s", code, text)
+	}
+	if code := stop(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+}
+
+// TestChartActs: what the chart gives a program that acts is taken by it, to the last flag.
+func TestChartActs(t *testing.T) {
+	text, err := os.ReadFile("../../helm/testdata/golden/remediator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var args []string
+	for d := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var o struct {
+			Kind string
+			Spec struct {
+				Template struct {
+					Spec struct {
+						Containers []struct {
+							Name string
+							Args []string
+						}
+					}
+				}
+			}
+		}
+		if err := d.Decode(&o); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if o.Kind != "Deployment" {
+			continue
+		}
+		for _, c := range o.Spec.Template.Spec.Containers {
+			if c.Name == "remediator" {
+				args = c.Args
+			}
 		}
 	}
-	base, stop := start(t, append(args, "--kubernetes-url=http://127.0.0.1:1", "--kubernetes-ca-file=")...)
-	if code, text := send(t, "GET", base+"/metrics", "", ""); code != 200 || !strings.Contains(text, "remediator_acts 0") {
+	base, stop := start(t, elsewhere(t, args)...)
+	if code, text := send(t, "GET", base+"/metrics", "", ""); code != 200 || !strings.Contains(text, "remediator_acts 1") {
 		t.Errorf("%d\n%s", code, text)
 	}
 	if code := stop(); code != 0 {
