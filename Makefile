@@ -86,6 +86,7 @@ test test-full fuzz vet staticcheck panels race proofs: export GOFLAGS := $(UNST
 # One commit, one verdict: its random tests have a seed of its own, the same wherever it is tested. Without git it is 1. (docs/decisions/0017)
 test: export SPILLWAY_SEED ?= $(shell hash=$$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null) && printf '%d' "0x$${hash:0:10}" || echo 1)
 test: ## install what tests need, then lint, unit, race and real-server tests
+	@./tools/room.sh
 	@$(LOAD) debian ./tools/debian.sh gcc node alertmanager chromium
 	@$(LOAD) tools ./tools/build.sh
 	@$(LOAD) modules go list -deps -test -f '{{""}}' ./...
