@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spillwayproject/spillway/internal/realkube"
 )
 
 // user follows the pages on an empty machine: a home that holds a kubeconfig and nothing else, the
@@ -142,19 +140,8 @@ func TestGenuineInstallPage(t *testing.T) {
 	if out, err := exec.Command("../../tools/build.sh", "helm", "kubernetes").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	cluster, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	u := user{&judge{Cluster: cluster, t: t, ctx: ctx}, t.TempDir()}
-	kubeconfig, err := os.ReadFile(cluster.Kubeconfig())
+	u := user{startJudge(t), t.TempDir()}
+	kubeconfig, err := os.ReadFile(u.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,8 +154,8 @@ func TestGenuineInstallPage(t *testing.T) {
 	// The servers are in it; the standard is the strictest.
 	u.make("v1", `{"kind":"Namespace","metadata":{"name":"monitoring","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	before := u.there()
-	t.Run("helm", func(t *testing.T) { user{&judge{Cluster: cluster, t: t, ctx: ctx}, u.home}.byHelm(before) })
-	t.Run("kustomize", func(t *testing.T) { user{&judge{Cluster: cluster, t: t, ctx: ctx}, u.home}.byKustomize(before) })
+	t.Run("helm", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byHelm(before) })
+	t.Run("kustomize", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byKustomize(before) })
 }
 
 func (u user) byHelm(before []string) {

@@ -200,24 +200,30 @@ func podOf(t *testing.T, d *appsv1.Deployment) map[string]any {
 	return m
 }
 
+// startJudge starts a genuine API server that ends with the test.
+func startJudge(t *testing.T) *judge {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute) // t's own has ended before Cleanup
+	t.Cleanup(cancel)
+	cluster, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &judge{Cluster: cluster, t: t, ctx: ctx}
+}
+
 // TestGenuine: a genuine API server, with Pod Security and field validation, would take every
 // object of every file of values in spillway/ci, of deploy/kubernetes and of random ones.
 func TestGenuine(t *testing.T) {
 	if !*genuine {
 		t.Skip("a real API server that takes minutes to build: make test-full runs it, by -genuine")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	cluster, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := cluster.Stop(); err != nil {
-			t.Error(err)
-		}
-	}()
-	j := &judge{Cluster: cluster, t: t, ctx: ctx}
+	j := startJudge(t)
 	for _, ns := range []string{"monitoring", "shards-a", "shards-b", "grafana"} {
 		j.make("v1", fmt.Sprintf(`{"kind":"Namespace","metadata":{"name":%q,"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, ns))
 	}
