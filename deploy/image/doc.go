@@ -1,6 +1,7 @@
-// Command image builds the proxy's container image without a container engine: the program for
-// each platform, as an OCI image layout that skopeo, crane, podman and containerd read, or straight
-// into a registry. `make image` runs it; docs/image.md says what is in it.
+// Command image builds the container image of the proxy, which has the remediator too, without a
+// container engine: the programs for each platform, as an OCI image layout that skopeo, crane,
+// podman and containerd read, or straight into a registry. `make image` runs it; docs/image.md says
+// what is in it.
 //
 // # What it promises
 //
