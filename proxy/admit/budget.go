@@ -173,6 +173,13 @@ func (b *Budget) AddSamples(n int64) error {
 	return nil
 }
 
+// DropSamples takes back what AddSamples counted of an answer that is asked for again.
+func (b *Budget) DropSamples(n int64) {
+	if b != nil {
+		b.samples.Add(-n)
+	}
+}
+
 // AddBytes counts n inflated bytes more, read from shards. The error is a refusal by
 // max_response_bytes (422).
 func (b *Budget) AddBytes(n int64) error {

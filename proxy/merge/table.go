@@ -148,6 +148,7 @@ func DecodeTable(ctx context.Context, src Source, grid Grid, budget *admit.Budge
 		ok              = readAnswer(s, &a, d.data)
 	)
 	res.take(&a, &warnings, &infos)
+	res.Counts = []Count{{Samples: d.counted}} // in an error, too: of what the caller asks for again
 	switch {
 	case t.Histograms:
 		t.Close()

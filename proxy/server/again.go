@@ -146,6 +146,7 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 	}
 	for _, g := range got {
 		if by[g.asked.shard] != nil {
+			x.uncount(g)
 			g.table.Close()
 		} else {
 			kept = append(kept, g)
@@ -155,6 +156,13 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 		return kept, nil, x.shardError(lost[0].shard, lost[0].err)
 	}
 	return kept, again, nil
+}
+
+// uncount takes back the samples of an answer that is asked for again.
+func (x *exchange) uncount(p part) {
+	for _, c := range p.result.Counts {
+		x.budget.DropSamples(c.Samples)
+	}
 }
 
 // round asks questions for leaves and decodes their answers as they come, several at a time.
@@ -186,6 +194,7 @@ func (x *exchange) round(p *plan.Plan, qs []question) (out []part, lost []lostQu
 	counts := make([]merge.Count, len(r.at))
 	for n, i := range r.at {
 		if errs[i] != nil {
+			x.uncount(parts[i])
 			lost = append(lost, lostQuestion{parts[i].asked, []string{r.sources[n].Name}, errs[i]})
 			continue
 		}
