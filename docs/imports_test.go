@@ -38,9 +38,12 @@ var own = map[string][]string{
 	"proxy/attribution": {"internal/clip"},
 	"proxy/live":        {"internal/clip", "proxy/qerr"},
 	"proxy/usage":       {"internal/clip", "internal/tree"},
-	"proxy/shard/h1":    {},
-	"proxy/trust":       {"internal/clip", "proxy/config", "proxy/endpoint"},
-	"proxy/thanos":      {"internal/clip", "proxy/config", "proxy/endpoint", "proxy/trust"},
+	"proxy/console": {
+		"internal/clip", "proxy/admit", "proxy/attribution", "proxy/deny", "proxy/live", "proxy/shard", "proxy/ui",
+	},
+	"proxy/shard/h1": {},
+	"proxy/trust":    {"internal/clip", "proxy/config", "proxy/endpoint"},
+	"proxy/thanos":   {"internal/clip", "proxy/config", "proxy/endpoint", "proxy/trust"},
 	"proxy/shard": {
 		"internal/clip", "internal/oauth", "internal/timers", "internal/version", "proxy/admit", "proxy/config", "proxy/endpoint",
 		"proxy/identity", "proxy/qerr", "proxy/shard/h1", "proxy/thanos", "proxy/trust",

@@ -107,6 +107,13 @@ func (t *Table) Leave(e *Entry) {
 	}
 }
 
+// Len is how many requests are under way.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.entries)
+}
+
 // List is all requests under way at the time now, those that hold the most memory first, and of
 // equal ones the oldest. Texts are cut at MaxQueryBytes.
 func (t *Table) List(now time.Time) []Query {

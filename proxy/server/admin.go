@@ -43,7 +43,9 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("POST "+adminAPI+"deny", s.adminForbid)
 	mux.HandleFunc("DELETE "+adminAPI+"deny/{name}", s.adminAllow)
 	mux.HandleFunc("GET "+adminAPI+"explain", s.adminExplain)
-	mux.HandleFunc("GET /{$}", s.console)
+	mux.HandleFunc("GET "+adminAPI+"refusals", s.adminRefusals)
+	mux.HandleFunc("GET "+adminAPI+"glances", s.adminGlances)
+	s.console.Mount(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { adminMissing(w, r) })
 	crossOrigin := http.NewCrossOriginProtection()
 	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -112,6 +114,7 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 	for path, methods := range map[string][]string{
 		"/-/reload": post, "/metrics": get, "/-/healthy": get, "/-/ready": get,
 		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "usage": get,
+		adminAPI + "refusals": get, adminAPI + "glances": get, "/kill": post,
 		adminAPI + "queries": remove, adminAPI + "deny": {http.MethodGet, http.MethodPost, http.MethodDelete},
 	} {
 		if r.URL.Path == path || len(methods) > 1 && strings.HasPrefix(r.URL.Path, path+"/") {
@@ -120,7 +123,7 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage, queries and deny; PromQL is on the main listener", adminAPI).WriteTo(w)
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage, queries, refusals, glances and deny; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.

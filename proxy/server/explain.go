@@ -136,13 +136,17 @@ func (s *Server) adminExplain(w http.ResponseWriter, r *http.Request) {
 		qerr.From(err).WriteTo(w)
 		return
 	}
-	// The admin's own headers are none of the query's business.
-	e, err := s.ask((&http.Request{RemoteAddr: r.RemoteAddr, Header: http.Header{}, Host: r.Host}).WithContext(r.Context()), q)
+	e, err := s.ask(asNobody(r), q)
 	if err != nil {
 		qerr.From(err).WriteTo(w)
 		return
 	}
 	adminData(w, e)
+}
+
+// asNobody is r without its headers: the admin's own are none of a query's business.
+func asNobody(r *http.Request) *http.Request {
+	return (&http.Request{RemoteAddr: r.RemoteAddr, Header: http.Header{}, Host: r.Host}).WithContext(r.Context())
 }
 
 // readQuestion reads the parameters of explain. They are few, so unlike the API's none is passed

@@ -100,14 +100,23 @@ func (s *Server) killQuery(w http.ResponseWriter, r *http.Request) {
 		qerr.New(qerr.BadData, "which ones? DELETE %s/ID ends one, and DELETE %s?user=, ?dashboard= and ?tenant= all that have what is named", path, path).WriteTo(w)
 		return
 	}
-	ids := s.live.Kill(f)
+	ids := s.killAll(r, path, f)
 	if f.ID != "" && len(ids) == 0 {
 		goneQuery(w, r)
 		return
 	}
-	s.metrics.kills.Add(float64(len(ids)))
-	s.audit("kill", s.requestedBy(r, path), resultEnded, "queries", len(ids), "ids", strings.Join(ids[:min(len(ids), maxAudited)], " "))
 	adminData(w, map[string][]string{"killed": ids})
+}
+
+// killAll ends what the filter names on behalf of r, which is one to the path, and says so in the
+// log.
+func (s *Server) killAll(r *http.Request, path string, f live.Filter) []string {
+	ids := s.live.Kill(f)
+	if f.ID == "" || len(ids) > 0 {
+		s.metrics.kills.Add(float64(len(ids)))
+		s.audit("kill", s.requestedBy(r, path), resultEnded, "queries", len(ids), "ids", strings.Join(ids[:min(len(ids), maxAudited)], " "))
+	}
+	return ids
 }
 
 // maxAudited is how many ids an audit line has.

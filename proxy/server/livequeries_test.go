@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/console"
 	"github.com/spillwayproject/spillway/proxy/live"
 )
 
@@ -267,28 +268,28 @@ func TestConsoleShowsLiveQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	hostile := `up{a!="<img src=x onerror=alert(1)>` + strings.Repeat("y", 2000) + `"}`
-	replies := make(chan *reply, consoleRows+1)
-	for i := range consoleRows + 1 {
+	replies := make(chan *reply, console.MaxRows+1)
+	for i := range console.MaxRows + 1 {
 		form := url.Values{"query": {hostile}, "time": {itoa(int64(1795000000 + i))}}
 		req := r.request(context.Background(), asking{path: "/api/v1/query", form: form})
 		req.Header.Set("X-Grafana-User", "<b>ada</b>")
 		go func() { replies <- r.ask(req) }()
 	}
-	r.eventually("all are listed", func() bool { return len(r.queries()) == consoleRows+1 })
+	r.eventually("all are listed", func() bool { return len(r.queries()) == console.MaxRows+1 })
 	text := page()
 	if strings.Count(text, "asked of the shards") < 1 || !strings.Contains(text, "and 1 more") ||
-		strings.Count(text, "&lt;b&gt;ada&lt;/b&gt;") != consoleRows {
+		strings.Count(text, "&lt;b&gt;ada&lt;/b&gt;") != console.MaxRows {
 		t.Errorf("%s", text)
 	}
 	if strings.Contains(text, "<img") || strings.Contains(text, "<b>ada") || len(text) > 40<<10 {
 		t.Errorf("%d bytes: %s", len(text), text)
 	}
 	r.release()
-	for range consoleRows + 1 {
+	for range console.MaxRows + 1 {
 		<-replies
 	}
 	r.eventually("what was asked stands among what took most", func() bool {
-		return strings.Contains(page(), "<code>up{a!=&#34;&lt;img")
+		return strings.Contains(page(), ">up{a!=&#34;&lt;img")
 	})
 	r.idle()
 }

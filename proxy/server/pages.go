@@ -1,25 +1,17 @@
 package server
 
 import (
-	"cmp"
 	"html/template"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
-
-	"github.com/spillwayproject/spillway/internal/clip"
-	"github.com/spillwayproject/spillway/proxy/admit"
-	"github.com/spillwayproject/spillway/proxy/attribution"
-	"github.com/spillwayproject/spillway/proxy/deny"
-	"github.com/spillwayproject/spillway/proxy/live"
 )
 
-// pageHead is the same for both pages: no script, no font, nothing from elsewhere.
+// pageHead begins the page: no script, no font, nothing from elsewhere.
 const pageHead = `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">
 <title>{{.Title}}</title><style>
 body{font:15px/1.5 system-ui,sans-serif;margin:3rem auto;max-width:60rem;padding:0 1rem;color:#1b2733}
@@ -90,70 +82,6 @@ func (s *Server) home(w http.ResponseWriter, r *http.Request) {
 		data["Shown"] = all
 	}
 	writePage(w, homePage, data)
-}
-
-var consolePage = template.Must(template.New("console").Parse(pageHead + `
-<h1>Spillway{{with .Version}} {{.}}{{end}}</h1><p class="sub">Admin console. Configuration {{.Hash}}, loaded {{.Loaded}}. Memory budget: {{.Used}} of {{.Limit}} in use.</p>
-<table><tr><th>group</th><th>shard</th><th>replica</th><th>state</th><th>version</th><th>whole</th><th>in flight</th><th>what to know</th></tr>
-{{range .Replicas}}<tr><td>{{.Group}}</td><td>{{.Shard}}</td><td>{{.URL}}</td><td class="{{.State}}">{{.State}}</td><td>{{.Version}}</td>
-<td>{{if eq .State "up"}}{{.Whole}}{{else}}not asked{{end}}</td><td>{{.InFlight}}</td><td>{{.Error}} {{range .Do}}{{.}} {{end}}{{.Note}}{{with .NotWhole}} Not whole: {{.}}.{{end}}</td></tr>{{end}}</table>
-<h2>Under way</h2>{{if .Live}}<table><tr><th>id</th><th>who</th><th class="value">seconds</th><th class="value">holds</th><th>it is being</th><th>query</th></tr>
-{{range .Live}}<tr><td><code>{{.ID}}</code></td><td>{{.Who}}</td><td class="value">{{.Age}}</td><td class="value">{{.Held}}</td><td>{{.Doing}}</td><td><code>{{.Query}}</code></td></tr>{{end}}</table>
-{{with .More}}<p>and {{.}} more, which hold less</p>{{end}}
-<p>One is ended by <code>curl -X DELETE {{.Base}}/api/spillway/v1/queries/ID</code></p>{{else}}<p>Nothing is asked now.</p>{{end}}
-<h2>What took most of the shards' time in the last hour</h2>{{if .Took}}<table><tr><th class="value">seconds</th><th class="value">requests</th><th class="value">refused</th><th class="value">GiB seconds</th><th>query</th></tr>
-{{range .Took}}<tr><td class="value">{{printf "%.1f" .ShardSeconds}}</td><td class="value">{{.Requests}}</td><td class="value">{{.Refused}}</td><td class="value">{{printf "%.2f" .GiBSeconds}}</td><td><code>{{.Name}}</code></td></tr>{{end}}</table>{{else}}<p>Nothing was asked.</p>{{end}}
-<h2>Refused by rule</h2>{{if .Rules}}<table><tr><th>rule</th><th>from</th><th>until</th><th class="value">requests</th><th>reason</th></tr>
-{{range .Rules}}<tr><td><code>{{.Name}}</code>{{if .Shadow}} (shadow){{end}}</td><td>{{.Source}}</td><td>{{if .Until.IsZero}}it is removed{{else}}{{.Until.UTC.Format "2006-01-02 15:04:05Z"}}{{end}}</td><td class="value">{{.Hits}}</td><td>{{.Reason}}</td></tr>{{end}}</table>
-{{with .MoreRules}}<p>and {{.}} more</p>{{end}}
-<p>One that was added is removed by <code>curl -X DELETE {{.Base}}/api/spillway/v1/deny/RULE</code></p>{{else}}<p>There is no rule that denies requests.</p>{{end}}
-<ul><li><a href="/api/spillway/v1/deny">deny rules</a></li><li><a href="/api/spillway/v1/queries">live queries</a></li><li><a href="/api/spillway/v1/usage">usage</a> by tenant, user, dashboard, panel, rule and query</li><li><a href="/metrics">metrics</a></li><li><a href="/api/spillway/v1/limits">limits</a></li><li><a href="/api/spillway/v1/shards">shards</a></li><li><a href="/api/spillway/v1/explain?query=count(up)">explain</a></li><li><a href="/debug/pprof/">profiles</a></li></ul>
-</body></html>
-`))
-
-// console is the admin listener's page.
-func (s *Server) console(w http.ResponseWriter, r *http.Request) {
-	st := s.acquire()
-	defer st.release()
-	hash, now := st.cfg.Hash, s.now()
-	under := s.live.List(now)
-	listed := make([]liveRow, 0, consoleRows)
-	for _, q := range under[:min(len(under), consoleRows)] {
-		listed = append(listed, newLiveRow(q))
-	}
-	rules := s.deny.List(now)
-	slices.SortStableFunc(rules, func(a, b deny.Entry) int { return cmp.Compare(b.Hits, a.Hits) })
-	writePage(w, consolePage, map[string]any{
-		"Title": "Spillway admin", "Version": s.shownVersion(), "Hash": hash[:min(12, len(hash))],
-		"Loaded": st.loaded.UTC().Format("2006-01-02 15:04:05Z"),
-		"Used":   admit.FormatBytes(st.pool.InUse()), "Limit": admit.FormatBytes(st.pool.Limit()), "Replicas": st.top.Status(),
-		"Live": listed, "More": len(under) - len(listed), "Base": "http://" + r.Host,
-		"Rules": rules[:min(len(rules), consoleRows)], "MoreRules": max(0, len(rules)-consoleRows),
-		"Took": s.spent.Top(now, attribution.ByQuery, "shard_s", consoleRows).Rows,
-	})
-}
-
-// consoleRows is how many live queries, and queries of the last hour, the page has, each with at
-// most consoleText bytes of its text.
-const (
-	consoleRows = 20
-	consoleText = 300
-)
-
-// liveRow is a live query on the page.
-type liveRow struct{ ID, Who, Age, Held, Doing, Query string }
-
-func newLiveRow(q live.Query) liveRow {
-	var who []string
-	for _, part := range []string{q.Tenant, q.User, q.Dashboard, q.Panel, q.Rule} {
-		if part != "" {
-			who = append(who, part)
-		}
-	}
-	return liveRow{
-		ID: q.ID, Who: strings.Join(who, " / "), Age: strconv.FormatFloat(q.AgeSeconds, 'f', 1, 64), Held: admit.FormatBytes(q.HeldBytes),
-		Doing: q.Doing, Query: q.Endpoint + " " + clip.Text(q.Query, consoleText),
-	}
 }
 
 // unknownVersion is what a build is called that nobody gave a version.

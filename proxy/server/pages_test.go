@@ -29,8 +29,8 @@ func TestPagesSayWhy(t *testing.T) {
 	if n := strings.Count(admin, "Not whole: its group has no heartbeat, without which nobody knows which copy missed what"); n != 2 {
 		t.Errorf("the reason stands there for %d servers, want the two of heron: %s", n, admin)
 	}
-	for _, text := range []string{admin, page(r.url + "/")} {
-		if !strings.Contains(text, "<h1>Spillway</h1>") {
+	for text, heading := range map[string]string{admin: `<h1><a href="/">Spillway</a></h1>`, page(r.url + "/"): "<h1>Spillway</h1>"} {
+		if !strings.Contains(text, heading) {
 			t.Errorf("the heading is not Spillway alone: %.2000s", text)
 		}
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/attribution"
 	"github.com/spillwayproject/spillway/proxy/coalesce"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/console"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/discovery"
@@ -182,6 +183,7 @@ type Server struct {
 	journal      *journal.Journal // of what is under way; nil where it is not kept
 	stateDir     string           // where both are kept, since the start; empty for nowhere
 	digest       digest
+	console      *console.Console
 	timers       timers.Set // of requests and connections
 
 	background context.Context // ends with the server; owns the topology's probes
@@ -228,6 +230,7 @@ func New(o Options) (*Server, error) {
 		opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
 		lightSeries: weigh.LightSeries, walls: standing(),
 	}
+	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
 	s.background, s.stop = context.WithCancel(context.Background())
 	s.drained, s.cut = context.WithCancelCause(context.Background())
@@ -402,7 +405,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 		return nil
 	}, func(error) { cancelProbed() })
 	digested, cancelDigested := context.WithCancel(context.Background())
-	g.Add(func() error { s.digest.run(digested, s.log); return nil }, func(error) { cancelDigested() })
+	g.Add(func() error { s.report(digested); return nil }, func(error) { cancelDigested() })
 	err = g.Run()
 	s.ready.Store(false)
 	s.state.Load().retire()

@@ -10,10 +10,12 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// attribute compares what the request took with its estimate, and adds it to what its callers have
-// spent. What this process asks itself is in the request that it asks for.
+// attribute compares what the request took with its estimate, tells the console of a refusal, and
+// adds what it took to what its callers have spent. What this process asks itself is in the request
+// that it asks for.
 func (s *Server) attribute(x *exchange, qe *qerr.Error) {
 	s.compare(x, qe)
+	s.showRefusal(x, qe)
 	if x.inner || x.req == nil {
 		return
 	}

@@ -79,3 +79,33 @@ func (t *Topology) collectLanes(metric func(*prometheus.Desc, prometheus.ValueTy
 		metric(descLaneRefused, prometheus.CounterValue, float64(l.Refused), l.Name)
 	}
 }
+
+// Places is how full a shard's gate is.
+type Places struct {
+	// Group and Shard are the shard's place in the configuration.
+	Group string `json:"group"`
+	Shard int    `json:"shard"`
+	// Held is how many places calls hold of as many as there are, Waiting how many calls wait.
+	Held    int `json:"held"`
+	Places  int `json:"places"`
+	Waiting int `json:"waiting"`
+	// Refused is how many calls found no place, or no room to wait.
+	Refused int64 `json:"refused"`
+}
+
+// Places is how full each shard's gate is, in the order of the configuration.
+func (t *Topology) Places() []Places {
+	var all []Places
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			p := Places{Group: g.Name, Shard: s.Index, Places: s.calls.Places()}
+			for _, l := range s.calls.Lanes() {
+				p.Held += l.Held
+				p.Waiting += l.Waiting
+				p.Refused += l.Refused
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}

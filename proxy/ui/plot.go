@@ -134,10 +134,10 @@ func bounds(lines []Line) (low, high float64) {
 		return 0, 1
 	}
 	if low == high {
-		pad := max(math.Abs(low)/10, 1e-300)
 		if low == 0 {
-			pad = 1
+			return 0, 1
 		}
+		pad := max(math.Abs(low)/10, 1e-300)
 		low, high = max(low-pad, -math.MaxFloat64), min(high+pad, math.MaxFloat64)
 	}
 	return low, high
