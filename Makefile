@@ -50,6 +50,10 @@ build: ## the binary, and the laboratory's, into dist/
 image: ## the proxy's container image into dist/image, without a container engine; IMAGEFLAGS="-push HOST/NAME:TAG" sends it to a registry
 	@go run ./deploy/image $(IMAGEFLAGS)
 
+image-plugin: ## the same, and beside it the image that puts the Grafana plugin into Grafana's pod, into dist/image-grafana-plugin (needs npm and zip)
+	@./tools/plugin.sh zip
+	@go run ./deploy/image -plugin "$$(ls -t dist/spillway-experiments-datasource-*.zip | head -1)" $(IMAGEFLAGS)
+
 cut: ## give the unreleased lines of CHANGELOG.md to VERSION=1.2.3
 	@go run ./deploy/release -cut -version='$(VERSION)'
 

@@ -130,9 +130,10 @@ func (u user) leavesNothing(before []string) {
 	}
 }
 
-// TestGenuineInstallPage follows docs/install.md, docs/upgrade.md and docs/uninstall.md in a
-// genuine API server: their own texts and commands, as they stand there, by Helm and by kustomize.
-// No pod runs (there is no kubelet); TestPodRuns starts what a pod would.
+// TestGenuineInstallPage follows docs/install.md, docs/upgrade.md, docs/uninstall.md and
+// docs/grafana-plugin.md in a genuine API server: their own texts and commands, as they stand
+// there, by Helm and by kustomize. No pod runs (there is no kubelet); TestPodRuns starts what a pod
+// would.
 func TestGenuineInstallPage(t *testing.T) {
 	if !*genuine {
 		t.Skip("a real API server, helm and kubectl, which take minutes to build: make test-full runs it, by -genuine")
@@ -155,6 +156,7 @@ func TestGenuineInstallPage(t *testing.T) {
 	u.make("v1", `{"kind":"Namespace","metadata":{"name":"monitoring","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	before := u.there()
 	t.Run("helm", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byHelm(before) })
+	t.Run("plugin", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byPlugin() })
 	t.Run("kustomize", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byKustomize(before) })
 }
 
@@ -189,6 +191,21 @@ func (u user) byHelm(before []string) {
 		}
 	}
 	u.leavesNothing(before)
+}
+
+// byPlugin patches a Grafana that somebody else wrote, in a namespace with the strictest standard.
+func (u user) byPlugin() {
+	text := page(u.t, "grafana-plugin.md", "\n## By plain YAML\n")
+	u.saves("grafana", "kustomization.yaml", text)
+	u.write("grafana", "grafana.yaml", foreign)
+	list := commands(u.t, text, 2)
+	if out := u.types("grafana", list[0]); strings.Contains(out, "Warning") || !strings.Contains(out, "deployment.apps/grafana created") {
+		u.t.Errorf("%s", out)
+	}
+	if out := u.types("grafana", list[1]); !strings.Contains(out, "registry.example.org/spillway-grafana-plugin:0.1.0") {
+		u.t.Errorf("the copier is not there: %q", out)
+	}
+	u.types("grafana", "kubectl delete -k .")
 }
 
 func (u user) byKustomize(before []string) {

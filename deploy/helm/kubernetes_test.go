@@ -44,10 +44,21 @@ func folder(o object) string {
 type kustomization struct {
 	APIVersion       string      `json:"apiVersion"`
 	Kind             string      `json:"kind"`
-	Resources        []string    `json:"resources"`
+	Resources        []string    `json:"resources,omitempty"`
 	SecretGenerator  []generator `json:"secretGenerator,omitempty"`
 	GeneratorOptions *genOptions `json:"generatorOptions,omitempty"`
 	Images           []image     `json:"images,omitempty"`
+	Patches          []patch     `json:"patches,omitempty"`
+}
+
+type patch struct {
+	Path   string      `json:"path"`
+	Target patchTarget `json:"target"`
+}
+
+type patchTarget struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
 }
 
 type generator struct {
@@ -115,6 +126,8 @@ func plainFiles(t *testing.T) map[string][]byte {
 		}
 	}
 	parts["."] = &base
+	grafana, k := grafanaPatch(t, c.Metadata.AppVersion)
+	parts[pluginFolder], out[pluginFolder+"/grafana.yaml"] = k, append([]byte(generated), grafana...)
 	for folder, k := range parts {
 		slices.Sort(k.Resources)
 		b, err := yaml.Marshal(k)

@@ -67,7 +67,7 @@ func opened(t *testing.T, dir string) v1.ImageIndex {
 // TestImage builds the image for this machine and opens it: it is what the specification says,
 // small, runs as nobody in particular, trusts the usual authorities, and is listed.
 func TestImage(t *testing.T) {
-	programs, err := build(t.Context(), told, []string{"linux/" + runtime.GOARCH}, t.TempDir())
+	programs, err := build(t.Context(), told, []string{"linux/" + runtime.GOARCH}, t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,8 @@ func TestImage(t *testing.T) {
 		t.Errorf("%v: %d certificates of authorities", err, bytes.Count(pem, []byte("BEGIN CERTIFICATE")))
 	}
 	t.Run("list", func(t *testing.T) {
-		isListed(t, root, "spillway", filepath.Join(filepath.Dir(dir), "spillway-linux-"+runtime.GOARCH+".cdx.json"), 50)
-		isListed(t, root, "remediator", filepath.Join(filepath.Dir(dir), "remediator-linux-"+runtime.GOARCH+".cdx.json"), 8)
+		isListed(t, root, "spillway", filepath.Join(filepath.Dir(dir), "spillway-linux-"+runtime.GOARCH+".cdx.json"), "1.2.3", 50)
+		isListed(t, root, "remediator", filepath.Join(filepath.Dir(dir), "remediator-linux-"+runtime.GOARCH+".cdx.json"), "1.2.3", 8)
 	})
 	t.Run("start", func(t *testing.T) { starts(t, root, file.Config) })
 	t.Run("remediator", func(t *testing.T) {
@@ -153,9 +153,9 @@ func TestImage(t *testing.T) {
 	t.Run("push", func(t *testing.T) { arrives(t, index) })
 }
 
-// isListed compares the bill of materials with what a program says of itself: at least so many
-// modules.
-func isListed(t *testing.T, root, program, path string, least int) {
+// isListed compares the bill of materials with what a program says of itself: which program it is,
+// and at least so many modules.
+func isListed(t *testing.T, root, program, path, version string, least int) {
 	list, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func isListed(t *testing.T, root, program, path string, least int) {
 	if !slices.Equal(got, want) || len(got) < least {
 		t.Errorf("listed are\n%s\nlinked are\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if c := bom.Metadata.Component; c.Name != info.Main.Path || c.Version != "1.2.3" {
+	if c := bom.Metadata.Component; c.Name != info.Path || c.Version != version {
 		t.Errorf("the list is of %+v", c)
 	}
 }
@@ -265,17 +265,20 @@ func TestCold(t *testing.T) {
 		t.Skip("takes a quarter of an hour: run with -image.cold, as make test-full does; TestImage builds twice from one cache")
 	}
 	first, second := t.TempDir(), t.TempDir()
-	if err := run(t.Context(), append([]string{"-out=" + filepath.Join(first, "image")}, given...), io.Discard); err != nil {
+	flags := append([]string{"-plugin=" + archived(t, "amd64", "arm64")}, given...)
+	if err := run(t.Context(), append([]string{"-out=" + filepath.Join(first, "image")}, flags...), io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range manifestsOf(t, opened(t, filepath.Join(first, "image"))) {
-		t.Log(m.Platform, m.Digest)
+	for _, name := range []string{"image", "image" + suffix} {
+		for _, m := range manifestsOf(t, opened(t, filepath.Join(first, name))) {
+			t.Log(name, m.Platform, m.Digest)
+		}
 	}
 	tree := filepath.Join(t.TempDir(), "another", "path")
 	if out, err := exec.Command("git", "-c", "safe.directory=*", "clone", "-q", "../..", tree).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	cmd := exec.Command("go", slices.Concat([]string{"run", "./deploy/image", "-out=" + filepath.Join(second, "image")}, given)...)
+	cmd := exec.Command("go", slices.Concat([]string{"run", "./deploy/image", "-out=" + filepath.Join(second, "image")}, flags)...)
 	cmd.Dir = tree
 	cmd.Env = append(os.Environ(), "GOCACHE="+t.TempDir())
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -300,6 +303,7 @@ func TestRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "precious"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	noZip := filepath.Join(dir, "precious")
 	for _, tc := range []struct {
 		args []string
 		want string
@@ -312,6 +316,8 @@ func TestRefused(t *testing.T) {
 		{[]string{"-push=A/B:c"}, "-push: "},
 		{[]string{"-created=soon"}, "invalid value"},
 		{[]string{"left"}, `unexpected argument "left"; the flags are:`},
+		{[]string{"-plugin=" + dir}, "-plugin " + dir + ": "},
+		{[]string{"-plugin=" + noZip}, "zip: not a valid zip file"},
 		{[]string{"-out=" + dir}, "the folder holds something else than an image"},
 	} {
 		args := slices.Concat([]string{"-out=" + filepath.Join(t.TempDir(), "image")}, given, tc.args)

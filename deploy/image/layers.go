@@ -33,8 +33,8 @@ type file struct {
 	content []byte
 }
 
-// ground is what a static program expects to find: who it is, whom it trusts, and room for files.
-func ground() []file {
+// users are the files by which a program knows who it is.
+func users() []file {
 	return []file{
 		{name: "etc/", mode: 0o755},
 		{name: "etc/group", mode: 0o644, content: fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", nobody)},
@@ -42,15 +42,22 @@ func ground() []file {
 			name: "etc/passwd", mode: 0o644,
 			content: fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", nobody, nobody),
 		},
-		{name: "etc/spillway/", mode: 0o755},
-		{name: "etc/ssl/", mode: 0o755},
-		{name: "etc/ssl/certs/", mode: 0o755},
-		{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: roots()},
-		{name: "tmp/", mode: 0o1777},
-		{name: "var/", mode: 0o755},
-		{name: "var/lib/", mode: 0o755},
-		{name: "var/lib/spillway/", mode: 0o755, owner: nobody},
 	}
+}
+
+// ground is what a static program expects to find: who it is, whom it trusts, and room for files.
+func ground() []file {
+	return append(
+		users(),
+		file{name: "etc/spillway/", mode: 0o755},
+		file{name: "etc/ssl/", mode: 0o755},
+		file{name: "etc/ssl/certs/", mode: 0o755},
+		file{name: "etc/ssl/certs/ca-certificates.crt", mode: 0o644, content: roots()},
+		file{name: "tmp/", mode: 0o1777},
+		file{name: "var/", mode: 0o755},
+		file{name: "var/lib/", mode: 0o755},
+		file{name: "var/lib/spillway/", mode: 0o755, owner: nobody},
+	)
 }
 
 // roots are the authorities that Mozilla trusts, in PEM. Those that it trusts only for certificates
@@ -105,10 +112,12 @@ func platform(text string) (*v1.Platform, error) {
 type built struct {
 	platform         *v1.Platform
 	path, remediator string
+	copier           string // the one of the plugin's image; empty without it
 }
 
-// build compiles the program for the platforms into a folder.
-func build(ctx context.Context, s program.Source, platforms []string, dir string) ([]built, error) {
+// build compiles the programs for the platforms into a folder, that of the plugin's image too where
+// it is wanted.
+func build(ctx context.Context, s program.Source, platforms []string, dir string, plugin bool) ([]built, error) {
 	var out []built
 	for _, text := range platforms {
 		p, err := platform(text)
@@ -116,14 +125,17 @@ func build(ctx context.Context, s program.Source, platforms []string, dir string
 			return nil, err
 		}
 		suffix := strings.ReplaceAll(p.String(), "/", "-")
-		b := built{p, filepath.Join(dir, "spillway-"+suffix), filepath.Join(dir, "remediator-"+suffix)}
-		for path, build := range map[string]func(program.Platform, string) error{
-			b.path: func(p program.Platform, to string) error { return program.Build(ctx, s, p, to) },
-			b.remediator: func(p program.Platform, to string) error {
-				return program.BuildPackage(ctx, s, p, program.Remediator, to)
-			},
-		} {
-			if err := build(program.Platform{OS: p.OS, Arch: p.Architecture, Variant: p.Variant}, path); err != nil {
+		b := built{platform: p, path: filepath.Join(dir, "spillway-"+suffix), remediator: filepath.Join(dir, "remediator-"+suffix)}
+		on := program.Platform{OS: p.OS, Arch: p.Architecture, Variant: p.Variant}
+		if err := program.Build(ctx, s, on, b.path); err != nil {
+			return nil, err
+		}
+		if err := program.BuildPackage(ctx, s, on, program.Remediator, b.remediator); err != nil {
+			return nil, err
+		}
+		if plugin {
+			b.copier = filepath.Join(dir, "plugincopy-"+suffix)
+			if err := program.BuildPackage(ctx, s, on, program.PluginCopy, b.copier); err != nil {
 				return nil, err
 			}
 		}
@@ -132,46 +144,67 @@ func build(ctx context.Context, s program.Source, platforms []string, dir string
 	return out, nil
 }
 
+// part is a layer with the words of its history.
+type part struct {
+	by    string
+	files []file
+}
+
 // pack is the image of the programs, and their lists of what is in them by the lists' file names.
 func pack(s program.Source, programs []built) (v1.ImageIndex, map[string][]byte, error) {
-	base, err := layer(ground(), s.Created)
-	if err != nil {
-		return nil, nil, err
+	about := labels(s, "spillway", "A query proxy that keeps Prometheus standing on very large clusters.")
+	config := v1.Config{
+		Entrypoint:   []string{"/spillway"},
+		Cmd:          []string{"proxy", "--config.file=/etc/spillway/spillway.yaml", "--web.listen-address=:9090"},
+		ExposedPorts: map[string]struct{}{"9090/tcp": {}},
 	}
-	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	boms := map[string][]byte{}
-	for _, b := range programs {
-		layers := []v1.Layer{base}
+	index, err := images(s, programs, config, about, func(b built) ([]part, error) {
+		parts := []part{{"ground", ground()}}
 		for _, p := range []struct{ name, path string }{{"remediator", b.remediator}, {"spillway", b.path}} {
 			content, err := os.ReadFile(p.path)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			l, err := layer([]file{{name: p.name, mode: 0o755, content: content}}, s.Created)
-			if err != nil {
-				return nil, nil, err
-			}
-			layers = append(layers, l)
+			parts = append(parts, part{p.name + " " + s.Version, []file{{name: p.name, mode: 0o755, content: content}}})
 			if boms[filepath.Base(p.path)+".cdx.json"], err = program.BOM(s, p.path); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 		}
-		img, err := image(s, b.platform, layers...)
+		return parts, nil
+	})
+	return index, boms, err
+}
+
+// images is an index of one image for each platform, of the layers that are made for it.
+func images(
+	s program.Source, programs []built, c v1.Config, about map[string]string, of func(built) ([]part, error),
+) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	c.User, c.Env, c.WorkingDir, c.Labels = fmt.Sprintf("%d:%d", nobody, nobody), []string{"PATH=/"}, "/", about
+	for _, b := range programs {
+		parts, err := of(b)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+		img, err := image(s, b.platform, c, parts)
+		if err != nil {
+			return nil, err
 		}
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: b.platform}})
 	}
-	return mutate.Annotations(index, labels(s)).(v1.ImageIndex), boms, nil
+	return mutate.Annotations(index, about).(v1.ImageIndex), nil
 }
 
 // image is the image for one platform.
-func image(s program.Source, p *v1.Platform, layers ...v1.Layer) (v1.Image, error) {
+func image(s program.Source, p *v1.Platform, config v1.Config, parts []part) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	for i, l := range layers {
-		var err error
-		by := []string{"ground", "remediator " + s.Version, "spillway " + s.Version}[i]
-		history := v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: by}
+	for _, part := range parts {
+		l, err := layer(part.files, s.Created)
+		if err != nil {
+			return nil, err
+		}
+		history := v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: part.by}
 		if img, err = mutate.Append(img, mutate.Addendum{Layer: l, History: history}); err != nil {
 			return nil, err
 		}
@@ -182,30 +215,22 @@ func image(s program.Source, p *v1.Platform, layers ...v1.Layer) (v1.Image, erro
 	}
 	file = file.DeepCopy()
 	file.OS, file.Architecture, file.Variant, file.Created = p.OS, p.Architecture, p.Variant, v1.Time{Time: s.Created}
-	file.Config = v1.Config{
-		User:         fmt.Sprintf("%d:%d", nobody, nobody),
-		Entrypoint:   []string{"/spillway"},
-		Cmd:          []string{"proxy", "--config.file=/etc/spillway/spillway.yaml", "--web.listen-address=:9090"},
-		Env:          []string{"PATH=/"},
-		WorkingDir:   "/",
-		ExposedPorts: map[string]struct{}{"9090/tcp": {}},
-		Labels:       labels(s),
-	}
+	file.Config = config
 	if img, err = mutate.ConfigFile(img, file); err != nil {
 		return nil, err
 	}
-	return mutate.Annotations(img, labels(s)).(v1.Image), nil
+	return mutate.Annotations(img, config.Labels).(v1.Image), nil
 }
 
 // labels are what registries show of an image (OCI image specification 1.1, annotations.md).
-func labels(s program.Source) map[string]string {
+func labels(s program.Source, title, description string) map[string]string {
 	revision := s.Revision
 	if s.Modified {
 		revision += "-dirty"
 	}
 	return map[string]string{
-		"org.opencontainers.image.title":       "spillway",
-		"org.opencontainers.image.description": "A query proxy that keeps Prometheus standing on very large clusters.",
+		"org.opencontainers.image.title":       title,
+		"org.opencontainers.image.description": description,
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 		"org.opencontainers.image.version":     s.Version,
 		"org.opencontainers.image.revision":    revision,

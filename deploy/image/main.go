@@ -40,6 +40,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		to        = flags.String("out", "dist/image", "`folder` of the OCI image layout; the lists of what is in it (SBOM) go beside it")
 		platforms = flags.String("platforms", "linux/amd64,linux/arm64", "for which `list` of platforms")
 		push      = flags.String("push", "", "also send it to this registry as `HOST/NAME:TAG`, with the credentials of ~/.docker/config.json")
+		archive   = flags.String("plugin", "", "also make the image of the Grafana plugin of this `file` (tools/plugin.sh zip), as -out and -push with "+suffix+" behind the name")
 		s         program.Source
 	)
 	flags.StringVar(&s.Version, "version", "", "`version` that the program tells; default: git describe")
@@ -49,7 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; the flags are: -out, -platforms, -push, -version, -revision, -created", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q; the flags are: -out, -platforms, -plugin, -push, -version, -revision, -created", flags.Arg(0))
 	}
 	if *created > 0 {
 		s.Created = time.Unix(*created, 0).UTC()
@@ -67,12 +68,19 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if !tag.MatchString(s.Version) {
 		return fmt.Errorf("version %q: an image's tag has up to 128 letters, digits, dots, underscores and hyphens", s.Version)
 	}
+	var p *plugin
+	if *archive != "" {
+		var err error
+		if p, err = readPlugin(*archive, strings.Split(*platforms, ",")); err != nil {
+			return fmt.Errorf("-plugin %s: %w", *archive, err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "spillway-image-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // what is left of it harms nobody
-	programs, err := build(ctx, s, strings.Split(*platforms, ","), dir)
+	programs, err := build(ctx, s, strings.Split(*platforms, ","), dir, p != nil)
 	if err != nil {
 		return err
 	}
@@ -80,11 +88,24 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := write(*to, index, boms, s.Version, out); err != nil {
+	if err := deliver(ctx, *to, ref, index, boms, s.Version, out); err != nil || p == nil {
 		return err
 	}
-	if ref == nil {
-		return nil
+	if index, boms, err = p.pack(s, programs, dir); err != nil {
+		return err
+	}
+	if ref != nil {
+		ref = beside(ref)
+	}
+	return deliver(ctx, *to+suffix, ref, index, boms, s.Version, out)
+}
+
+// deliver writes an image into a folder and, where it has a name there, into a registry.
+func deliver(
+	ctx context.Context, to string, ref name.Reference, index v1.ImageIndex, boms map[string][]byte, version string, out io.Writer,
+) error {
+	if err := write(to, index, boms, version, out); err != nil || ref == nil {
+		return err
 	}
 	return send(ctx, ref, index, out)
 }

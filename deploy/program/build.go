@@ -11,6 +11,9 @@ import (
 const (
 	// Remediator is the package of the program that cordons nodes by alerts (docs/remediation.md).
 	Remediator = "github.com/spillwayproject/spillway/deploy/alertmanager/remediator"
+	// PluginCopy is the package of the program that copies the Grafana plugin to where Grafana
+	// looks for plugins (docs/grafana-plugin.md).
+	PluginCopy = "github.com/spillwayproject/spillway/deploy/grafana/plugincopy"
 	// command is the package of the program.
 	command = "github.com/spillwayproject/spillway/cmd/spillway"
 	// stamped is the package whose variables tell a program's version.

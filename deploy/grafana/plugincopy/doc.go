@@ -1,0 +1,25 @@
+// Command plugincopy puts the files of the Grafana plugin where Grafana looks for plugins, as an
+// init container of Grafana's pod. `make image-plugin` packs it with them; docs/grafana-plugin.md
+// says how it is used.
+//
+//	plugincopy --from=/plugin --to=/var/lib/grafana/plugins
+//
+// # What it promises
+//
+// The plugin's folder is there whole or not at all: files are copied beside it, under a name that
+// begins with a dot, plugin.json last, and take its place by one rename. What is there already and
+// is the same is left alone, so that it may run at each start, and in several pods at once that
+// share a volume: a lock lets one after the other. Other plugins in the folder are not touched. It
+// needs no root, no shell and no file system but the target to write to. A target that is not there
+// is made, where its parent is.
+//
+// # What it refuses
+//
+// A target that is no folder, or is a plugin's own folder; a folder of the plugin's name that holds
+// another plugin or something else; the same plugin in a second folder, which Grafana would find
+// twice; sources with links, with more than maxFiles files or maxBytes bytes.
+//
+// # What it holds
+//
+// One buffer of 64 KiB, the names of at most maxFiles files, and at most maxText of a plugin.json.
+package main
