@@ -10,6 +10,8 @@
 //   - A change is one of the answer (its first differing sample is told), of its warnings, of a
 //     refusal or error, or of the cost: samples that Prometheus read for it, or that shards sent to
 //     Spillway, and Spillway's plan.
+//   - Which of several series with equal values topk or bottomk takes is no change, where what they
+//     choose from is the same.
 //   - What could not be compared is told apart from what is equal: texts that the log has cut,
 //     endpoints whose parameters it does not have, answers that are too large, servers that fail.
 //

@@ -67,6 +67,9 @@ type Report struct {
 	Refused int `json:"refused"`
 	// Passing is how many differed once, and not when they were asked again.
 	Passing int `json:"passing"`
+	// Ties is how many differed only in which of several series with equal values topk or bottomk
+	// took, which no server promises.
+	Ties int `json:"ties"`
 	// CostCompared is for how many the cost was: none where one is a Prometheus and the other a
 	// Spillway, which count different things.
 	CostCompared int `json:"cost_compared"`
@@ -107,7 +110,17 @@ func Run(ctx context.Context, questions *Questions, o Options) (*Report, error) 
 			again = append(again, res.q)
 		}
 	})
-	o.all(ctx, again, func(res *result, _ int) { r.settle(&o, res) })
+	ties := looser{}
+	o.all(ctx, again, func(res *result, _ int) { r.settle(&o, res, ties) })
+	o.all(ctx, slices.Collect(maps.Keys(ties)), func(res *result, _ int) {
+		if ties.settle(&o, res) {
+			r.Ties++
+			delete(ties, res.q)
+		}
+	})
+	for _, left := range ties {
+		r.Changes = append(r.Changes, left.change)
+	}
 	order := map[Kind]int{Refused: 0, Answer: 1, Notes: 2, Cost: 3}
 	slices.SortStableFunc(r.Changes, func(a, b Change) int {
 		x, y := &a.Question, &b.Question
@@ -192,7 +205,7 @@ func (r *Report) count(o *Options, res *result) bool {
 }
 
 // settle takes note of what a question came to when it was asked a second time.
-func (r *Report) settle(o *Options, res *result) {
+func (r *Report) settle(o *Options, res *result, ties looser) {
 	for _, side := range []struct {
 		server *Side
 		failed string
@@ -207,7 +220,9 @@ func (r *Report) settle(o *Options, res *result) {
 		r.Passing++
 		return
 	}
-	r.Changes = append(r.Changes, Change{kind, *res.q, was, is})
+	if c := (Change{kind, *res.q, was, is}); !ties.take(o, res, c) {
+		r.Changes = append(r.Changes, c)
+	}
 }
 
 // Write prints the report as text.
@@ -216,6 +231,9 @@ func (r *Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "%d questions, %d changes, %d that could not be compared\n", r.Asked, len(r.Changes), len(r.Failures))
 	fmt.Fprintf(w, "of the others %d had no series in either answer and %d were refused alike; %d differed once and not again; the cost of %d was compared\n",
 		r.Empty, r.Refused, r.Passing, r.CostCompared)
+	if r.Ties > 0 {
+		fmt.Fprintf(w, "%d differed only in which of several equal values topk or bottomk took\n", r.Ties)
+	}
 	for _, why := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(w, "%d requests of the log were not asked again: %s\n", r.Skipped[why], why)
 	}
