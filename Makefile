@@ -129,7 +129,7 @@ fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 
 test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, 20,000 hostile ones, two minutes of each fuzz target
 	@$(MAKE) --no-print-directory test
-	@$(LOAD) genuine-tools ./tools/build.sh kubernetes helm exporters iptables
+	@$(LOAD) genuine-tools ./tools/build.sh kubernetes helm exporters iptables old-prometheus
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v
@@ -147,7 +147,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) thanos go test ./proofs/thanos -parallel 4 -thanos.all -thanos.watch $(THANOSWATCH) -timeout 900m -v
 	@$(STEP) fidelity go test ./proofs/fidelity -fidelity.seeds 10 -fidelity.served 3 -timeout 90m -v
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
-	@$(STEP) rehearse go test ./internal/rehearse -run TestPlantedChanges -rehearse.queries 5000 -timeout 30m -v
+	@$(STEP) rehearse go test ./internal/rehearse -run 'TestPlantedChanges|TestGenuine' -rehearse.queries 5000 -genuine -timeout 30m -v
 	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
 	@$(STEP) release go test ./deploy/release -run 'TestCold|TestPlatforms|TestPlainBuilds|TestGoreleaser' -release.cold -timeout 60m -v
 	@$(LOAD) shells ./tools/debian.sh shells

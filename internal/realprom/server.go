@@ -1,6 +1,7 @@
 package realprom
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,9 @@ const (
 
 // Options says what Prometheus to start. The zero value is an empty server.
 type Options struct {
+	// Program is the server's in tools/bin, where it is another version than the one that all use:
+	// "prometheus-3.9". Empty means prometheus.
+	Program string
 	// Dir is the data directory. Empty means a temporary one, which Stop removes.
 	Dir string
 	// Blocks names directories whose TSDB blocks are put into the data directory first (hard links
@@ -64,7 +68,7 @@ type Server struct {
 // Start starts Prometheus on a free port of 127.0.0.1 and returns when it is ready. ctx bounds the
 // start, not the server: that ends with Stop, which must be called.
 func Start(ctx context.Context, opts Options) (_ *Server, err error) {
-	bin, err := Find("prometheus")
+	bin, err := Find(cmp.Or(opts.Program, "prometheus"))
 	if err != nil {
 		return nil, err
 	}
