@@ -45,8 +45,14 @@ func read(t *testing.T) *reader {
 		}
 	}
 	r := &reader{t: t, dir: t.TempDir(), bin: t.TempDir(), ports: map[string]string{}}
-	for _, name := range []string{"spillway", "spillway-next"} {
-		if err := os.Symlink(realpromtest.Spillway(t), filepath.Join(r.bin, name)); err != nil {
+	server, err := realprom.Find("prometheus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, program := range map[string]string{
+		"spillway": realpromtest.Spillway(t), "spillway-next": realpromtest.Spillway(t), "prometheus": server,
+	} {
+		if err := os.Symlink(program, filepath.Join(r.bin, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,13 +70,17 @@ func read(t *testing.T) *reader {
 }
 
 // prometheus starts a Prometheus that scrapes itself, in the place of the page's, and waits until
-// it has done so.
+// it has done so. Its data are in the folder data.
 func (r *reader) prometheus(page string) {
 	r.t.Helper()
 	s := realpromtest.Start(r.t, realprom.Options{
 		Config:         "global: {scrape_interval: 1s}\nscrape_configs: [{job_name: p, static_configs: [{targets: ['localhost:1']}]}]\n",
 		ExternalLabels: labels.FromStrings("cluster", "main", "prometheus_replica", "a"),
+		Flags:          []string{"--web.enable-admin-api"},
 	})
+	if err := os.Symlink(s.Dir(), filepath.Join(r.dir, "data")); err != nil {
+		r.t.Fatal(err)
+	}
 	r.ports[page] = strings.TrimPrefix(s.URL(), "http://")
 	r.until("it has scraped", func() bool { return strings.Contains(r.get(s.URL()+"/api/v1/query?query=up"), `"__name__":"up"`) })
 }
@@ -183,11 +193,11 @@ func (r *reader) holds(command, want, got string) {
 	}
 }
 
-// start runs a proxy until the test ends, and returns when it is ready. Where the page leaves the
-// admin listener at its default, it is elsewhere here.
+// start runs a proxy or a Prometheus until the test ends, and returns when it is ready. Where the
+// page leaves a proxy's admin listener at its default, it is elsewhere here.
 func (r *reader) start(command string) {
 	r.t.Helper()
-	if !strings.Contains(command, "--web.admin-listen-address") {
+	if !strings.HasPrefix(command, "prometheus ") && !strings.Contains(command, "--web.admin-listen-address") {
 		command += " --web.admin-listen-address=127.0.0.1:9091"
 	}
 	cmd := r.command("exec " + command)
@@ -208,7 +218,8 @@ func (r *reader) start(command string) {
 		}
 	})
 	m := listens.FindStringSubmatch(command)
-	r.until(command+" is ready", func() bool { return strings.Contains(r.get("http://"+r.here(m[1])+"/-/ready"), "is ready") })
+	ready := "http://" + r.here(m[1]) + "/-/ready"
+	r.until(command+" is ready", func() bool { return strings.Contains(strings.ToLower(r.get(ready)), "is ready") })
 }
 
 func page(t *testing.T, name string) string {
@@ -251,7 +262,10 @@ func TestUpgrade(t *testing.T) {
 	text := page(t, "upgrade.md")
 	r := read(t)
 	r.prometheus("127.0.0.1:9190")
-	r.free("127.0.0.1:9090", "127.0.0.1:9091", "127.0.0.1:9095", "127.0.0.1:9096")
+	r.free("127.0.0.1:9090", "127.0.0.1:9091", "127.0.0.1:9095", "127.0.0.1:9096", "127.0.0.1:9191", "127.0.0.1:9192")
+	for _, m := range yamlFile.FindAllStringSubmatch(text, -1) {
+		r.save(m[1], m[2])
+	}
 	r.save("spillway.yaml", `groups:
   - name: main
     labels: {cluster: main}
@@ -289,7 +303,7 @@ state_dir: state
 		b, err := os.ReadFile(filepath.Join(r.dir, "usage.jsonl"))
 		return err == nil && bytes.Count(b, []byte("\n")) == 2 && json.Valid(bytes.SplitN(b, []byte("\n"), 2)[0])
 	})
-	if n := r.follow(text); n < 8 {
+	if n := r.follow(text); n < 13 {
 		t.Errorf("%d commands", n)
 	}
 }
