@@ -77,11 +77,16 @@ func (o object) kind() string { return o.in.GetObjectKind().GroupVersionKind().K
 // render gives the objects that `helm template` would print, decoded strictly, in the order of
 // their files.
 func render(values map[string]any) ([]object, error) {
+	return renderIn("monitoring", "spillway", values)
+}
+
+// renderIn is render for a release in a namespace.
+func renderIn(namespace, name string, values map[string]any) ([]object, error) {
 	c, err := ours()
 	if err != nil {
 		return nil, err
 	}
-	release := chartutil.ReleaseOptions{Name: "spillway", Namespace: "monitoring", IsInstall: true, Revision: 1}
+	release := chartutil.ReleaseOptions{Name: name, Namespace: namespace, IsInstall: true, Revision: 1}
 	all, err := chartutil.ToRenderValues(c, values, release, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
@@ -321,6 +326,12 @@ func TestNothingSet(t *testing.T) {
 			"fleetAlerts",
 		},
 		{
+			map[string]any{"config": group, "remediator": map[string]any{
+				"enabled": true, "cluster": "a", "alertmanager": "http://a:1", "fleetAlerts": "Fleet(.+",
+			}},
+			"remediator.fleetAlerts: Fleet(.+ is no regular expression",
+		},
+		{
 			map[string]any{"config": group, "autoscaling": map[string]any{"enabled": true, "minReplicas": 9}},
 			"autoscaling.minReplicas (9) is above",
 		},
@@ -338,5 +349,31 @@ func TestNothingSet(t *testing.T) {
 		if _, err := render(c.values); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.values, err, c.want)
 		}
+	}
+}
+
+// TestRolesOfReleases: what is the cluster's, and not a namespace's, has a name of its own in each
+// release, however long their names are, and one that stays what it was where it is short.
+func TestRolesOfReleases(t *testing.T) {
+	values := valuesOf(t, ciFiles(t)["remediator"])
+	long := strings.Repeat("a", 51)
+	names := map[string]bool{}
+	releases := [][2]string{
+		{"monitoring", "spillway"}, {long + "-one", "spillway"}, {long + "-two", "spillway"}, {"b", long}, {"b", long + "b"},
+	}
+	for _, r := range releases {
+		all, err := renderIn(r[0], r[1], values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(t, all)
+		for _, o := range all {
+			if o.kind() == "ClusterRole" {
+				names[o.meta.GetName()] = true
+			}
+		}
+	}
+	if len(names) != len(releases) || !names["monitoring-spillway-remediator"] {
+		t.Errorf("the releases have the roles %v", names)
 	}
 }

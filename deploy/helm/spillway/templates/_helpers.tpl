@@ -165,7 +165,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "spillway.remediator.role" -}}
-{{- printf "%s-%s" .Release.Namespace (include "spillway.fullname" .) | trunc 52 | trimSuffix "-" -}}-remediator
+{{- $whole := printf "%s-%s" .Release.Namespace (include "spillway.fullname" .) -}}
+{{- if gt (len $whole) 52 -}}
+{{- /* Cut, two releases could have one name, and the second would take the first one's. */ -}}
+{{- $whole = printf "%s-%s" (trunc 43 $whole | trimSuffix "-") (sha256sum $whole | trunc 8) -}}
+{{- end -}}
+{{- $whole -}}-remediator
 {{- end -}}
 
 {{/* The path that the program serves under: --web.route-prefix, or else that of --web.external-url. */}}
@@ -216,6 +221,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail "remediator.enabled and nameOverride remediator: the Service of the proxy would find the remediator's pod" -}}
 {{- end -}}
 {{- include "spillway.checkResources" (dict "resources" .Values.remediator.resources "key" "remediator.resources") -}}
+{{- /* What is no regular expression matches nothing, this one the empty text too. */ -}}
+{{- if not (regexMatch (printf "%s|" .Values.remediator.fleetAlerts) "") -}}
+{{- fail (printf "remediator.fleetAlerts: %s is no regular expression" .Values.remediator.fleetAlerts) -}}
+{{- end -}}
 {{- if eq (include "spillway.remediator.account" .) "default" -}}
 {{- fail "remediator.serviceAccount.name must be set where create is false, and not to default: that account is every pod's, which could all change nodes" -}}
 {{- end -}}
