@@ -185,9 +185,9 @@ spec:
       volumes: [{name: storage, emptyDir: {}}]
 `
 
-// TestGenuineComponent: the real kustomize applies the component to a Deployment that knows nothing
-// of it, by the overlay of the page: the copier's container, its volume, Grafana's mount and
-// permission are there, and all else is as it was.
+// TestGenuineComponent: the real kustomize applies the component to Deployments that know nothing
+// of it, one of them as kube-prometheus has it, by the page's overlay: the copier's container, its
+// volume, Grafana's mount and permission are there, and all else is as it was.
 func TestGenuineComponent(t *testing.T) {
 	if !*genuine {
 		t.Skip("kubectl, which takes minutes to build: make test-full runs it, by -genuine")
@@ -195,18 +195,58 @@ func TestGenuineComponent(t *testing.T) {
 	if out, err := exec.Command("../../tools/build.sh", "kubernetes").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	for name, manifest := range map[string]string{"by hand": foreign, "kube-prometheus": kubePrometheus(t)} {
+		t.Run(name, func(t *testing.T) {
+			before, err := decode(manifest)
+			if err != nil || len(before) != 1 {
+				t.Fatalf("%v: %d objects", err, len(before))
+			}
+			is, want := parts(kustomized(t, manifest)), parts(withPlugin(t, before[0].in.(*appsv1.Deployment)))
+			for _, name := range slices.Sorted(maps.Keys(want)) {
+				a, _ := yaml.Marshal(is[name])
+				b, _ := yaml.Marshal(want[name]) // they came from YAML
+				if string(a) != string(b) {
+					t.Errorf("%s is\n%s\nwant\n%s", name, a, b)
+				}
+			}
+			if len(is) != len(want) {
+				t.Errorf("%q, want %q", slices.Sorted(maps.Keys(is)), slices.Sorted(maps.Keys(want)))
+			}
+		})
+	}
+}
+
+// kubePrometheus is the Deployment of Grafana among the objects of kube-prometheus.
+func kubePrometheus(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../../internal/adopt/testdata/fleets/kube-prometheus.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for doc := range strings.SplitSeq(string(b), "\n---") {
+		var o metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(doc), &o); err == nil && o.Kind == "Deployment" && o.Name == "grafana" {
+			return doc
+		}
+	}
+	t.Fatal("kube-prometheus has no Grafana")
+	return ""
+}
+
+// kustomized is what kubectl makes of a manifest by the overlay of the page.
+func kustomized(t *testing.T, manifest string) *appsv1.Deployment {
+	t.Helper()
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	home := t.TempDir()
-	overlay := ""
+	home, overlay := t.TempDir(), ""
 	for _, m := range block.FindAllStringSubmatch(page(t, "grafana-plugin.md", "\n## By plain YAML\n"), -1) {
 		overlay = m[2]
 	}
 	err = errors.Join(os.Mkdir(filepath.Join(home, "spillway"), 0o755), os.Mkdir(filepath.Join(home, "overlay"), 0o755),
 		os.Symlink(filepath.Join(root, "deploy"), filepath.Join(home, "spillway/deploy")),
-		os.WriteFile(filepath.Join(home, "overlay/grafana.yaml"), []byte(foreign), 0o600),
+		os.WriteFile(filepath.Join(home, "overlay/grafana.yaml"), []byte(manifest), 0o600),
 		os.WriteFile(filepath.Join(home, "overlay/kustomization.yaml"), []byte(overlay), 0o600))
 	if err != nil {
 		t.Fatal(err)
@@ -219,86 +259,43 @@ func TestGenuineComponent(t *testing.T) {
 	if err != nil || len(built) != 1 {
 		t.Fatalf("%v: %s", err, out)
 	}
-	before, err := decode(foreign)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, want := built[0].in.(*appsv1.Deployment), before[0].in.(*appsv1.Deployment)
+	return built[0].in.(*appsv1.Deployment)
+}
+
+// withPlugin is a Deployment with what the notes of a release say.
+func withPlugin(t *testing.T, d *appsv1.Deployment) *appsv1.Deployment {
+	t.Helper()
 	values := valuesOf(t, ciFiles(t)["plugin"])
 	values["image"] = obj{"repository": "registry.example.org/spillway", "tag": "0.1.0"}
 	v, _ := noted(t, values)
-	spec := &want.Spec.Template.Spec
-	spec.InitContainers = append([]corev1.Container{v.ExtraInitContainers[0]}, spec.InitContainers...)
-	mount := v.ExtraEmptyDirMounts[0]
-	spec.Volumes = append([]corev1.Volume{{
-		Name: mount.Name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-	}}, spec.Volumes...)
-	grafana := &spec.Containers[1]
-	grafana.Env = append([]corev1.EnvVar{{
-		Name: "GF_PLUGINS_ALLOW_LOADING_UNSIGNED_PLUGINS", Value: v.Ini.Plugins.Unsigned,
-	}}, grafana.Env...)
-	grafana.VolumeMounts = append([]corev1.VolumeMount{{Name: mount.Name, MountPath: mount.MountPath}}, grafana.VolumeMounts...)
-	byName := func(d *appsv1.Deployment) map[string]any {
-		out := map[string]any{"meta": d.ObjectMeta, "replicas": *d.Spec.Replicas, "pod": d.Spec.Template.Spec.SecurityContext}
-		for _, c := range append(slices.Clone(d.Spec.Template.Spec.InitContainers), d.Spec.Template.Spec.Containers...) {
-			slices.SortFunc(c.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
-			slices.SortFunc(c.VolumeMounts, func(a, b corev1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) })
-			out["container "+c.Name] = c
-		}
-		for _, v := range d.Spec.Template.Spec.Volumes {
-			out["volume "+v.Name] = v
-		}
-		return out
-	}
-	is, should := byName(got), byName(want)
-	for _, name := range slices.Sorted(maps.Keys(should)) {
-		a, _ := yaml.Marshal(is[name])
-		b, _ := yaml.Marshal(should[name]) // they came from YAML
-		if string(a) != string(b) {
-			t.Errorf("%s is\n%s\nwant\n%s", name, a, b)
+	spec, mount := &d.Spec.Template.Spec, v.ExtraEmptyDirMounts[0]
+	spec.InitContainers = append(spec.InitContainers, v.ExtraInitContainers[0])
+	empty := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: mount.Name, VolumeSource: empty})
+	for i := range spec.Containers {
+		if c := &spec.Containers[i]; c.Name == "grafana" {
+			c.Env = append(c.Env, corev1.EnvVar{Name: "GF_PLUGINS_ALLOW_LOADING_UNSIGNED_PLUGINS", Value: v.Ini.Plugins.Unsigned})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: mount.Name, MountPath: mount.MountPath})
 		}
 	}
-	if len(is) != len(should) || len(got.Spec.Template.Spec.InitContainers) != 2 {
-		t.Errorf("%q, want %q", slices.Sorted(maps.Keys(is)), slices.Sorted(maps.Keys(should)))
-	}
+	return d
 }
 
-// TestPluginDatasource: what Grafana would read is a data source of the plugin's type that asks the
-// Service of the release, with the uid of the plugin's own example and nothing lost of jsonData.
-func TestPluginDatasource(t *testing.T) {
-	all, err := render(valuesOf(t, ciFiles(t)["plugin"]))
-	if err != nil {
-		t.Fatal(err)
+// parts are a Deployment's, by name, since lists of these have no order that counts.
+func parts(d *appsv1.Deployment) map[string]any {
+	spec := d.Spec.Template.Spec
+	out := map[string]any{}
+	for _, c := range append(slices.Clone(spec.InitContainers), spec.Containers...) {
+		slices.SortFunc(c.Env, func(a, b corev1.EnvVar) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(c.VolumeMounts, func(a, b corev1.VolumeMount) int { return strings.Compare(a.MountPath, b.MountPath) })
+		out["container "+c.Name] = c
 	}
-	of := func(text []byte) map[string]any {
-		var f struct{ Datasources []map[string]any }
-		if err := yaml.Unmarshal(text, &f); err != nil || len(f.Datasources) != 1 {
-			t.Fatalf("%v: %s", err, text)
-		}
-		return f.Datasources[0]
+	for _, v := range spec.Volumes {
+		out["volume "+v.Name] = v
 	}
-	cm := find[*corev1.ConfigMap](t, all, "spillway-plugin")
-	got := of([]byte(cm.Data["spillway-experiments.yaml"]))
-	b, err := os.ReadFile("../../grafana-plugin/provisioning/datasources/experiments.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := of(b)
-	for _, key := range []string{"name", "uid", "type", "access"} {
-		if got[key] != want[key] {
-			t.Errorf("%s is %v, the plugin's example has %v", key, got[key], want[key])
-		}
-	}
-	settings := map[string]any{
-		"idleBelow": 10.0, "timeout": 30.0, "currency": "EUR", "prices": map[string]any{"default": 2.1},
-		// Grafana makes one $ of it, and would look for a variable of its environment else.
-		"links": []any{map[string]any{"title": "Run", "url": "https://runs.example.org/$${experiment}"}},
-	}
-	if !reflect.DeepEqual(got["jsonData"], any(settings)) || cm.Labels["grafana_datasource"] != "1" || cm.Namespace != "grafana" {
-		t.Errorf("%v in %s with %v", got, cm.Namespace, cm.Labels)
-	}
-	service := find[*corev1.Service](t, all, "spillway")
-	if url := got["url"].(string); url != "http://"+service.Name+"."+service.Namespace+".svc:9090/spillway" {
-		t.Errorf("it asks %s", url)
-	}
+	spec.InitContainers, spec.Containers, spec.Volumes = nil, nil, nil
+	rest := *d
+	rest.Spec.Template.Spec = spec
+	out["rest"] = rest
+	return out
 }
