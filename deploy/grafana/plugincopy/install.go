@@ -61,7 +61,7 @@ func install(ctx context.Context, p *plugin, to string) (string, error) {
 	if err := write(ctx, p, dst, temp); err != nil {
 		return "", errors.Join(err, dst.RemoveAll(temp))
 	}
-	if err := swap(dst, dir, temp, p.ID, there); err != nil {
+	if err := swap(dst, func(a, b string) error { return exchange(dir, a, b) }, temp, p.ID, there); err != nil {
 		return "", err
 	}
 	return "was copied into", dir.Sync()
@@ -251,8 +251,9 @@ func (r *reader) Read(b []byte) (int, error) {
 	return r.in.Read(b)
 }
 
-// swap gives the copy the plugin's name, and removes what had it.
-func swap(dst *os.Root, dir *os.File, temp, id string, there bool) error {
+// swap gives the copy the plugin's name, and removes what had it: at once where the names can be
+// exchanged, and otherwise with a moment in which nothing is there.
+func swap(dst *os.Root, exchange func(a, b string) error, temp, id string, there bool) error {
 	if !there {
 		if err := dst.Rename(temp, id); err != nil {
 			return errors.Join(err, dst.RemoveAll(temp))
@@ -260,7 +261,7 @@ func swap(dst *os.Root, dir *os.File, temp, id string, there bool) error {
 		return nil
 	}
 	old := temp
-	if err := exchange(dir, temp, id); err != nil { // a file system that cannot: for a moment nothing is there
+	if exchange(temp, id) != nil { // a file system that cannot
 		old += "-old"
 		if err := dst.Rename(id, old); err != nil {
 			return errors.Join(err, dst.RemoveAll(temp))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -285,4 +286,47 @@ func TestInterrupted(t *testing.T) {
 		t.Error("it was copied without plugin.json")
 	}
 	untouched()
+}
+
+// TestSwap: where names can be exchanged nothing else is renamed; where they cannot, the copy comes
+// in the place of what was there all the same, and what was there stays where it cannot go.
+func TestSwap(t *testing.T) {
+	never := func(string, string) error { return errors.ErrUnsupported }
+	for name, tc := range map[string]struct {
+		exchange func(root *os.Root) func(a, b string) error
+		blocked  bool // nothing can be renamed to the name that the old one gets
+		want     string
+	}{
+		"exchanged": {func(root *os.Root) func(a, b string) error {
+			return func(a, b string) error {
+				return errors.Join(root.Rename(a, "x"), root.Rename(b, a), root.Rename("x", b))
+			}
+		}, true, "2"},
+		"renamed": {func(*os.Root) func(a, b string) error { return never }, false, "2"},
+		"back again": {func(root *os.Root) func(a, b string) error {
+			return func(a, _ string) error { return errors.Join(errors.ErrUnsupported, root.RemoveAll(a)) }
+		}, false, "1"},
+		"impossible": {func(*os.Root) func(a, b string) error { return never }, true, "1"},
+	} {
+		dir := put(t, t.TempDir(), map[string]string{id + "/plugin.json": "1", ".copy/plugin.json": "2"})
+		if tc.blocked {
+			put(t, dir, map[string]string{".copy-old/x": ""})
+		}
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = swap(root, tc.exchange(root), ".copy", id, true)
+		if (err == nil) != (tc.want == "2") {
+			t.Errorf("%s: %v", name, err)
+		}
+		got := found(t, dir)
+		delete(got, ".copy-old/x")
+		if len(got) != 1 || got[id+"/plugin.json"] != tc.want {
+			t.Errorf("%s: left are %q", name, got)
+		}
+		if err := root.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -77,3 +77,19 @@ func TestWaits(t *testing.T) {
 		t.Error(said, err)
 	}
 }
+
+// TestExchange: Linux gives each folder the other's name.
+func TestExchange(t *testing.T) {
+	dir := put(t, t.TempDir(), map[string]string{"a/f": "1", "b/f": "2"})
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := exchange(f, "a", "b"); err != nil {
+		t.Skip("this file system cannot, and the copy then has a moment in which nothing is there: ", err)
+	}
+	if got := found(t, dir); got["a/f"] != "2" || got["b/f"] != "1" {
+		t.Errorf("%q", got)
+	}
+}
