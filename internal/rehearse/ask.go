@@ -25,6 +25,7 @@ type Side struct {
 
 	spillway bool
 	version  string
+	features string   // that a Prometheus was started with, as text
 	ignore   []string // labels
 }
 
@@ -119,7 +120,22 @@ func (s *Side) probe(ctx context.Context) error {
 		return fmt.Errorf("%s is no Prometheus API: /api/v1/status/buildinfo answered %d %s", s.URL, resp.StatusCode, clip.Said(string(text)))
 	}
 	s.spillway, s.version = resp.Header.Get("X-Spillway-Request-Id") != "", info.Version
+	if !s.spillway {
+		s.features = s.enabled(ctx)
+	}
 	return nil
+}
+
+// enabled are the features that a Prometheus was started with (--enable-feature), as text; empty
+// where there are none and where it does not tell.
+func (s *Side) enabled(ctx context.Context) string {
+	_, text, err := s.get(ctx, "/api/v1/status/flags", nil, 1<<20)
+	var b body
+	var flags map[string]string
+	if err != nil || json.Unmarshal(text, &b) != nil || b.Status != "success" || json.Unmarshal(b.Data, &flags) != nil {
+		return ""
+	}
+	return clip.Text(strings.ReplaceAll(flags["enable-feature"], ",", ", "), 300)
 }
 
 var errTooLarge = errors.New("the answer is too large to be compared")

@@ -192,7 +192,7 @@ func TestFlagsOfFour(t *testing.T) {
 	o.Config, o.Flags = fourConfig, append(o.Flags, fourFlags...)
 	after := realpromtest.Start(t, o)
 	const collide = "execution: vector cannot contain metrics with the same labelset"
-	rehearsed(t, before, after, "flags of 4.0", map[string]known{
+	r := rehearsed(t, before, after, "flags of 4.0", map[string]known{
 		// The name was gone, and is there until the end.
 		`sum by (__name__) (rate({__name__=~"(reqs|errs)_total"}[5m]))`: {
 			Refused, "an answer of 1 series", collide, "",
@@ -239,6 +239,9 @@ func TestFlagsOfFour(t *testing.T) {
 		`last_over_time(reqs_total[5m])`:                                     {},
 		`time() - timestamp(reqs_total)`:                                     {},
 	})
+	if !strings.HasSuffix(r.From, "(Prometheus 3.15.0)") || !strings.HasSuffix(r.To, "(Prometheus 3.15.0 with promql-delayed-name-removal)") {
+		t.Errorf("the report is from %s to %s", r.From, r.To)
+	}
 }
 
 // TestGenuineVersions: of a real Prometheus 3.9 and a 3.15 over the same blocks the queries are

@@ -142,6 +142,9 @@ func (s *Side) name() string {
 	if u, err := url.Parse(s.URL); err == nil {
 		shown = u.Redacted()
 	}
+	if s.features != "" {
+		return fmt.Sprintf("%s (%s %s with %s)", shown, kind, s.version, s.features)
+	}
 	return fmt.Sprintf("%s (%s %s)", shown, kind, s.version)
 }
 
