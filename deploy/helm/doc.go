@@ -1,7 +1,8 @@
 // Package helm holds the chart that delivers the proxy into Kubernetes (spillway/), and where they
 // are switched on the remediator and the plugin's data source, and the tests that hold it to what
-// it says. docs/install.md shows its use; deploy/kubernetes has the same
-// objects as plain YAML, written by a test here and never by hand.
+// it says. docs/install.md shows its use; deploy/kubernetes has the same objects as plain YAML, and
+// a patch that brings the plugin into a Deployment of Grafana, written by a test here and never by
+// hand.
 //
 // What it promises. Each file of values is either refused, by the schema or by a sentence that
 // names the value, or becomes objects that a Kubernetes API server takes, whose pods meet the
