@@ -164,6 +164,7 @@ func (m *maker) base() map[string]any {
 	web := m.maybe(obj{
 		"externalUrl": pick(m, "https://a.example.org/spillway", `https://a.example.org/?a="b"`), "routePrefix": "/p",
 		"graphUrl":       m.text(),
+		"consoleUrl":     m.text(),
 		"maxConnections": 1 + m.IntN(1_000_000), "maxConnectionsPerAddress": pick(m, 0, 1),
 	})
 	if m.IntN(3) == 0 {

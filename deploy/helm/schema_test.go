@@ -116,7 +116,7 @@ func valuesSchema(t *testing.T) schema {
 		"config":           product(t, k.defs), "configKind": oneOf("Secret", "ConfigMap"), "existingSecret": longName,
 		"log": section(schema{"level": oneOf("debug", "info", "warn", "error"), "format": oneOf("logfmt", "json")}),
 		"web": section(schema{
-			"externalUrl": anyText, "routePrefix": pattern(`^(/.*)?$`), "graphUrl": anyText,
+			"externalUrl": anyText, "routePrefix": pattern(`^(/.*)?$`), "graphUrl": anyText, "consoleUrl": anyText,
 			"maxConnections":           whole(1, 1_000_000),
 			"maxConnectionsPerAddress": whole(0, 1_000_000), "existingSecret": longName,
 			"key": pattern(`^[-._a-zA-Z0-9]+$`),

@@ -43,6 +43,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	external := c.Flag("web.external-url", "Where users reach Spillway, for links.").String()
 	cors := c.Flag("web.cors.origin", "Regular expression, anchored, of the origins whose pages may read answers in a browser, as in Prometheus: 'https?://(domain1|domain2)\\.com'. Empty is none.").Default(".*").String()
 	graph := c.Flag("web.graph-url", "Where the page behind every alert's link draws a query: Grafana Explore, say. {expr} or, inside JSON, {expr_json} stands for the query, {from} and {until} for Unix milliseconds.").String()
+	console := c.Flag("web.console-url", "Where users reach the admin listener in a browser: each refusal ends with a link to its page there, which says why. Empty is no link.").PlaceHolder("https://spillway-admin.example.com").String()
 	setLimit := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
 	every := c.Flag("config.auto-reload-interval", "How often the configuration file is looked at; one that has changed is reloaded. 0s is never.").
 		Default("30s").Duration()
@@ -72,7 +73,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
 			MetricsListenAddress: *metrics, AdminInsecure: *insecure, MaxConnections: *most, MaxPerAddress: *each,
 			WebConfigFile: *webConfig,
-			ExternalURL:   *external, GraphURL: *graph, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(),
+			ExternalURL:   *external, GraphURL: *graph, ConsoleURL: *console, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(),
 			Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})

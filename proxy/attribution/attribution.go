@@ -212,6 +212,7 @@ func (r *ranking) add(name string, c Cost) {
 		delete(r.rows, least.Name)
 		heap.Pop(&r.heap)
 	}
+	name = strings.Clone(name) // else it may keep the body of the request that it came in
 	row := &ranked{Row: Row{name, c}}
 	r.rows[name] = row
 	heap.Push(&r.heap, row)

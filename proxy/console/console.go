@@ -5,11 +5,13 @@ import (
 	"context"
 	_ "embed"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/clip"
@@ -24,8 +26,11 @@ import (
 const (
 	// MaxRows is how many rows of one kind a page has.
 	MaxRows = 20
-	// maxStrips is how many shards, and maxReplicas how many servers, the first page has.
-	maxStrips, maxReplicas = 40, 100
+	// maxStrips is how many shards, and maxReplicas how many servers, the first page has;
+	// maxListed is how many refusals their own page has.
+	maxStrips, maxReplicas, maxListed = 40, 100, 100
+	// fresh is how long one drawing of the first page serves everybody who looks.
+	fresh = time.Second
 	// shownText is how many bytes of a text a row has.
 	shownText = 300
 )
@@ -61,6 +66,10 @@ type Console struct {
 	source   Source
 	refusals Refusals
 	history  history
+
+	mu    sync.Mutex // one draws, the others wait for it
+	drawn map[string]any
+	at    time.Time
 }
 
 // New is the console of a source.
@@ -77,11 +86,6 @@ func (c *Console) Refusals() []Refusal { return c.refusals.List() }
 
 // Glances are those of the last HistorySpan, the oldest first.
 func (c *Console) Glances() []Glance { return c.history.all() }
-
-// Paths are the paths that Mount serves, for whoever says what there is.
-func Paths() []string {
-	return []string{"/", "/dashboard", "/panel", "/refusals", "/explain", "/kill", "/console.css", "/console.js"}
-}
 
 // Mount serves the pages.
 func (c *Console) Mount(mux *http.ServeMux) {
@@ -108,7 +112,7 @@ var (
 		"bytes": admit.FormatBytes, "clip": func(s string) string { return clip.Text(s, shownText) },
 		"seconds": func(s float64) string { return strconv.FormatFloat(s, 'f', 1, 64) },
 		"utc":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") },
-		"clock":   func(t time.Time) string { return t.UTC().Format(time.TimeOnly) },
+		"whole":   func(s string) bool { return !strings.HasSuffix(s, "…") },
 		"uid":     func(panel string) string { uid, _, _ := cutPanel(panel); return uid },
 		"panel":   func(panel string) string { _, id, _ := cutPanel(panel); return id },
 		"percent": func(part, whole int64) int64 { return part * 100 / max(whole, 1) },
@@ -124,9 +128,12 @@ func asset(kind, text string) http.HandlerFunc {
 	}
 }
 
-// write draws a page.
-func (c *Console) write(w http.ResponseWriter, status int, name string, data map[string]any) {
+// write draws a page, and what was said about the last click.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name string, data map[string]any) {
 	data["Head"] = c.source.Head()
+	if n, err := strconv.Atoi(r.URL.Query().Get("ended")); err == nil && n >= 0 {
+		data["Ended"], data["EndedAny"] = n, true
+	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -150,7 +157,24 @@ type stripOf struct {
 }
 
 func (c *Console) first(w http.ResponseWriter, r *http.Request) {
+	data := maps.Clone(c.overview())
+	data["Base"] = "http://" + r.Host
+	c.write(w, r, http.StatusOK, "first", data)
+}
+
+// overview is what the first page shows, of now or of a moment ago.
+func (c *Console) overview() map[string]any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := c.source.Now()
+	if age := now.Sub(c.at); c.drawn != nil && age >= 0 && age < fresh {
+		return c.drawn
+	}
+	c.drawn, c.at = c.draw(now), now
+	return c.drawn
+}
+
+func (c *Console) draw(now time.Time) map[string]any {
 	g := c.source.Glance()
 	past := append(c.history.all(), g)
 	past = past[max(0, len(past)-points):]
@@ -163,8 +187,8 @@ func (c *Console) first(w http.ResponseWriter, r *http.Request) {
 	slices.SortStableFunc(rules, func(a, b deny.Entry) int { return cmp.Compare(b.Hits, a.Hits) })
 	rules, moreRules := rows(rules)
 	strips, moreStrips := strips(past, g.Shards, c.source.Replicas())
-	c.write(w, http.StatusOK, "first", map[string]any{
-		"Title": "Spillway", "Glance": g, "Base": "http://" + r.Host,
+	return map[string]any{
+		"Title": "Spillway", "Glance": g,
 		"Strips": strips, "MoreStrips": moreStrips, "Live": underWay, "MoreLive": more, "UnderWay": len(under),
 		"Held":   ui.Plot(lanes(past, g.Lanes, func(l Lane) float64 { return float64(l.Held) }), from, until, HistoryStep),
 		"Queue":  ui.Plot(lanes(past, g.Lanes, func(l Lane) float64 { return float64(l.Waiting) }), from, until, HistoryStep),
@@ -174,7 +198,7 @@ func (c *Console) first(w http.ResponseWriter, r *http.Request) {
 			c.source.Top(now, attribution.ByUser, MaxRows/2), c.source.Top(now, attribution.ByQuery, MaxRows/2),
 		},
 		"Refusals": refusals, "MoreRefusals": moreRefusals, "Rules": rules, "MoreRules": moreRules,
-	})
+	}
 }
 
 // strips are the shards of a page, in the order of the configuration; where there are too many,
@@ -225,14 +249,14 @@ func (c *Console) within(data map[string]any, has func(dashboard, panel string) 
 func (c *Console) dashboard(w http.ResponseWriter, r *http.Request) {
 	uid := r.URL.Query().Get("uid")
 	if uid == "" {
-		c.missing(w, "which dashboard? This page takes uid, as the first page's links have it")
+		c.missing(w, r, "which dashboard? This page takes uid, as the first page's links have it")
 		return
 	}
 	now := c.source.Now()
 	all := c.source.Top(now, attribution.ByPanel, attribution.MaxKeys*attribution.Buckets)
 	panels := slices.DeleteFunc(all.Rows, func(row attribution.Row) bool { d, _, ok := cutPanel(row.Name); return !ok || d != uid })
 	shown, more := rows(panels)
-	c.write(w, http.StatusOK, "dashboard", c.within(map[string]any{
+	c.write(w, r, http.StatusOK, "dashboard", c.within(map[string]any{
 		"Title": "Dashboard " + clip.Text(uid, shownText), "UID": uid, "Panels": shown, "MorePanels": more,
 		"Cost": costOf(c.source.Top(now, attribution.ByDashboard, attribution.MaxKeys*attribution.Buckets), uid),
 	}, func(d, _ string) bool { return d == uid }))
@@ -242,10 +266,10 @@ func (c *Console) panel(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	uid, id := q.Get("uid"), q.Get("panel")
 	if uid == "" || id == "" {
-		c.missing(w, "which panel? This page takes uid and panel, as the links of a dashboard's page have them")
+		c.missing(w, r, "which panel? This page takes uid and panel, as the links of a dashboard's page have them")
 		return
 	}
-	c.write(w, http.StatusOK, "panel", c.within(map[string]any{
+	c.write(w, r, http.StatusOK, "panel", c.within(map[string]any{
 		"Title": "Panel " + clip.Text(id, shownText), "UID": uid, "Panel": id,
 		"Cost": costOf(c.source.Top(c.source.Now(), attribution.ByPanel, attribution.MaxKeys*attribution.Buckets), uid+"/"+id),
 	}, func(d, p string) bool { return d == uid && p == id }))
@@ -262,8 +286,10 @@ func costOf(t attribution.Top, name string) *attribution.Row {
 	return nil
 }
 
-func (c *Console) refused(w http.ResponseWriter, _ *http.Request) {
-	c.write(w, http.StatusOK, "refusals", map[string]any{"Title": "What was refused", "Refusals": c.refusals.List()})
+func (c *Console) refused(w http.ResponseWriter, r *http.Request) {
+	all := c.refusals.List()
+	n := min(len(all), maxListed)
+	c.write(w, r, http.StatusOK, "refusals", map[string]any{"Title": "What was refused", "Refusals": all[:n], "Older": len(all) - n})
 }
 
 // piece is a part of a query, in the way or not.
@@ -288,35 +314,40 @@ func pieces(text string, marks [][2]int) (out []piece) {
 func (c *Console) why(w http.ResponseWriter, r *http.Request) {
 	ref, ok := c.refusals.Get(r.PathValue("id"))
 	if !ok {
-		c.missing(w, "no request of this id was refused lately: it was answered, or is forgotten, or another Spillway has refused it; the log and the usage log have every request")
+		c.missing(w, r, "no request of this id was refused lately: it was answered, or is forgotten, or another Spillway has refused it; the log and the usage log have every request")
 		return
 	}
-	c.write(w, http.StatusOK, "why", map[string]any{"Title": "Why was it refused?", "R": ref, "Pieces": pieces(ref.Query, ref.Marks)})
+	c.write(w, r, http.StatusOK, "why", map[string]any{
+		"Title": "Why was it refused?", "R": ref, "Pieces": pieces(ref.Query, ref.Marks),
+		"IsQuery": strings.HasPrefix(ref.Endpoint, "query"),
+	})
 }
 
 func (c *Console) explain(w http.ResponseWriter, r *http.Request) {
-	data := map[string]any{"Title": "How a query is answered", "Query": r.URL.Query().Get("query")}
+	data := map[string]any{"Title": "How a query is answered", "Still": true, "Query": r.URL.Query().Get("query")}
 	if q := r.URL.Query().Get("query"); strings.TrimSpace(q) != "" {
 		data["Verdict"], data["Reason"], data["Tree"], data["Problem"] = c.source.Explain(r, q)
 	}
-	c.write(w, http.StatusOK, "explain", data)
+	c.write(w, r, http.StatusOK, "explain", data)
 }
 
 // kill ends what the form names, and goes back to the page that it stood on.
 func (c *Console) kill(w http.ResponseWriter, r *http.Request) {
 	f := live.Filter{ID: r.PostFormValue("id"), Dashboard: r.PostFormValue("dashboard"), User: r.PostFormValue("user")}
 	if f == (live.Filter{}) {
-		c.missing(w, "which ones? The form takes id, dashboard or user")
+		c.missing(w, r, "which ones? The form takes id, dashboard or user")
 		return
 	}
-	c.source.Kill(r, f)
-	back := url.URL{Path: "/"}
+	n := c.source.Kill(r, f)
+	back, query := url.URL{Path: "/"}, url.Values{}
 	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
-		back = url.URL{Path: "/" + strings.TrimLeft(from.Path, "/"), RawQuery: from.RawQuery}
+		back.Path, query = "/"+strings.TrimLeft(from.Path, "/"), from.Query()
 	}
+	query.Set("ended", strconv.Itoa(n))
+	back.RawQuery = query.Encode()
 	http.Redirect(w, r, back.String(), http.StatusSeeOther)
 }
 
-func (c *Console) missing(w http.ResponseWriter, sentence string) {
-	c.write(w, http.StatusNotFound, "missing", map[string]any{"Title": "Not found", "Sentence": sentence})
+func (c *Console) missing(w http.ResponseWriter, r *http.Request, sentence string) {
+	c.write(w, r, http.StatusNotFound, "missing", map[string]any{"Title": "Not found", "Sentence": sentence})
 }

@@ -1,21 +1,26 @@
-// Exchanges what has changed, every two seconds, while somebody looks and is not typing.
+// Exchanges what has changed, every two seconds, while somebody looks and is in the middle of nothing.
 "use strict";
 const every = 2000;
+function held() {
+  const at = document.activeElement;
+  return (at && /^(TEXTAREA|INPUT|BUTTON)$/.test(at.tagName)) || String(getSelection()) !== "" || document.querySelector("form:hover, form:active") !== null;
+}
 async function again() {
-  const busy = document.activeElement;
-  const typing = busy && /^(TEXTAREA|INPUT|BUTTON)$/.test(busy.tagName);
-  if (!document.hidden && !typing && String(getSelection()) === "" && location.pathname !== "/explain") {
+  if (!document.hidden && !held()) {
     try {
-      const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(10 * every) });
-      if (answer.ok) {
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        document.querySelector("main").replaceWith(document.importNode(page.querySelector("main"), true));
+      const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(3 * every) });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+      if (page !== null && !held()) {
+        document.querySelector("main").replaceWith(document.importNode(page, true));
       }
-      document.body.classList.toggle("stale", !answer.ok);
+      document.body.classList.remove("stale");
     } catch {
       document.body.classList.add("stale"); // shown by the style: what stands there is old
     }
   }
+  document.body.classList.toggle("held", held());
   setTimeout(again, every);
 }
-setTimeout(again, every);
+if (location.pathname !== "/explain") {
+  setTimeout(again, every);
+}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -37,9 +38,17 @@ type scene struct {
 	rules    []deny.Entry
 	killed   []live.Filter
 	looks    int
+	later    time.Duration // between two questions for the time
+	now      time.Duration
 }
 
-func (s *scene) Now() time.Time { return noon }
+func (s *scene) Now() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now += s.later
+	return noon.Add(s.now)
+}
+
 func (s *scene) Head() Head {
 	return Head{Version: "1.2.3", Hash: "0123456789abcdef", Loaded: noon.Add(-time.Hour)}
 }
@@ -292,8 +301,8 @@ func TestKill(t *testing.T) {
 		return w
 	}
 	for referer, want := range map[string]string{
-		"http://spillway:9091/panel?uid=a&panel=2": "/panel?uid=a&panel=2", "http://elsewhere/panel": "/", "": "/",
-		"http://spillway:9091//elsewhere/": "/elsewhere/", ":": "/",
+		"http://spillway:9091/panel?uid=a&panel=2": "/panel?ended=1&panel=2&uid=a", "http://elsewhere/panel": "/?ended=1", "": "/?ended=1",
+		"http://spillway:9091//elsewhere/": "/elsewhere/?ended=1", ":": "/?ended=1", "http://spillway:9091/?ended=7": "/?ended=1",
 	} {
 		if w := post(url.Values{"id": {"7"}}, referer); w.Code != http.StatusSeeOther || w.Header().Get("Location") != want {
 			t.Errorf("from %q it goes on to %q (%d), want %q", referer, w.Header().Get("Location"), w.Code, want)
@@ -383,8 +392,14 @@ func TestRefusals(t *testing.T) {
 		r.Query = fmt.Sprint(i%(2*MaxRefusals), strings.Repeat("é", maxText))
 		l.Add(noon.Add(2*time.Minute+time.Duration(i)), r)
 	}
-	if len(l.by) > MaxRefusals || len(l.ids) > maxIDs || len(l.List()) != MaxRefusals {
-		t.Errorf("%d refusals and %d ids are remembered", len(l.by), len(l.ids))
+	full := map[*Refusal]bool{}
+	for _, r := range l.ids {
+		if r.Query != "" {
+			full[r] = true
+		}
+	}
+	if len(l.by) > MaxRefusals || len(l.ids) > maxIDs || len(l.List()) != MaxRefusals || len(full) > MaxRefusals {
+		t.Errorf("%d refusals, %d ids and what %d of them were about are remembered", len(l.by), len(l.ids), len(full))
 	}
 	if _, ok := l.Get("a"); ok {
 		t.Error("an id of long ago is remembered")
@@ -394,10 +409,60 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestRefusalsKeepNoBodies: what is remembered is the text, and not the body that it is a part of.
+func TestRefusalsKeepNoBodies(t *testing.T) {
+	var l Refusals
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range 64 {
+		body := fmt.Sprintf("q%02d", i) + strings.Repeat("p", 1<<20)
+		l.Add(noon, Refusal{Asked: Asked{ID: fmt.Sprint(i), Query: body[:3], User: body[:2], Panel: body[1:3]}})
+	}
+	if grown := int64(heap()) - int64(before); grown > 8<<20 {
+		t.Errorf("64 refusals of three characters hold %d MiB", grown>>20)
+	}
+	if len(l.List()) != 64 {
+		t.Error("they are not remembered")
+	}
+}
+
+// TestEnded: the page says what a click has ended, and that it has ended nothing.
+func TestEnded(t *testing.T) {
+	c := New(&scene{})
+	for ended, want := range map[string]string{"2": "2 ended", "0": "Nothing was ended"} {
+		if page := get(t, c, "/?ended="+ended, 200); !strings.Contains(page, want) {
+			t.Errorf("%s: %s", ended, page)
+		}
+	}
+	for _, ended := range []string{"", "-1", "<b>"} {
+		if page := get(t, c, "/?ended="+url.QueryEscape(ended), 200); strings.Contains(page, `class="said"`) {
+			t.Errorf("%q: %s", ended, page)
+		}
+	}
+}
+
+// TestOneDrawing: everybody who looks within a second has the same drawing, and the next second
+// another one.
+func TestOneDrawing(t *testing.T) {
+	s := &scene{later: 400 * time.Millisecond}
+	c := New(s)
+	for range 6 {
+		get(t, c, "/", 200)
+	}
+	if s.looks != 2 {
+		t.Errorf("in two seconds it was drawn %d times", s.looks)
+	}
+}
+
 // TestHistory: glances are kept for ten minutes, and no more of them, nor more lanes and shards.
 func TestHistory(t *testing.T) {
 	s := crowded()
-	s.glance.Lanes = make([]Lane, 2*maxLanes)
+	s.glance.Lanes, s.glance.Shards = make([]Lane, 2*maxLanes), make([]shard.Places, 2*maxShards)
 	c := New(s)
 	full(c, s)
 	all := c.Glances()
@@ -449,7 +514,7 @@ func TestInChromium(t *testing.T) {
 	if browser == "" {
 		t.Skip("no Chromium is installed (tools/debian.sh chromium)")
 	}
-	s := &scene{}
+	s := &scene{later: time.Second}
 	c := New(s)
 	mux := http.NewServeMux()
 	c.Mount(mux)

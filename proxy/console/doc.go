@@ -12,7 +12,9 @@
 //   - Everything shown is JSON as well, under /api/spillway/v1/.
 //   - From the first page it is two clicks to the panel that costs most: its dashboard, the panel.
 //
-// It refuses to ask any shard: what it shows its Source has at hand. A request is ended by POST
+// It refuses to ask any shard, but for explain, which goes the road of all queries without running
+// them: what it shows its Source has at hand. One drawing of the first page serves everybody who
+// looks within a second. A request is ended by POST
 // only; whoever mounts it protects that from pages of other sites.
 //
 //	GET /                         shards, lanes, memory, requests under way, what cost most, what was refused
@@ -23,6 +25,6 @@
 //	POST /kill                    ends id=…, or all of dashboard=… or user=…
 //
 // Memory: a history of HistorySpan, a few numbers for each lane and shard every HistoryStep, of at
-// most maxLanes and maxShards of them; MaxRefusals refusals of at most maxText bytes of each text;
+// most maxLanes and maxShards (1,024) of them; MaxRefusals refusals of at most maxText bytes of each text;
 // the ids of the last maxIDs refused requests.
 package console

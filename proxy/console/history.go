@@ -18,7 +18,7 @@ const (
 
 	points    = int(HistorySpan / HistoryStep)
 	maxLanes  = 32
-	maxShards = 256
+	maxShards = 1024
 )
 
 // Lane is what a lane has at all shards together.
@@ -69,7 +69,7 @@ func (h *history) run(ctx context.Context, look func() Glance) {
 }
 
 func (h *history) add(g Glance) {
-	g.Lanes, g.Shards = g.Lanes[:min(len(g.Lanes), maxLanes)], g.Shards[:min(len(g.Shards), maxShards)]
+	g.Lanes, g.Shards = slices.Clone(g.Lanes[:min(len(g.Lanes), maxLanes)]), slices.Clone(g.Shards[:min(len(g.Shards), maxShards)])
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.ring) >= points {
@@ -113,10 +113,13 @@ func memory(all []Glance) []ui.Line {
 // for each at which calls waited.
 func strip(all []Glance, p shard.Places) (held, waited string) {
 	var h, w []byte
+	same := func(o shard.Places) bool { return o.Group == p.Group && o.Shard == p.Shard }
+	k := -1
 	for i, g := range all {
-		k := slices.IndexFunc(g.Shards, func(o shard.Places) bool { return o.Group == p.Group && o.Shard == p.Shard })
-		if k < 0 {
-			continue
+		if k < 0 || k >= len(g.Shards) || !same(g.Shards[k]) { // they change places at a reload only
+			if k = slices.IndexFunc(g.Shards, same); k < 0 {
+				continue
+			}
 		}
 		x, s := (points-len(all)+i)*4+2, g.Shards[k]
 		if up := min(20, (s.Held*20+max(s.Places, 1)-1)/max(s.Places, 1)); up > 0 {

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ const (
 	maxIDs = 4096
 	// maxText is how many bytes of a text are kept; what is longer ends in "…".
 	maxText = 2048
+	// maxMarks is how many parts of a query are marked.
+	maxMarks = 64
 )
 
 // Asked is who asked for something, and what.
@@ -33,6 +36,8 @@ type Asked struct {
 	Dashboard string `json:"dashboard"`
 	Panel     string `json:"panel"`
 	Rule      string `json:"rule"`
+	// Claimed tells that some of these were said by a caller that is not known to be allowed to.
+	Claimed bool `json:"claimed"`
 }
 
 // Refusal is requests that were refused for one reason.
@@ -80,12 +85,18 @@ type Refusals struct {
 // the one goes that came last the longest ago.
 func (l *Refusals) Add(now time.Time, r Refusal) {
 	for _, text := range []*string{&r.Query, &r.Message, &r.Advice} {
-		*text = clip.Text(*text, maxText)
+		*text = strings.Clone(clip.Text(*text, maxText)) // else it may keep the body that it came in
 	}
 	for _, name := range []*string{&r.Tenant, &r.User, &r.Dashboard, &r.Panel, &r.Rule, &r.Value, &r.Seen} {
-		*name = clip.Text(*name, maxText/8)
+		*name = strings.Clone(clip.Text(*name, maxText/8))
 	}
-	r.Marks = slices.DeleteFunc(slices.Clone(r.Marks), func(m [2]int) bool { return m[0] < 0 || m[0] >= m[1] || m[1] > len(r.Query) })
+	var marks [][2]int
+	for _, m := range r.Marks {
+		if m[0] >= 0 && m[0] < m[1] && m[1] <= len(r.Query) && len(marks) < maxMarks {
+			marks = append(marks, m)
+		}
+	}
+	r.Marks = marks
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.by == nil {
@@ -107,7 +118,7 @@ func (l *Refusals) Add(now time.Time, r Refusal) {
 	l.next = (l.next + 1) % maxIDs
 }
 
-// forgetOldest makes room. Its ids go when they are found to be of nobody.
+// forgetOldest makes room. Its ids find nothing from then on, until they make room themselves.
 func (l *Refusals) forgetOldest() {
 	var oldest *Refusal
 	for _, r := range l.by {
@@ -116,6 +127,7 @@ func (l *Refusals) forgetOldest() {
 		}
 	}
 	delete(l.by, oldest.sameness())
+	*oldest = Refusal{}
 }
 
 // List is all of them, those that came last first.
@@ -136,7 +148,7 @@ func (l *Refusals) Get(id string) (Refusal, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.ids[id]
-	if r == nil {
+	if r == nil || r.Count == 0 {
 		return Refusal{}, false
 	}
 	return *r, true

@@ -31,7 +31,7 @@ func (unselective) Check(q *Query) error {
 		if s.Class != Unselective {
 			continue
 		}
-		text := selectorText(s.Matchers)
+		text := SelectorText(s.Matchers)
 		return qerr.Refuse(BoundUnselective, "refuse", text, "name a metric: "+namedText(s.Matchers),
 			"the selector %s names no metric and selects nothing in particular, so every shard would have to read all its series", text)
 	}
@@ -41,8 +41,8 @@ func (unselective) Check(q *Query) error {
 // maxSelectorBytes is how much of a selector an error repeats.
 const maxSelectorBytes = 256
 
-// selectorText writes the matchers as a selector.
-func selectorText(matchers []*labels.Matcher) string {
+// SelectorText writes the matchers as a selector, as sentences about it have it.
+func SelectorText(matchers []*labels.Matcher) string {
 	return "{" + clip.Text(join(matchers, maxSelectorBytes), maxSelectorBytes) + "}"
 }
 

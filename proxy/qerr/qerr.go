@@ -120,6 +120,9 @@ type Error struct {
 	// Verbatim tells that Message is what Prometheus itself says to such a request; body then says
 	// so beside it.
 	Verbatim bool
+	// Link is where more is to be read about this request, in a browser; empty is nowhere. It stands
+	// at the end of the sentence, since most clients show nothing else.
+	Link string
 	// Shards names the shards (group and host:port) that failed, for logs and metrics.
 	Shards []string
 
@@ -226,12 +229,16 @@ type detail struct {
 	Value  string `json:"value"`
 	Seen   string `json:"seen"`
 	Advice string `json:"advice"`
+	Link   string `json:"link,omitempty"`
 }
 
 // JSON is the Prometheus error body. The field error is early in it, since Grafana shows only the
 // first 1,024 bytes of some answers.
 func (e *Error) JSON() []byte {
-	b := body{Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(), Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice}}
+	b := body{
+		Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(),
+		Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice, e.Link},
+	}
 	if e.Kind == BadData && *b.Spillway == (detail{}) {
 		b.Spillway.Advice = badDataAdvice // beside the sentence, which may be Prometheus' own and stays as it is
 		if e.Verbatim {
@@ -245,11 +252,15 @@ func (e *Error) JSON() []byte {
 	return append(out, '\n')
 }
 
-// sentence joins the message and the advice: most clients show nothing but the field error.
+// sentence joins the message, the advice and the link: most clients show nothing but the field
+// error.
 func (e *Error) sentence() string {
 	msg := strings.ToValidUTF8(e.Message, "\uFFFD")
 	if e.Advice != "" && !strings.Contains(msg, e.Advice) {
-		return msg + "; " + e.Advice
+		msg += "; " + e.Advice
+	}
+	if e.Link != "" {
+		msg += " – " + e.Link
 	}
 	return msg
 }

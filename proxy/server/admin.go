@@ -115,6 +115,7 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 		"/-/reload": post, "/metrics": get, "/-/healthy": get, "/-/ready": get,
 		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "usage": get,
 		adminAPI + "refusals": get, adminAPI + "glances": get, "/kill": post,
+		"/dashboard": get, "/panel": get, "/refusals": get, "/explain": get,
 		adminAPI + "queries": remove, adminAPI + "deny": {http.MethodGet, http.MethodPost, http.MethodDelete},
 	} {
 		if r.URL.Path == path || len(methods) > 1 && strings.HasPrefix(r.URL.Path, path+"/") {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -51,6 +52,64 @@ func TestConsoleSaysWhy(t *testing.T) {
 	r.eventually("a glance was taken", func() bool {
 		return strings.Contains(string(r.get(r.admin+adminAPI+"glances").body), `"lanes":[{"name":"default"`)
 	})
+}
+
+// TestMarked: whatever else a query holds, what is marked is the selector that was refused, and all
+// of it that is so.
+func TestMarked(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, manyShards(1), limits(ample))
+	for query, want := range map[string]string{
+		`sum(rate({__name__=~".+",job!="x"}[5m]))`:                       `sum(rate([{__name__=~".+",job!="x"}][5m]))`,
+		`sum(a)+sum(metric)+sum(series)+sum({__name__=~".+"} offset 5m)`: `sum(a)+sum(metric)+sum(series)+sum([{__name__=~".+"} offset 5m])`,
+		`count({le!=""}) / count({ le != "" })`:                          `count([{le!=""}]) / count([{ le != "" }])`,
+	} {
+		got := r.ask(r.request(context.Background(), asking{path: "/api/v1/query", form: url.Values{"query": {query}}}))
+		page := string(r.get(r.admin + "/refusals/" + got.header.Get("X-Spillway-Request-Id")).body)
+		page = html.UnescapeString(strings.NewReplacer("<mark>", "[", "</mark>", "]").Replace(page))
+		if !strings.Contains(page, "<pre>"+want+"</pre>") {
+			t.Errorf("%s: %s", query, page)
+		}
+	}
+}
+
+// TestRefusalsHaveLinks: where the console is reached in a browser, each refusal ends with a link
+// to its own page, also where several requests have waited for one answer; mistakes have none.
+func TestRefusalsHaveLinks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, manyShards(1), limits(ample), func(o *Options) { o.ConsoleURL = "https://admin.example.com/" })
+	ask := func(q string) *reply {
+		return r.ask(r.request(context.Background(), asking{path: "/api/v1/query", form: url.Values{"query": {q}}}))
+	}
+	replies := make(chan *reply, 8)
+	for range cap(replies) {
+		go func() { replies <- ask(`sum(rate({__name__=~".+"}[5m]))`) }()
+	}
+	for range cap(replies) {
+		got := <-replies
+		var b struct {
+			Error    string
+			Spillway struct{ Link string }
+		}
+		if err := json.Unmarshal(got.body, &b); err != nil {
+			t.Fatal(err)
+		}
+		id := got.header.Get("X-Spillway-Request-Id")
+		if link := "https://admin.example.com/refusals/" + id; !strings.HasSuffix(b.Error, " – "+link) || b.Spillway.Link != link {
+			t.Errorf("%s was told: %s", id, got.body)
+		}
+		if page := r.get(r.admin + "/refusals/" + id); page.status != http.StatusOK {
+			t.Errorf("the page of %s: %d", id, page.status)
+		}
+	}
+	if got := ask("sum("); strings.Contains(string(got.body), "admin.example.com") {
+		t.Errorf("a mistake: %s", got.body)
+	}
+	for _, bad := range []string{"admin", "ftp://a/", "https://u:p@a/", "https://a/?b=c", "https:///x", "https://a/x"} {
+		if err := checkConsoleURL(bad); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
 }
 
 // TestConsoleKills: the page's form ends a request, but not from a page of another site.

@@ -276,7 +276,8 @@ func TestConsoleShowsLiveQueries(t *testing.T) {
 		go func() { replies <- r.ask(req) }()
 	}
 	r.eventually("all are listed", func() bool { return len(r.queries()) == console.MaxRows+1 })
-	text := page()
+	text := ""
+	r.eventually("the page is of now", func() bool { text = page(); return strings.Contains(text, "Under way <span class=\"quiet\">21<") })
 	if strings.Count(text, "asked of the shards") < 1 || !strings.Contains(text, "and 1 more") ||
 		strings.Count(text, "&lt;b&gt;ada&lt;/b&gt;") != console.MaxRows {
 		t.Errorf("%s", text)

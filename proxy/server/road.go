@@ -75,7 +75,7 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 	if err == nil {
 		err = x.answer()
 	}
-	qe := s.explain(x, r, err)
+	qe := s.linked(x, s.explain(x, r, err))
 	s.finish(x, qe)
 	return x.client, qe
 }

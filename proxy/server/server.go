@@ -71,6 +71,9 @@ type Options struct {
 	// {expr_json} (as it stands inside a JSON string, percent-encoded) in the query's place and,
 	// where wanted, {from} and {until} (Unix milliseconds); empty is nowhere.
 	GraphURL string
+	// ConsoleURL is where users reach the admin listener, for a link in each refusal to the page
+	// that says why; empty is no link.
+	ConsoleURL string
 	// CORSOrigin is a regular expression, anchored, of the origins whose pages may read answers of
 	// the main listener in a browser; empty is none.
 	CORSOrigin string
@@ -211,9 +214,10 @@ func New(o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if err := checkGraphURL(o.GraphURL); err != nil {
+	if err := errors.Join(checkGraphURL(o.GraphURL), checkConsoleURL(o.ConsoleURL)); err != nil {
 		return nil, err
 	}
+	o.ConsoleURL = strings.TrimSuffix(o.ConsoleURL, "/")
 	cors, err := corsOrigin(o.CORSOrigin)
 	if err != nil {
 		return nil, fmt.Errorf("the origins of --web.cors.origin are no regular expression: %w", err)
