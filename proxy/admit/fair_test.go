@@ -63,7 +63,7 @@ func newMix(t *testing.T, rng *rand.Rand, i int) *mix {
 	}
 	m.lanes = append(m.lanes, Lane{Name: "default", Share: left})
 	places := 1 + rng.IntN(24)
-	if rng.IntN(3) == 0 {
+	if rng.IntN(3) > 0 {
 		m.wide = 1 + rng.IntN(places)
 	}
 	m.g = NewGate(places, places-rng.IntN(3)*places/6, m.lanes)
@@ -74,13 +74,13 @@ func newMix(t *testing.T, rng *rand.Rand, i int) *mix {
 func (m *mix) run() {
 	var wg sync.WaitGroup
 	crowded := m.rng.IntN(2) == 0 // all come at once
-	for range 10 + m.rng.IntN(60) {
+	for i := range 10 + m.rng.IntN(60) {
 		a := Asker{Lane: fmt.Sprint(m.rng.IntN(5)), Flow: uint64(m.rng.IntN(5))}
 		if m.rng.IntN(3) > 0 {
 			a.Peer = fmt.Sprint(m.rng.IntN(4))
 		}
 		n, hold, at := 1, time.Duration(1+m.rng.Int64N(int64(m.hold))), time.Duration(0)
-		if m.wide > 1 && m.rng.IntN(4) == 0 {
+		if m.wide > 1 && m.rng.IntN(1+i%4) == 0 {
 			n = 1 + m.rng.IntN(m.wide)
 		}
 		if !crowded {
@@ -261,6 +261,7 @@ func (m *mix) shares() {
 // crowd is callers who ask again as soon as they have had their place.
 type crowd struct {
 	a       Asker
+	seats   int // places that each call takes; 0 is one
 	callers int
 	each    time.Duration // that a place is held
 	after   time.Duration // that they come
@@ -286,15 +287,16 @@ func shared(t *testing.T, g *Gate, crowds []crowd) {
 			wg.Go(func() {
 				time.Sleep(c.after)
 				for ctx.Err() == nil {
-					p, err := g.Wait(ctx, c.a, 1)
+					p, err := g.Wait(ctx, c.a, max(c.seats, 1))
 					if err != nil {
 						return
 					}
+					n := p.Places()
 					time.Sleep(c.each)
-					g.Leave(&p, 1)
+					g.Leave(&p, n)
 					mu.Lock()
 					if time.Now().After(from) {
-						worked[i] += c.each
+						worked[i] += c.each * time.Duration(n)
 					}
 					mu.Unlock()
 				}
@@ -329,6 +331,14 @@ func TestWorkIsShared(t *testing.T) {
 		{"a place and a half", 3, 3, half, []crowd{
 			{a: Asker{Lane: "a"}, callers: 20, each: time.Second, own: 1.5},
 			{a: Asker{}, callers: 20, each: time.Second, own: 1.5},
+		}},
+		{"wide and narrow calls", 24, 24, nil, []crowd{
+			{a: Asker{Flow: 1}, callers: 100, each: time.Second, own: 12},
+			{a: Asker{Flow: 2}, callers: 50, each: time.Second, seats: 4, own: 12},
+		}},
+		{"wide calls of a lane, narrow ones of another", 24, 24, half, []crowd{
+			{a: Asker{Lane: "a"}, callers: 100, each: time.Second, own: 12},
+			{a: Asker{}, callers: 50, each: time.Second, seats: 6, own: 12},
 		}},
 		{"next to nothing", 4, 4, []Lane{{Name: "a", Share: 0.05}, {Name: "default", Share: 0.95}}, []crowd{
 			{a: Asker{Lane: "a"}, callers: 20, each: time.Second, own: 0.2},

@@ -59,6 +59,9 @@ type LimitsSection struct {
 	ReadSlots int `yaml:"read_slots" default:"8"`
 	// ReplicaCalls is how many calls of any kind it is asked at once.
 	ReplicaCalls int `yaml:"replica_calls" default:"24"`
+	// ShardBudget is what all of them together may make one server hold, as estimated; never below
+	// MaxShardBytes.
+	ShardBudget int64 `yaml:"shard_budget" unit:"bytes" default:"1GiB"`
 	// Shadow are the bounds that are told of and not enforced.
 	Shadow []string `yaml:"shadow" is:"max=6"`
 	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is
@@ -75,6 +78,9 @@ func (LimitsSection) meaning() map[string]string {
 			"[read_slots](bounds/read_slots.md). With several Spillways before the same servers, 8 divided by their number.",
 		"replica_calls": "How many calls of any kind it is asked at once, at least `read_slots`; see " +
 			"[replica_calls](bounds/replica_calls.md). With several Spillways, 24 divided by their number or more.",
+		"shard_budget": "What all calls together may make one server hold while it evaluates, as estimated: each of its `replica_calls` places is an " +
+			"equal part of it, and a call takes as many as it needs; see [replica_calls](bounds/replica_calls.md). Counts as `max_shard_bytes` " +
+			"where that is more. Twice `max_shard_bytes` is a good value; with several Spillways, divided by their number.",
 		"shadow": "Bounds that are not enforced: what they would refuse or cut is answered, counted and written to the usage log; see " +
 			"[operations](operations.md#in-shadow). One or more of `max_range`, `metadata_range`, `unselective`, `max_shard_bytes`, " +
 			"`max_series` and `max_response_bytes`, for all endpoints and tenants.",

@@ -68,7 +68,7 @@ func (r Replica) MarshalYAML() (any, error) { return node(reflect.ValueOf(r), ""
 // file, counts are numbers.
 func (c *Config) LimitsJSON() []byte {
 	all := LimitsSection{
-		Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls,
+		Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls, ShardBudget: c.Limits.ShardBudget,
 		Endpoints: map[endpoint.ID]Limits{},
 	}
 	for _, id := range endpointIDs {

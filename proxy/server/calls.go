@@ -57,6 +57,7 @@ type fanout struct {
 	slots     taken
 	asked     map[seat]int           // how many are asked for the seat
 	left      map[seat]*atomic.Int32 // how many may still answer
+	calls     map[*shard.Shard]int   // how many seats each shard has
 	read      reading                // nil: side by side
 	entered   bool                   // slots has places for all calls
 	held      int64                  // of the budget, until close
@@ -78,13 +79,14 @@ type outcome struct {
 func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	f := &fanout{
 		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{},
-		left: map[seat]*atomic.Int32{},
+		left: map[seat]*atomic.Int32{}, calls: map[*shard.Shard]int{},
 		kept: keeper{budget: x.budget, size: admit.NewBudget(nil, admit.Limits{MaxBytes: x.limits.MaxResponseBytes})},
 	}
 	f.ctx, f.cancel = context.WithCancelCause(x.ctx)
 	for _, q := range questions {
 		at := q.seat()
 		if f.left[at] == nil {
+			f.calls[at.shard]++
 			f.left[at] = new(atomic.Int32)
 		}
 		f.asked[at]++
@@ -97,6 +99,15 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 		f.readers = make(chan struct{}, maxDecoders)
 	}
 	return f
+}
+
+// heldOf is what one of the calls to a shard is to make its server hold: its part of what the
+// request holds there.
+func (f *fanout) heldOf(s *shard.Shard) int64 {
+	if f.questions[0].counts {
+		return 0
+	}
+	return f.x.holds(s) / int64(f.calls[s])
 }
 
 // enter takes the places that are needed before anybody is asked. An answer that can go without a
@@ -131,7 +142,7 @@ func (f *fanout) enter() (err error) {
 	if err = x.budget.Hold(held); err == nil {
 		f.held = held
 		var leave map[*shard.Shard]func()
-		if leave, err = x.st.top.EnterAll(all, within, shards); err == nil {
+		if leave, err = x.st.top.EnterAll(all, within, f.heldOf, shards); err == nil {
 			f.slots, f.entered = f.slots.with(leave, f.questions), true
 			return nil
 		}
@@ -307,7 +318,8 @@ func (l *agenda) walk(f *fanout) {
 // inTurn is call with a place of its own, from the asking to the end of the answer. It calls
 // entered when it has got it, or none.
 func (f *fanout) inTurn(i int, entered func()) {
-	leave, err := f.questions[i].shard.Enter(f.waits.ctx[i])
+	s := f.questions[i].shard
+	leave, err := s.Enter(f.waits.ctx[i], f.heldOf(s))
 	entered()
 	if err == nil {
 		defer leave()
@@ -331,7 +343,8 @@ func (f *fanout) beside(i int) {
 func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
 	o := shard.CallOptions{
-		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare,
+		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Held: f.heldOf(q.shard),
+		Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare,
 		Partial: x.mayLack(q.shard), Hold: f.kept.hold, Entered: f.entered || f.read != nil && len(f.questions) > 1,
 	}
 	ctx := f.waits.ctx[i]

@@ -56,7 +56,7 @@ func newCrowded(t *testing.T, shards, replicas, places, files int, script string
 		t.Fatal(err)
 	}
 	top, err := shard.New(cfg.Groups, shard.Options{
-		Registerer: prometheus.NewRegistry(), MaxCalls: places, OpenFiles: files,
+		Registerer: prometheus.NewRegistry(), MaxCalls: places, OpenFiles: files, Budget: int64(places) << 20,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return byAddr[addr].DialContext(ctx, network, addr)
 		},

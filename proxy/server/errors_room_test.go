@@ -29,7 +29,7 @@ var roomSayings = []saying{
 	{
 		name: "replica_calls", more: "limits: {replica_calls: 1, read_slots: 1}\n", form: []string{"query", "up", "timeout", queueing},
 		before: func(r *rig) { // the place is Spillway's own, who has no address
-			leave, err := r.s.state.Load().top.Groups[1].Shards[1].Enter(r.t.Context())
+			leave, err := r.s.state.Load().top.Groups[1].Shards[1].Enter(r.t.Context(), 0)
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -56,6 +56,7 @@ type exchange struct {
 	watched     *heap.Request
 	weighed     atomic.Pointer[admit.Budget]   // what the heap's watch asks how much it holds
 	foreseen    atomic.Pointer[weigh.Estimate] // what it is expected to take; nil where it selects nothing
+	heavy       map[*shard.Shard]int64         // what servers are to hold of it, where that was weighed
 	doing       doing
 	before      float64     // byte seconds of the attempts before
 	shown       *live.Entry // among the live queries; nil where it is not

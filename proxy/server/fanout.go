@@ -60,6 +60,7 @@ type question struct {
 	asked       *merge.Asked // what its answer must fit, where that is passed on as it is
 	class       shard.Class
 	limit       int
+	counts      bool // it is one of ours, which counts series before the request's own
 	plain       bool // uncompressed: nothing is gained by gzip where the bytes go straight on
 }
 

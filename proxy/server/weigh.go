@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -18,9 +19,33 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
 	scale := weigh.Scale{
 		MaxBytes: x.strict.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
-		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers,
+		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers, Held: x.weighs,
 	}
 	return x.lighter(scale.Pieces(x.ctx, q, p))
+}
+
+// weighs notes what a shard's server is to hold of the request, as it was weighed.
+func (x *exchange) weighs(s *shard.Shard, bytes int64) {
+	if x.heavy == nil {
+		x.heavy = map[*shard.Shard]int64{}
+	}
+	x.heavy[s] = bytes
+}
+
+// holds is what a shard's server is to hold of the request, all of its calls there together: as it
+// was weighed, or else as it was estimated. 0 is not known: a guess, a thousand series for each
+// selector, says nothing of them, and where that could matter they were counted. No more is let
+// through than max_shard_bytes, so what an estimate has above it is none.
+func (x *exchange) holds(s *shard.Shard) int64 {
+	n, ok := x.heavy[s]
+	if e := x.foreseen.Load(); !ok && e != nil && e.By != weigh.ByGuess {
+		n = e.HeldByOne()
+	}
+	// What lists series is bounded by its window, its limit and its slots.
+	if n == 0 || x.req.ID.Selects() == endpoint.SelectsListed {
+		return 0
+	}
+	return min(n, x.st.cfg.Limits.MaxShardBytes)
 }
 
 // countAnswers asks what is to be counted, and tells the largest number of each answer as it comes.
@@ -31,6 +56,7 @@ func (x *exchange) countAnswers(_ context.Context, asked []weigh.Question, found
 		if q.replicas = a.Part.Replicas; len(q.replicas) == 1 {
 			q.replica, q.replicas = q.replicas[0], nil
 		}
+		q.counts = true
 		questions[i] = q
 	}
 	x.s.metrics.counts.Add(float64(len(questions)))

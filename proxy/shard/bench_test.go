@@ -65,7 +65,7 @@ func BenchmarkEnter(b *testing.B) {
 	ctx := from(b.Context(), "192.0.2.1")
 	b.ReportAllocs()
 	for b.Loop() {
-		leave, err := s.Enter(ctx)
+		leave, err := s.Enter(ctx, 0)
 		if err != nil {
 			b.Fatal(err)
 		}

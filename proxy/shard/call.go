@@ -40,6 +40,9 @@ type CallOptions struct {
 	// Hold takes room, until the caller gives it back, for an answer of which more than 1 MiB is
 	// read before its reader asks for it; nil is none.
 	Hold func(bytes int64) error
+	// Held is how many bytes the call is estimated to make the server hold, by which it is one or
+	// more places wide; 0 is not known.
+	Held int64
 	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll;
 	// else the call waits for one.
 	Entered bool
@@ -248,7 +251,7 @@ func (r *Replica) enter(ctx context.Context, t try) (release func(), err error) 
 	if t.probe || t.Entered {
 		return outer, nil
 	}
-	leave, err := r.Shard.Enter(ctx)
+	leave, err := r.Shard.Enter(ctx, t.Held)
 	if err != nil {
 		outer()
 		return nil, err

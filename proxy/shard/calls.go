@@ -122,36 +122,50 @@ func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueTy
 	metric(descAllWaited, prometheus.CounterValue, waited.Seconds())
 }
 
-// Enter waits, until shortly before the deadline of ctx, for a place for one call to each of the
-// shard's replicas. The caller calls leave once, when all of them have ended with their bodies, if
-// the error is nil; calls under it have CallOptions.Entered.
-func (s *Shard) Enter(ctx context.Context) (leave func(), err error) {
+// Enter waits, until shortly before the deadline of ctx, for room for one call to each of the
+// shard's replicas, which is estimated to make a replica hold so many bytes (CallOptions.Held). The
+// caller calls leave once, when all of them have ended with their bodies, if the error is nil;
+// calls under it have CallOptions.Entered.
+func (s *Shard) Enter(ctx context.Context, held int64) (leave func(), err error) {
 	own, all := s.calls, s.topology.crowd.all
-	place, err := own.take(ctx, s, 1)
+	place, err := own.take(ctx, s, s.seats(held))
 	if err != nil {
 		return nil, err
 	}
 	ofAll, err := all.take(ctx, s, 1)
 	if err != nil {
-		own.Leave(&place, 1)
+		own.Leave(&place, place.Places())
 		return nil, err
 	}
 	return func() {
 		all.Leave(&ofAll, 1)
-		own.Leave(&place, 1)
+		own.Leave(&place, place.Places())
 	}, nil
 }
 
+// seats is how wide a call is: how many of the shard's places it takes, each of which is an equal
+// part of the budget. So what all calls hold together, as estimated, is within it. One that wants
+// more places than its caller may ever have takes those (admit.Gate), so that it has its turn.
+func (s *Shard) seats(held int64) int {
+	budget, places := s.topology.opts.Budget, int64(s.calls.Places())
+	if budget <= 0 || held <= 0 {
+		return 1
+	}
+	each := max(budget/places, 1)
+	return int(max(min((held+each-1)/each, places), 1))
+}
+
 // EnterAll is Enter for several shards whose answers are read side by side, so that none of them
-// ends before all have begun. within is the context in which the place of a shard is waited for,
-// and ctx that for the process' own. leave has one function for each shard, each to be called once.
+// ends before all have begun. within is the context in which the places of a shard are waited for,
+// held what its replica is to hold, and ctx that for the process' own. leave has one function for
+// each shard, each to be called once.
 func (t *Topology) EnterAll(
-	ctx context.Context, within func(*Shard) context.Context, shards []*Shard,
+	ctx context.Context, within func(*Shard) context.Context, held func(*Shard) int64, shards []*Shard,
 ) (leave map[*Shard]func(), err error) {
 	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	doors := make([]*door, len(order))
 	for i, s := range order {
-		doors[i] = &door{ctx: within(s), shard: s}
+		doors[i] = &door{ctx: within(s), shard: s, seats: s.seats(held(s))}
 	}
 	if err = admit.EnterAll(doors); err != nil {
 		return nil, err
@@ -192,16 +206,17 @@ func (s *shared) leave() {
 type door struct {
 	ctx   context.Context
 	shard *Shard
+	seats int
 	place admit.Place
 }
 
 func (d *door) Try() (ok bool) {
-	d.place, ok = d.shard.calls.Try(asker(d.ctx), 1)
+	d.place, ok = d.shard.calls.Try(asker(d.ctx), d.seats)
 	return ok
 }
 
 func (d *door) Wait() (err error) {
-	d.place, err = d.shard.calls.take(d.ctx, d.shard, 1)
+	d.place, err = d.shard.calls.take(d.ctx, d.shard, d.seats)
 	return err
 }
 

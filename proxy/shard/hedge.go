@@ -221,7 +221,7 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	leave := func() {}
 	if !o.Entered { // one place is enough for both calls
 		var err error
-		if leave, err = s.Enter(ctx); err != nil {
+		if leave, err = s.Enter(ctx, o.Held); err != nil {
 			return nil, err
 		}
 		o.Entered = true

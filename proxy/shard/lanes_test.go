@@ -51,7 +51,7 @@ func TestLanesFollowTheConfiguration(t *testing.T) {
 		s := one.Groups[0].Shards[0]
 		var leave []func()
 		for range 3 { // one is kept for on-call
-			f, err := s.Enter(inLane(t.Context(), "default"))
+			f, err := s.Enter(inLane(t.Context(), "default"), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,7 @@ func TestLanesFollowTheConfiguration(t *testing.T) {
 		}
 		served := make(chan error)
 		go func() {
-			f, err := s.Enter(inLane(t.Context(), "default"))
+			f, err := s.Enter(inLane(t.Context(), "default"), 0)
 			if err == nil {
 				defer f()
 			}
@@ -103,7 +103,7 @@ func TestRefusalsOfLanes(t *testing.T) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(inLane(t.Context(), lane), 10*time.Second)
 			defer cancel()
-			_, err := s.Enter(ctx)
+			_, err := s.Enter(ctx, 0)
 			var e *qerr.Error
 			if !errors.As(err, &e) || e.Kind != qerr.Overloaded || e.Bound != "replica_calls" || e.Value != value || e.Message != message ||
 				e.RetryAfter != time.Second {
@@ -111,14 +111,14 @@ func TestRefusalsOfLanes(t *testing.T) {
 			}
 		}
 		host := s.Replicas[0].host
-		leave, err := s.Enter(inLane(t.Context(), "batch"))
+		leave, err := s.Enter(inLane(t.Context(), "batch"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		refused("batch", "1", "jaguar[0] ("+host+") has 1 call under way for the caller's lane, as many as that may have, and there was no room for this one before its deadline (it waited 9.75s)")
 		leave()
 		for range 3 {
-			leave, err := s.Enter(inLane(t.Context(), "default"))
+			leave, err := s.Enter(inLane(t.Context(), "default"), 0)
 			if err != nil {
 				t.Fatal(err)
 			}

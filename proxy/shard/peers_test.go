@@ -44,7 +44,7 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 			t.Errorf("one peer has %d calls at the server, want %d", n, share)
 		}
 		for i := range maxCalls - share { // and each of the places that are left is somebody else's
-			leave, err := s.Enter(from(t.Context(), fmt.Sprintf("192.0.2.%d", 2+i)))
+			leave, err := s.Enter(from(t.Context(), fmt.Sprintf("192.0.2.%d", 2+i)), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,7 +52,7 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(hog, time.Second)
 		defer cancel()
-		_, err := s.Enter(ctx)
+		_, err := s.Enter(ctx, 0)
 		e := qerr.From(err)
 		if e == nil || e.Bound != "replica_calls" || e.Value != "20" || !strings.Contains(e.Message, "has 20 calls under way for 192.0.2.1, as many of its 24 as one address may have") {
 			t.Errorf("got %v", err)
@@ -81,7 +81,7 @@ func TestNoPeerNoShare(t *testing.T) {
 	top := build(t, Options{}, false, group(fake.URL()))
 	s := top.Groups[0].Shards[0]
 	for range maxCalls {
-		leave, err := s.Enter(t.Context())
+		leave, err := s.Enter(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

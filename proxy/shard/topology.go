@@ -55,6 +55,9 @@ type Options struct {
 	FactsEvery time.Duration
 	// MaxCalls is how many calls one replica is asked at once; 0 is 24.
 	MaxCalls int
+	// Budget is how many bytes all calls together may make one replica hold, as estimated: each of
+	// MaxCalls places is an equal part of it. With 0 each call takes one place.
+	Budget int64
 	// ReadSlots is how many of them may be remote reads; 0 is 8.
 	ReadSlots int
 	// Lanes share the places at gates; the last one is for whoever is in no other. With none there

@@ -99,6 +99,9 @@ func (e *Estimate) GiBSeconds() float64 {
 	return float64(e.Held) / (1 << 30) * e.Seconds / float64(max(len(e.shards), 1))
 }
 
+// HeldByOne is what one shard holds of it, if all hold as much.
+func (e *Estimate) HeldByOne() int64 { return e.Held / int64(max(len(e.shards), 1)) }
+
 // norm is what one series has by rule: samples, and what series and samples take.
 type norm struct {
 	samples, series, sample float64

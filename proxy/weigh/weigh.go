@@ -47,6 +47,9 @@ type Scale struct {
 	Tenant string
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
+	// Held is told what a server of a shard would hold of the whole query, by the best that Pieces
+	// found, where it looked; nil is nobody.
+	Held func(s *shard.Shard, bytes int64)
 	// Ask asks the questions, all at once, and calls found with the place of each and the largest
 	// number in its answer as it comes, from any goroutine. An error is the request's, or a
 	// server's refusal.
@@ -132,6 +135,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 	if err != nil {
 		return 1, err
 	}
+	sc.tell(loads)
 	if len(heavy) == 0 {
 		sc.remember(p, loads)
 		return 1, nil
@@ -165,12 +169,19 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 // weighedBefore tells whether all parts of the plan were weighed within the last ten minutes, and
 // together at most half of what their shards may hold was found.
 func (sc *Scale) weighedBefore(p *plan.Plan) bool {
+	held := map[*shard.Shard]int64{}
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
 			n, ok := sc.Known.Weights.Known(sc.weightOf(l, part))
 			if !ok || n > sc.MaxBytes/2/int64(len(p.Leaves)) {
 				return false
 			}
+			held[part.Shard] += n
+		}
+	}
+	for s, n := range held {
+		if n > 0 && sc.Held != nil { // 0 was not looked at
+			sc.Held(s, n)
 		}
 	}
 	return true
@@ -185,6 +196,20 @@ func (sc *Scale) remember(p *plan.Plan, loads []*load) {
 		for _, part := range l.Parts {
 			sc.Known.Weights.Remember(sc.weightOf(l, part), 0)
 		}
+	}
+}
+
+// tell tells what the loads weigh, all of a shard together.
+func (sc *Scale) tell(loads []*load) {
+	if sc.Held == nil {
+		return
+	}
+	held := map[*shard.Shard]int64{}
+	for _, l := range loads {
+		held[l.part.Shard] += l.weight
+	}
+	for s, n := range held {
+		sc.Held(s, n)
 	}
 }
 

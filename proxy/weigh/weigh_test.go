@@ -247,3 +247,25 @@ func TestNativesOfMany(t *testing.T) {
 		t.Error("200,000 native histograms were sent for as if they were floats")
 	}
 }
+
+// TestHeldIsTold: whoever asks how wide a call is learns what each shard would hold of the query,
+// the first time and where that is known from before; of what is too light to be looked at nothing.
+func TestHeldIsTold(t *testing.T) {
+	w := newWorld(t, 20_000, 1<<30)
+	told := map[*shard.Shard]int64{}
+	w.Held = func(s *shard.Shard, bytes int64) { told[s] = bytes }
+	if _, err := w.ask(t, "sum(up)", 1, 0); err != nil || len(told) > 0 {
+		t.Errorf("%v is told of little, %v", told, err)
+	}
+	for i := range 2 {
+		clear(told)
+		if _, err := w.leaves(t, "sum(rate(x_total[5m]))", 2, 241, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range w.shards { // 20,000 series of 241 points of 16 bytes, in two leaves
+			if told[s] < 2*77_000_000 || told[s] > 1<<30 {
+				t.Errorf("time %d: %s is to hold %d bytes", i, s.Name(), told[s])
+			}
+		}
+	}
+}
