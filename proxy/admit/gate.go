@@ -19,6 +19,8 @@ type Lane struct {
 	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
 	// there are.
 	Most int
+	// MaxWait is how long one of the lane waits at most; 0 is as long as its context lasts.
+	MaxWait time.Duration
 }
 
 // Asker is who wants a place: all that fairness looks at.
@@ -145,6 +147,7 @@ func (g *Gate) Try(a Asker, n int) (Place, bool) {
 func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 	g.mu.Lock()
 	l := g.lane(a.Lane)
+	most := l.MaxWait
 	n = g.most(l, a.Peer, n)
 	if g.waiting == 0 {
 		if p, ok := g.atOnce(l, a, n); ok {
@@ -163,6 +166,11 @@ func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 	g.mu.Unlock()
 	if has {
 		return w.place, nil
+	}
+	if most > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, most, errMaxWait)
+		defer cancel()
 	}
 	select {
 	case <-w.ready:
@@ -184,6 +192,9 @@ func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 		l.refused++
 	}
 	r.Others, r.err = g.waiting, context.Cause(ctx)
+	if errors.Is(r.err, errMaxWait) {
+		r.MaxWait = most
+	}
 	g.dispatch(now) // it may have kept others waiting
 	return Place{}, r
 }
@@ -499,9 +510,14 @@ type Refusal struct {
 	Most int
 	// Others is how many others wait.
 	Others int
+	// MaxWait is the lane's, where that ended the wait; else 0.
+	MaxWait time.Duration
 
 	err error
 }
+
+// errMaxWait ends the wait of who has waited for as long as his lane does.
+var errMaxWait = errors.New("as long as its lane waits")
 
 // Error implements error.
 func (r *Refusal) Error() string {

@@ -441,6 +441,33 @@ func TestSetPlaces(t *testing.T) {
 	})
 }
 
+// TestMaxWait: who has waited for as long as his lane does is told so, long before his deadline;
+// who is served before is served, and another lane's waits on.
+func TestMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(1, 1, []Lane{{Name: "oncall", Share: 0.1}, {Name: "default", Share: 0.9, MaxWait: 6 * time.Second}})
+		order := make(chan string, 2)
+		p := take(t, g, Asker{}, 1)
+		oncall := waits(t, g, Asker{Lane: "oncall"}, 1, "oncall", order)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		var r *Refusal
+		_, err := g.Wait(ctx, Asker{}, 1)
+		if !errors.As(err, &r) || r.MaxWait != 6*time.Second || time.Since(began) != 6*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		if l := g.Lanes(); l[1].Refused != 1 || l[0].Waiting != 1 {
+			t.Errorf("%+v", l)
+		}
+		g.Leave(p, 1)
+		if got := <-order; got != "oncall" {
+			t.Error(got)
+		}
+		oncall()
+	})
+}
+
 // BenchmarkGate is a place taken and given back where nobody waits.
 func BenchmarkGate(b *testing.B) {
 	for _, c := range []struct {

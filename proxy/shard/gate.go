@@ -109,6 +109,9 @@ func outcome(r *admit.Refusal, began time.Time) string {
 	if r.Why == admit.FlowFull {
 		return count(int64(r.Most), "call") + " of the same caller wait there already, as many as may"
 	}
+	if r.MaxWait > 0 {
+		return "there was no room for this one within " + r.MaxWait.String() + ", the max_wait of its lane"
+	}
 	return "there was no room for this one before its deadline (it waited " + waited(began).String() + ")"
 }
 
