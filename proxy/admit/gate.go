@@ -19,7 +19,8 @@ type Lane struct {
 	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
 	// there are.
 	Most int
-	// MaxWait is how long one of the lane waits at most; 0 is as long as its context lasts.
+	// MaxWait is how long one of the lane waits at most, at all doors that it enters together; 0 is
+	// as long as its context lasts.
 	MaxWait time.Duration
 }
 
@@ -34,6 +35,9 @@ type Asker struct {
 	// Arrived is when whoever asks came, in nanoseconds since 1970, wherever he has waited since:
 	// it is his place in the flow's queue. 0 is now.
 	Arrived int64
+	// Began is when it began to wait, at whichever of several doors that was: MaxWait of its lane
+	// counts from then. Zero is now.
+	Began time.Time
 }
 
 // Gate lets at most so many through at once, and chooses fairly who is next.
@@ -51,7 +55,8 @@ type Asker struct {
 // however many of another flow wait. Lanes are compared in the same way, each by its share.
 //
 // Who wants several places waits until all of them are free, and nobody passes whose turn comes
-// later, but for what is kept for his lane.
+// later, but for what is kept for his lane, and, where it is his address that has not enough left,
+// for the own share of another lane (wide.go).
 //
 // It is safe for concurrent use.
 type Gate struct {
@@ -69,14 +74,6 @@ type Gate struct {
 	count   uint64
 	peers   map[string]*peer
 	spare   *peer // one that was forgotten, for the next
-}
-
-// peer is an address that holds a place or waits for one.
-type peer struct {
-	name string
-	held int
-	refs int     // places held, and waiters
-	wide *waiter // whose several places are waited for: no other waiter of the peer passes
 }
 
 // waiter is somebody who waits.
@@ -100,7 +97,6 @@ type Place struct {
 	flow  *flow // nil where nobody waited then
 	peer  *peer
 	n     int
-	own   bool  // of what is kept for the lane: the peer's share is of the others
 	since int64 // since epoch; 0 without flow
 }
 
@@ -147,7 +143,10 @@ func (g *Gate) Try(a Asker, n int) (Place, bool) {
 func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 	g.mu.Lock()
 	l := g.lane(a.Lane)
-	most := l.MaxWait
+	most, left := l.MaxWait, l.MaxWait
+	if most > 0 && !a.Began.IsZero() {
+		left = max(most-time.Since(a.Began), 0)
+	}
 	n = g.most(l, a.Peer, n)
 	if g.waiting == 0 {
 		if p, ok := g.atOnce(l, a, n); ok {
@@ -169,7 +168,7 @@ func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 	}
 	if most > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, most, errMaxWait)
+		ctx, cancel = context.WithTimeoutCause(ctx, left, errMaxWait)
 		defer cancel()
 	}
 	select {
@@ -185,7 +184,7 @@ func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 	default:
 	}
 	now := g.now()
-	r := g.refusal(w)
+	r := g.refusal(w, now)
 	g.part(w, now)
 	w.flow.forget()
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // else it was not refused, it left
@@ -224,9 +223,7 @@ func (g *Gate) Leave(p *Place, n int) {
 	p.lane.held -= n
 	g.held -= n
 	if p.peer != nil {
-		if !p.own {
-			p.peer.held -= n
-		}
+		p.peer.leave(p.lane, n)
 		g.unref(p.peer, n)
 	}
 	if g.waiting > 0 {
@@ -298,16 +295,13 @@ func (g *Gate) atOnce(l *lane, a Asker, n int) (Place, bool) {
 
 // take hands n places out.
 func (g *Gate) take(l *lane, p *peer, n int) Place {
-	place := Place{lane: l, peer: p, n: n, own: g.own(l, n)}
-	g.held += n
-	l.held += n
 	if p != nil {
-		if !place.own {
-			p.held += n
-		}
+		p.take(l, n, g.own(l, n))
 		p.refs += n
 	}
-	return place
+	g.held += n
+	l.held += n
+	return Place{lane: l, peer: p, n: n}
 }
 
 // own tells whether n more places of the lane are of those that are kept for it: they do not count
@@ -323,13 +317,7 @@ func (g *Gate) most(l *lane, peer string, n int) int {
 	if n <= 1 {
 		return 1
 	}
-	free := g.places
-	for _, m := range g.lanes {
-		if m != l {
-			free -= m.kept
-		}
-	}
-	n = min(n, free)
+	n = min(n, g.open(l))
 	if l.Most > 0 {
 		n = min(n, l.Most)
 	}
@@ -435,57 +423,48 @@ func (g *Gate) dispatch(now int64) {
 
 // due is who is let in next; nil where nobody can be.
 func (g *Gate) due(now int64) *waiter {
-	var first, within *waiter // by need of their lanes: of all, and of what is kept for their lane
-	var least, leastWithin float64
+	if w := g.first(now); w != nil && g.fits(w.lane, w.n) {
+		g.work = max(g.work, w.lane.worked(now))
+		return w
+	}
+	return g.within(now) // takes nothing that anybody else waits for
+}
+
+// first is whose turn it is by the need of the lanes, whether there are as many places or not.
+func (g *Gate) first(now int64) (first *waiter) {
+	var least float64
 	for _, l := range g.lanes {
 		if l.waiting == 0 {
 			continue
 		}
-		w := l.due(g, now, false)
-		if w == nil { // what it does not have is nobody else's doing
+		w, behind := l.head(g, now)
+		switch {
+		case w != nil && l.room(w.n):
+			if need := l.need(w.n, now, g.mean); first == nil || need < least {
+				first, least = w, need
+			}
+		case w != nil || !behind: // what it does not have is nobody else's doing
 			l.accrue(now)
 			l.work = max(l.work, g.work)
-		} else if need := l.need(w.n, now, g.mean); first == nil || need < least {
-			first, least = w, need
 		}
-		if l.held < l.kept {
-			if w = l.due(g, now, true); w != nil {
-				if need := l.need(w.n, now, g.mean); within == nil || need < leastWithin {
-					within, leastWithin = w, need
-				}
+	}
+	return first
+}
+
+// within is who is let in, by the need of the lanes, of what is kept for his lane.
+func (g *Gate) within(now int64) (next *waiter) {
+	var least float64
+	for _, l := range g.lanes {
+		if l.waiting == 0 || l.held >= l.kept || g.held >= g.places {
+			continue
+		}
+		if w := l.within(g, now); w != nil {
+			if need := l.need(w.n, now, g.mean); next == nil || need < least {
+				next, least = w, need
 			}
 		}
 	}
-	if first != nil && g.fits(first.lane, first.n) {
-		g.work = max(g.work, first.lane.worked(now))
-		return first
-	}
-	return within // takes nothing that anybody else waits for
-}
-
-// peer is the peer of that name, who is remembered while he has refs; nil for nobody.
-func (g *Gate) peer(name string) *peer {
-	if name == "" {
-		return nil
-	}
-	p := g.peers[name]
-	if p == nil {
-		if p = g.spare; p != nil {
-			g.spare = nil
-		} else {
-			p = &peer{}
-		}
-		p.name = name
-		g.peers[name] = p
-	}
-	return p
-}
-
-func (g *Gate) unref(p *peer, n int) {
-	if p.refs -= n; p.refs == 0 {
-		delete(g.peers, p.name)
-		g.spare = p
-	}
+	return next
 }
 
 // Why is why somebody found no place.
@@ -493,11 +472,11 @@ type Why uint8
 
 // The reasons, and what Refusal.Most is with each.
 const (
-	// AllHeld: all places that are not kept for others are held; so many are not.
+	// AllHeld: of the places that are not kept for others, so many, not enough are left.
 	AllHeld Why = iota
-	// PeerFull: the peer holds as many as one may.
+	// PeerFull: of as many as the peer may hold not enough are left.
 	PeerFull
-	// LaneFull: the lane holds as many as it may.
+	// LaneFull: of as many as the lane may hold not enough are left.
 	LaneFull
 	// FlowFull: so many of the flow wait already that one more may not.
 	FlowFull
@@ -508,6 +487,11 @@ type Refusal struct {
 	// Why is what was in the way when it gave up, and Most the number that goes with it.
 	Why  Why
 	Most int
+	// Wants is how many places it wanted, and Held how many are held of those that Most is about.
+	Wants, Held int
+	// Ahead is how many somebody wants whose turn it is, and for whom what is free is kept; 0 where
+	// there is nobody.
+	Ahead int
 	// Others is how many others wait.
 	Others int
 	// MaxWait is the lane's, where that ended the wait; else 0.
@@ -531,13 +515,23 @@ func (r *Refusal) Error() string {
 func (r *Refusal) Unwrap() error { return r.err }
 
 // refusal is why the waiter has no place now.
-func (g *Gate) refusal(w *waiter) *Refusal {
+func (g *Gate) refusal(w *waiter, now int64) *Refusal {
 	switch {
-	case w.peer != nil && w.peer.held+w.n > g.ofPeer && !g.own(w.lane, w.n):
-		return &Refusal{Why: PeerFull, Most: g.ofPeer}
+	case w.peer != nil && !w.peer.room(g, w):
+		return &Refusal{Why: PeerFull, Most: g.ofPeer, Wants: w.n, Held: w.peer.held}
 	case !w.lane.room(w.n):
-		return &Refusal{Why: LaneFull, Most: w.lane.Most}
-	default:
-		return &Refusal{Why: AllHeld, Most: g.held}
+		return &Refusal{Why: LaneFull, Most: w.lane.Most, Wants: w.n, Held: w.lane.held}
 	}
+	r := &Refusal{Why: AllHeld, Most: g.places, Wants: w.n, Held: g.held}
+	for _, l := range g.lanes {
+		if l != w.lane {
+			r.Most -= max(0, l.kept-l.held)
+		}
+	}
+	if w.peer != nil && !w.peer.lets(g, w) {
+		r.Ahead = w.peer.wide.n
+	} else if first := g.first(now); first != nil && first != w && first.n > 1 {
+		r.Ahead = first.n
+	}
+	return r
 }

@@ -98,16 +98,18 @@ func (l *lane) longest() *flow {
 	return slices.MaxFunc(l.queued, func(a, b *flow) int { return cmp.Compare(a.length, b.length) })
 }
 
-// due is whoever is next in the lane; nil where nobody may have a place. With within only of what
-// is kept for the lane.
-func (l *lane) due(g *Gate, now int64, within bool) *waiter {
+// head is whose turn it is in the lane, whether there are as many places or not; nil where nobody
+// may have any. behind tells that somebody has none only because another lane's wide call of his
+// address is ahead.
+func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 	var best, wide turn
 	for _, f := range l.queued {
 		work := f.worked(now) + float64(f.running)*g.mean
 		if best.waiter != nil && (turn{f.first, work}).after(best) {
 			continue
 		}
-		w, kept := f.next(g, within)
+		w, kept, after := f.next(g)
+		behind = behind || after
 		if t := (turn{w, work}); w != nil && !t.after(best) {
 			best = t
 		}
@@ -118,17 +120,27 @@ func (l *lane) due(g *Gate, now int64, within bool) *waiter {
 	if wide.waiter != nil && wide.lane.room(wide.n) && !wide.after(best) {
 		wide.waiter.peer.wide = wide.waiter
 		if best.waiter != nil && best.waiter.peer == wide.waiter.peer {
-			return l.due(g, now, within) // without the one, who would pass
+			return l.head(g, now) // without the one, who would pass
 		}
 	}
-	w := best.waiter
-	switch {
-	case w == nil, !l.room(w.n):
-		return nil
-	case within && (l.held+w.n > l.kept || g.held+w.n > g.places):
-		return nil
+	return best.waiter, behind
+}
+
+// within is whoever is next in the lane of what is kept for it, which somebody who wants more than
+// that leaves to those behind him; nil where nobody may have any.
+func (l *lane) within(g *Gate, now int64) *waiter {
+	head, _ := l.head(g, now)
+	var best turn
+	for _, f := range l.queued {
+		work := f.worked(now) + float64(f.running)*g.mean
+		if best.waiter != nil && (turn{f.first, work}).after(best) {
+			continue
+		}
+		if w := f.narrow(g, head); w != nil && !(turn{w, work}).after(best) {
+			best = turn{w, work}
+		}
 	}
-	return w
+	return best.waiter
 }
 
 // turn is a waiter with the work that his flow has had.
@@ -166,25 +178,36 @@ func (f *flow) forget() {
 }
 
 // next is the first waiter whose peer may have a place. wide is one before it whose peer may have
-// some, but not yet as many as it wants.
-func (f *flow) next(g *Gate, within bool) (w, wide *waiter) {
+// some, but not yet as many as it wants; behind tells that one before it, or any, is kept by one of
+// another lane alone.
+func (f *flow) next(g *Gate) (w, wide *waiter, behind bool) {
 	for w = f.first; w != nil; w = w.next {
 		p := w.peer
-		if p == nil || (p.held+w.n <= g.ofPeer || g.own(w.lane, w.n)) && p.lets(w, within) {
-			return w, wide
+		if p == nil {
+			return w, wide, behind
 		}
-		if wide == nil && p.wide != w && p.lets(w, false) && p.held < g.ofPeer && p.held+w.n > g.ofPeer && !g.own(w.lane, w.n) {
+		room := p.room(g, w)
+		if room && p.lets(g, w) {
+			return w, wide, behind
+		}
+		behind = behind || room
+		if wide == nil && !room && p.held < g.ofPeer && p.mayKeep(w) {
 			wide = w
 		}
 	}
-	return nil, wide
+	return nil, wide, behind
 }
 
-// lets tells whether the waiter passes nobody of the same peer who waits for several places, and
-// whom nothing but the peer keeps from them. Of what is kept for a lane those of another one have
-// nothing.
-func (p *peer) lets(w *waiter, within bool) bool {
-	return p.wide == nil || p.wide == w || !p.wide.lane.room(p.wide.n) || within && p.wide.lane != w.lane
+// narrow is the first waiter who may have what is kept for the lane, whose turn is the head's.
+func (f *flow) narrow(g *Gate, head *waiter) *waiter {
+	l := f.lane
+	free := min(l.kept-l.held, g.places-g.held)
+	for w := f.first; w != nil; w = w.next {
+		if w.n <= free && l.room(w.n) && (w.peer == nil || w.peer.room(g, w) && w.peer.lets(g, w)) && g.beside(head, w) {
+			return w
+		}
+	}
+	return nil
 }
 
 func (f *flow) push(w *waiter, now int64) {

@@ -19,7 +19,7 @@ type Lane struct {
 	Share Part `yaml:"share" is:"required"`
 	// MaxConcurrent is how many places it holds at one shard at most; 0 is as many as there are.
 	MaxConcurrent int `yaml:"max_concurrent"`
-	// MaxWait is how long a call waits for its turn at most; 0 is until its deadline.
+	// MaxWait is how long a call waits for all its places at most; 0 is until its deadline.
 	MaxWait time.Duration `yaml:"max_wait"`
 }
 
@@ -44,7 +44,7 @@ func (Lane) meaning() map[string]string {
 		"name":           "Unique, and not `default`; metrics and the live queries call the lane by it.",
 		"match":          "Who belongs to it: whoever fits all that is given. The first lane that fits is a request's lane.",
 		"share":          "Its part of each shard's places (`limits.replica_calls`, `limits.read_slots`), such as `0.5`. All shares together are at most 1; the rest is the lane `default`'s, where everybody else is.",
-		"max_wait":       "How long a call waits for a place at a shard at most, such as `6s`, before it is answered with 429. Without it until its deadline.",
+		"max_wait":       "How long a call waits at most, such as `6s`, for all the places that it needs, at its shards and of the process, before it is answered with 429, also where partial answers are accepted. Without it until its deadline.",
 		"max_concurrent": "How many places at one shard it holds at most, borrowed ones included. Without it as many as are idle.",
 	}
 }

@@ -242,16 +242,16 @@ func (r *Replica) mayAttempt(ctx context.Context, id endpoint.ID, t try) error {
 
 // enter passes the gates: that of the call's class, and the shard's.
 func (r *Replica) enter(ctx context.Context, t try) (release func(), err error) {
-	outer := func() {}
+	outer, began := func() {}, time.Now()
 	if g := r.up.gates.of(t.Class); g != nil {
-		if outer, err = g.acquire(ctx, r.Name()); err != nil {
+		if outer, err = g.acquire(ctx, r.Name(), began); err != nil {
 			return nil, err
 		}
 	}
 	if t.probe || t.Entered {
 		return outer, nil
 	}
-	leave, err := r.Shard.Enter(ctx, t.Held)
+	leave, err := r.Shard.enter(ctx, t.Held, began)
 	if err != nil {
 		outer()
 		return nil, err

@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,7 +94,7 @@ func (c *crowd) of(shard string, places int, lanes []admit.Lane) *gate {
 }
 
 var (
-	descCallsWaiting = prometheus.NewDesc("spillway_shard_calls_waiting", "Calls that wait for a place at a shard, of which there are as many as replica_calls says.", shardLabels, nil)
+	descCallsWaiting = prometheus.NewDesc("spillway_shard_calls_waiting", "Calls that wait for a place at a shard, of which there are as many as replica_calls says; one may want several.", shardLabels, nil)
 	descCallsWaited  = prometheus.NewDesc("spillway_shard_calls_wait_seconds_total", "How long calls have waited for a place at a shard, all together.", shardLabels, nil)
 	descAllCalls     = prometheus.NewDesc("spillway_calls_in_flight", "Calls to all shards that have a place, each with the second one of a race.", nil, nil)
 	descAllLimit     = prometheus.NewDesc("spillway_calls_limit", "How many calls to all shards there may be, process_calls.", nil, nil)
@@ -122,17 +125,22 @@ func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueTy
 	metric(descAllWaited, prometheus.CounterValue, waited.Seconds())
 }
 
-// Enter waits, until shortly before the deadline of ctx, for room for one call to each of the
-// shard's replicas, which is estimated to make a replica hold so many bytes (CallOptions.Held). The
-// caller calls leave once, when all of them have ended with their bodies, if the error is nil;
-// calls under it have CallOptions.Entered.
+// Enter waits, until shortly before the deadline of ctx and for as long as the lane lets anybody
+// wait, for room for one call to each of the shard's replicas, which is estimated to make a replica
+// hold so many bytes (CallOptions.Held). The caller calls leave once, when all of them have ended
+// with their bodies, if the error is nil; calls under it have CallOptions.Entered.
 func (s *Shard) Enter(ctx context.Context, held int64) (leave func(), err error) {
+	return s.enter(ctx, held, time.Now())
+}
+
+// enter is Enter for one who began to wait then, at another gate.
+func (s *Shard) enter(ctx context.Context, held int64, began time.Time) (leave func(), err error) {
 	own, all := s.calls, s.topology.crowd.all
-	place, err := own.take(ctx, s, s.seats(held))
+	place, err := own.take(ctx, s, s.seats(held), began)
 	if err != nil {
 		return nil, err
 	}
-	ofAll, err := all.take(ctx, s, 1)
+	ofAll, err := all.take(ctx, s, 1, began)
 	if err != nil {
 		own.Leave(&place, place.Places())
 		return nil, err
@@ -144,35 +152,41 @@ func (s *Shard) Enter(ctx context.Context, held int64) (leave func(), err error)
 }
 
 // seats is how wide a call is: how many of the shard's places it takes, each of which is an equal
-// part of the budget. So what all calls hold together, as estimated, is within it. One that wants
-// more places than its caller may ever have takes those (admit.Gate), so that it has its turn.
+// part of the budget, rounded up. So what all calls hold together, as estimated, is within it. One
+// that wants more places than its caller may ever have takes those (admit.Gate), so that it has its
+// turn.
 func (s *Shard) seats(held int64) int {
-	budget, places := s.topology.opts.Budget, int64(s.calls.Places())
+	budget, places := s.topology.opts.Budget, s.calls.Places()
 	if budget <= 0 || held <= 0 {
 		return 1
 	}
-	each := max(budget/places, 1)
-	return int(max(min((held+each-1)/each, places), 1))
+	high, low := bits.Mul64(uint64(min(held, budget)), uint64(places)) // a part of the budget may be no whole number of bytes
+	n, rest := bits.Div64(high, low, uint64(budget))
+	if rest > 0 {
+		n++
+	}
+	return int(n)
 }
 
 // EnterAll is Enter for several shards whose answers are read side by side, so that none of them
 // ends before all have begun. within is the context in which the places of a shard are waited for,
-// held what its replica is to hold, and ctx that for the process' own. leave has one function for
-// each shard, each to be called once.
+// held what its replica is to hold, and ctx that for the process' own. A lane's longest wait is
+// that for all of these together. leave has one function for each shard, each to be called once.
 func (t *Topology) EnterAll(
 	ctx context.Context, within func(*Shard) context.Context, held func(*Shard) int64, shards []*Shard,
 ) (leave map[*Shard]func(), err error) {
 	order := slices.SortedFunc(slices.Values(shards), func(a, b *Shard) int { return cmp.Compare(a.Name(), b.Name()) })
 	doors := make([]*door, len(order))
+	began := time.Now()
 	for i, s := range order {
-		doors[i] = &door{ctx: within(s), shard: s, seats: s.seats(held(s))}
+		doors[i] = &door{ctx: within(s), shard: s, seats: s.seats(held(s)), began: began}
 	}
 	if err = admit.EnterAll(doors); err != nil {
 		return nil, err
 	}
 	// At once: one after the other, two requests could each have half of what is there.
 	all := &shared{gate: t.crowd.all}
-	if all.place, err = all.gate.take(ctx, order[0], len(order)); err != nil {
+	if all.place, err = all.gate.take(ctx, order[0], len(order), began); err != nil {
 		for _, d := range doors {
 			d.Leave()
 		}
@@ -207,30 +221,31 @@ type door struct {
 	ctx   context.Context
 	shard *Shard
 	seats int
+	began time.Time
 	place admit.Place
 }
 
 func (d *door) Try() (ok bool) {
-	d.place, ok = d.shard.calls.Try(asker(d.ctx), d.seats)
+	d.place, ok = d.shard.calls.Try(asker(d.ctx, d.began), d.seats)
 	return ok
 }
 
 func (d *door) Wait() (err error) {
-	d.place, err = d.shard.calls.take(d.ctx, d.shard, d.seats)
+	d.place, err = d.shard.calls.take(d.ctx, d.shard, d.seats, d.began)
 	return err
 }
 
 func (d *door) Leave() { d.shard.calls.Leave(&d.place, d.place.Places()) }
 
 // take waits for n places until shortly before the deadline of ctx, so that there is time to say
-// that there were none. Where there is room it takes one lock that nobody holds for long.
-func (g *gate) take(ctx context.Context, s *Shard, n int) (admit.Place, error) {
-	p, ok := g.Try(asker(ctx), n)
+// that there were none, and for as long as the lane lets one wait who began then. Where there is
+// room it takes one lock that nobody holds for long.
+func (g *gate) take(ctx context.Context, s *Shard, n int, began time.Time) (admit.Place, error) {
+	p, ok := g.Try(asker(ctx, began), n)
 	if ok {
 		return p, nil
 	}
-	began := time.Now()
-	p, err := g.wait(ctx, n)
+	p, err := g.wait(ctx, n, began)
 	if err == nil {
 		return p, nil
 	}
@@ -241,7 +256,8 @@ func (g *gate) take(ctx context.Context, s *Shard, n int) (admit.Place, error) {
 	return p, g.noPlace(ctx, s, r, began)
 }
 
-// noPlace is the error of who has found no place.
+// noPlace is the error of who has found no place. That its lane waits no longer is nothing about
+// the shard, which answers others: no answer goes without it for that.
 func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began time.Time) *qerr.Error {
 	whose, rule := "", "as many as there may be"
 	switch r.Why {
@@ -254,24 +270,54 @@ func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began ti
 			rule = "and its other places are kept for other lanes"
 		}
 	}
-	who, to := "Spillway", " to all shards"
+	who, things, under, to := "Spillway", g.what, " under way", " to all shards"
 	if g == s.calls {
 		var hosts []string
 		for _, r := range s.Replicas {
 			hosts = append(hosts, r.host)
 		}
-		who, to = s.Name()+" ("+strings.Join(hosts, ", ")+")", ""
+		who, things, under, to = s.Name()+" ("+strings.Join(hosts, ", ")+")", "place", " held", ""
 	}
-	e := qerr.Overload(g.bound, itoa(r.Most), time.Second, g.advice, "%s has %s%s under way%s, %s, and %s",
-		who, count(int64(r.Most), g.what), to, whose, rule, outcome(r, began))
-	if r.Why == admit.FlowFull {
+	e := qerr.Overload(g.bound, itoa(r.Most), tryAgain(r), g.advice, "%s has %s%s%s%s, %s, and %s",
+		who, count(int64(r.Held), things), to, under, whose, rule, outcome(r, began))
+	switch {
+	case r.Why == admit.FlowFull:
 		e.Message = who + " has no room for another " + g.what + to + ": " + outcome(r, began)
+	case r.Wants > 1 || r.Ahead > 0:
+		e.Message = fmt.Sprintf("%s has %d of its %d %ss%s%s%s", who, r.Held, g.Places(), things, to, under, whose) +
+			g.tooWide(s, r) + ", and " + outcome(r, began)
+	}
+	if g == s.calls && r.Wants > 1 {
+		e.Advice = "ask for fewer series or fewer steps, so that it is narrower; for good, record what is dear by a rule, spread the series over " +
+			"more shards or, where the servers have the memory for it, raise limits.shard_budget; see which queries keep the places (the admin API's queries)"
 	}
 	e.Seen = count(int64(r.Others), "other") + " waiting"
-	if g == s.calls { // else it is nothing about the shard
+	if g == s.calls && r.MaxWait == 0 { // else it is nothing about the shard
 		e.Shards = []string{s.Name()}
 	}
 	return e
+}
+
+// tooWide is what is said of a call that found no place where some take several.
+func (g *gate) tooWide(s *Shard, r *admit.Refusal) (out string) {
+	places := g.Places()
+	switch {
+	case r.Why != admit.AllHeld:
+		out += fmt.Sprintf(", which may have %d", r.Most)
+	case r.Most < places:
+		out += fmt.Sprintf(" and %d kept for other lanes", places-r.Most)
+	}
+	if budget := s.topology.opts.Budget; r.Wants > 1 && g == s.calls {
+		part := float64(budget) / float64(places) * float64(r.Wants) / (1 << 20)
+		out += fmt.Sprintf(", this call takes %d of them (about %.0f MiB of the shard_budget of %s)",
+			r.Wants, math.Ceil(part-0.01), admit.FormatBytes(budget))
+	} else if r.Wants > 1 {
+		out += fmt.Sprintf(", this request makes %d at once", r.Wants)
+	}
+	if r.Ahead > 0 {
+		out += fmt.Sprintf(", one that takes %d is ahead of it", r.Ahead)
+	}
+	return out
 }
 
 // noFile is the error of a call for which this machine has no file, port or buffer left, which says

@@ -50,21 +50,22 @@ func (g *gate) resize(n int) {
 	}
 }
 
-// asker is who asks in ctx. What the proxy asks for itself has no address, and no share of one.
-func asker(ctx context.Context) admit.Asker {
+// asker is who asks in ctx, and began to. What the proxy asks for itself has no address, and no
+// share of one.
+func asker(ctx context.Context, began time.Time) admit.Asker {
 	who := identity.From(ctx)
-	return admit.Asker{Lane: who.Lane, Flow: who.Flow, Peer: who.Peer, Arrived: who.Arrived}
+	return admit.Asker{Lane: who.Lane, Flow: who.Flow, Peer: who.Peer, Arrived: who.Arrived, Began: began}
 }
 
 // acquire waits for a slot until shortly before the deadline of ctx, so that there is time to say
-// that there was none. The caller calls release exactly once if the error is nil.
-func (g *gate) acquire(ctx context.Context, name string) (release func(), err error) {
-	p, ok := g.Try(asker(ctx), 1)
+// that there was none, and for as long as the lane lets one wait who began then. The caller calls
+// release exactly once if the error is nil.
+func (g *gate) acquire(ctx context.Context, name string, began time.Time) (release func(), err error) {
+	p, ok := g.Try(asker(ctx, began), 1)
 	if ok {
 		return func() { g.Leave(&p, 1) }, nil
 	}
-	began := time.Now()
-	if p, err = g.wait(ctx, 1); err == nil {
+	if p, err = g.wait(ctx, 1, began); err == nil {
 		return func() { g.Leave(&p, 1) }, nil
 	}
 	r := (*admit.Refusal)(nil)
@@ -78,25 +79,31 @@ func (g *gate) acquire(ctx context.Context, name string) (release func(), err er
 	case r.Why == admit.LaneFull:
 		whose = " for the caller's lane, as many as that may have"
 	}
-	e := qerr.Overload(g.bound, itoa(most), time.Second, g.advice,
+	e := qerr.Overload(g.bound, itoa(most), tryAgain(r), g.advice,
 		"%s is asked at most %s at once%s, and %s", name, count(int64(most), g.what), whose, outcome(r, began))
 	if r.Why == admit.FlowFull {
 		e.Message = name + " has no room for this one: " + outcome(r, began)
 	}
 	e.Seen = count(int64(r.Others), "other") + " waiting"
-	e.Shards = []string{name}
+	if r.MaxWait == 0 { // else it is nothing about the shard
+		e.Shards = []string{name}
+	}
 	return nil, e
 }
 
+// tryAgain is when who found no place may ask again. One who was told so before his deadline
+// leaves those some time who were there.
+func tryAgain(r *admit.Refusal) time.Duration { return max(time.Second, r.MaxWait/2) }
+
 // wait waits for n places until shortly before the deadline of ctx.
-func (g *gate) wait(ctx context.Context, n int) (admit.Place, error) {
+func (g *gate) wait(ctx context.Context, n int, began time.Time) (admit.Place, error) {
 	if dl, ok := ctx.Deadline(); ok {
 		remaining := time.Until(dl)
 		wait, cancel := context.WithTimeout(ctx, remaining-margin(remaining)/2)
 		defer cancel()
-		return g.Wait(wait, asker(ctx), n)
+		return g.Wait(wait, asker(ctx, began), n)
 	}
-	return g.Wait(ctx, asker(ctx), n)
+	return g.Wait(ctx, asker(ctx, began), n)
 }
 
 // canceled tells whether a wait ended for another reason than that its time was over.

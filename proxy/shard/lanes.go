@@ -39,13 +39,13 @@ func (t *Topology) setLanes() {
 
 var (
 	laneLabels     = []string{"lane"}
-	descLanePlaces = prometheus.NewDesc("spillway_lane_places", "Places at all shards together that calls of a lane hold.", laneLabels, nil)
+	descLanePlaces = prometheus.NewDesc("spillway_lane_places", "Places at all shards together that calls of a lane hold, each as many as it is wide.", laneLabels, nil)
 	descLaneQueue  = prometheus.NewDesc("spillway_queue_length", "Calls of a lane that wait for a place at a shard.", laneLabels, nil)
 
 	descLaneQueueLimit = prometheus.NewDesc("spillway_queue_limit", "How many calls of a lane can wait for a place at one shard.", laneLabels, nil)
 	descLaneWaited     = prometheus.NewDesc("spillway_lane_wait_seconds_total", "How long calls of a lane have waited for a place at a shard, all together.", laneLabels, nil)
 	descLaneRefused    = prometheus.NewDesc("spillway_lane_refused_total",
-		"Calls of a lane that found no place at a shard before their deadline, or no room to wait for one.", laneLabels, nil)
+		"Calls of a lane that found no place at a shard before their deadline or within its max_wait, or no room to wait for one.", laneLabels, nil)
 )
 
 // Lanes is what the lanes have at all shards together, in their order.

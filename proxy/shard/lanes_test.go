@@ -115,7 +115,7 @@ func TestRefusalsOfLanes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused("batch", "1", "jaguar[0] ("+host+") has 1 call under way for the caller's lane, as many as that may have, and there was no room for this one before its deadline (it waited 9.75s)")
+		refused("batch", "1", "jaguar[0] ("+host+") has 1 place held for the caller's lane, as many as that may have, and there was no room for this one before its deadline (it waited 9.75s)")
 		leave()
 		for range 3 {
 			leave, err := s.Enter(inLane(t.Context(), "default"), 0)
@@ -124,7 +124,7 @@ func TestRefusalsOfLanes(t *testing.T) {
 			}
 			defer leave()
 		}
-		refused("default", "3", "jaguar[0] ("+host+") has 3 calls under way, and its other places are kept for other lanes, and there was no room for this one before its deadline (it waited 9.75s)")
+		refused("default", "3", "jaguar[0] ("+host+") has 3 places held, and its other places are kept for other lanes, and there was no room for this one before its deadline (it waited 9.75s)")
 		e := s.calls.noPlace(t.Context(), s, &admit.Refusal{Why: admit.FlowFull, Most: 3072, Others: 7}, time.Now())
 		if want := "jaguar[0] (" + host + ") has no room for another call: 3072 calls of the same caller wait there already, as many as may"; e.Message != want || e.Value != "3072" || e.Seen != "7 others waiting" {
 			t.Errorf("got %s %s %s", e.Message, e.Value, e.Seen)

@@ -54,7 +54,7 @@ func TestOnePeerLeavesPlaces(t *testing.T) {
 		defer cancel()
 		_, err := s.Enter(ctx, 0)
 		e := qerr.From(err)
-		if e == nil || e.Bound != "replica_calls" || e.Value != "20" || !strings.Contains(e.Message, "has 20 calls under way for 192.0.2.1, as many of its 24 as one address may have") {
+		if e == nil || e.Bound != "replica_calls" || e.Value != "20" || !strings.Contains(e.Message, "has 20 places held for 192.0.2.1, as many of its 24 as one address may have") {
 			t.Errorf("got %v", err)
 		}
 		b.fakes[0].Release("go")
@@ -92,7 +92,7 @@ func TestNoPeerNoShare(t *testing.T) {
 	}
 	g := newGate(12, nil, "x", "", "")
 	ctx := from(t.Context(), "2001:db8::1")
-	place, err := g.take(ctx, s, 12)
+	place, err := g.take(ctx, s, 12, time.Now())
 	if err != nil || place.Places() != g.OfPeer() {
 		t.Fatal(place.Places(), err)
 	}
@@ -113,7 +113,7 @@ func TestOnePeerLeavesReadSlots(t *testing.T) {
 		hog := from(t.Context(), "192.0.2.1")
 		var held []func()
 		for range g.OfPeer() {
-			release, err := g.acquire(hog, "x")
+			release, err := g.acquire(hog, "x", time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestOnePeerLeavesReadSlots(t *testing.T) {
 		order := make(chan int, 2)
 		for i := range 2 {
 			go func() { // ends when it has had its slot
-				if release, err := g.acquire(hog, "x"); err == nil {
+				if release, err := g.acquire(hog, "x", time.Now()); err == nil {
 					order <- i
 					release()
 				}
@@ -131,7 +131,7 @@ func TestOnePeerLeavesReadSlots(t *testing.T) {
 		}
 		for _, ctx := range []context.Context{from(t.Context(), "192.0.2.2"), t.Context()} {
 			soon, cancel := context.WithTimeout(ctx, time.Second)
-			release, err := g.acquire(soon, "x")
+			release, err := g.acquire(soon, "x", time.Now())
 			if cancel(); err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestOnePeerLeavesReadSlots(t *testing.T) {
 		}
 		late, cancel := context.WithTimeout(hog, time.Second)
 		defer cancel()
-		_, err := g.acquire(late, "x")
+		_, err := g.acquire(late, "x", time.Now())
 		if e := qerr.From(err); e == nil || e.Value != "7" || !strings.Contains(e.Message, "7 remote reads at once for 192.0.2.1, as many of its 8 as") {
 			t.Errorf("got %v", err)
 		}

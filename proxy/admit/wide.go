@@ -1,0 +1,152 @@
+package admit
+
+import "slices"
+
+// Who wants several places is wide: he waits until all of them are free at once. What he waits for
+// nobody takes whose turn is later, so that he has his turn, with two exceptions, which are such
+// that he still has it:
+//
+//   - What is kept for a lane is for its next caller. One that wants more than what is left of it
+//     leaves it to the narrower ones behind him, as long as he finds room beside them once other
+//     lanes have given back what they borrowed (beside).
+//   - Where he waits for places of his address, those of that address in other lanes go on within
+//     the shares of these lanes, as long as he finds room beside them once those of his own lane
+//     have left (lets). One Grafana asks in all of its lanes, and its dashboards are not to stop
+//     its on-call people.
+
+// peer is an address that holds a place or waits for one.
+type peer struct {
+	name string
+	held int // places, but those that are kept for a lane
+	by   []heldIn
+	refs int     // places held, and waiters
+	wide *waiter // whose several places are waited for: no other waiter of the peer passes
+}
+
+// heldIn is what a peer holds of a lane's places.
+type heldIn struct {
+	lane    *lane
+	counted int // as its share of all places
+	own     int // of what is kept for the lane
+}
+
+// in finds what the peer holds of a lane's places; -1 where it holds none.
+func (p *peer) in(l *lane) int {
+	return slices.IndexFunc(p.by, func(b heldIn) bool { return b.lane == l })
+}
+
+// take adds n places of a lane, of what is kept for it or not.
+func (p *peer) take(l *lane, n int, own bool) {
+	i := p.in(l)
+	if i < 0 {
+		i, p.by = len(p.by), append(p.by, heldIn{lane: l})
+	}
+	if own {
+		p.by[i].own += n
+		return
+	}
+	p.by[i].counted += n
+	p.held += n
+}
+
+// leave takes n places of a lane away: first those that count, whichever of its calls has ended, so
+// that the others have what is kept for the lane.
+func (p *peer) leave(l *lane, n int) {
+	i := p.in(l)
+	counted := min(n, p.by[i].counted)
+	p.held -= counted
+	p.by[i].counted -= counted
+	p.by[i].own -= n - counted
+	if p.by[i].counted+p.by[i].own == 0 {
+		last := len(p.by) - 1
+		p.by[i], p.by[last] = p.by[last], heldIn{}
+		p.by = p.by[:last]
+	}
+}
+
+// room tells whether the peer may hold as many places more as the waiter wants.
+func (p *peer) room(g *Gate, w *waiter) bool { return p.held+w.n <= g.ofPeer || g.own(w.lane, w.n) }
+
+// keeps tells whether places are kept for somebody of the peer who wants several. Who waits for
+// room in his lane too keeps none.
+func (p *peer) keeps() bool { return p.wide != nil && p.wide.lane.room(p.wide.n) }
+
+// mayKeep tells whether places are to be kept for the waiter when it is his turn in his lane: for
+// one of the peer at a time, of several lanes' for whoever has waited longest.
+func (p *peer) mayKeep(w *waiter) bool {
+	return p.wide != w && (!p.keeps() || p.wide.lane != w.lane && w.count < p.wide.count)
+}
+
+// lets tells whether the waiter, who has room at his peer, passes nobody of it for whom places are
+// kept, or may. What is kept for a lane does not count for the peer. Of the share of another lane
+// there is as much as leaves room for the wide one: places beyond a lane's share come back, and
+// nobody gets one of them before he has had his turn.
+func (p *peer) lets(g *Gate, w *waiter) bool {
+	x := p.wide
+	switch {
+	case !p.keeps() || x == w:
+		return true
+	case x.lane == w.lane:
+		return false
+	case g.own(w.lane, w.n):
+		return true
+	case float64(w.lane.held+w.n) > w.lane.nominal:
+		return false
+	}
+	others := 0
+	for _, b := range p.by {
+		if b.lane != x.lane {
+			others += min(b.counted, max(0, int(b.lane.nominal)-b.own))
+		}
+	}
+	return others+w.n+x.n <= g.ofPeer
+}
+
+// beside tells whether the head of a lane, nil for none, who wants more than is left of what is
+// kept for it, has room beside w once other lanes have given back what they borrowed.
+func (g *Gate) beside(head, w *waiter) bool {
+	if head == nil || head == w {
+		return true
+	}
+	l := head.lane
+	if p := head.peer; p != nil && p == w.peer && !g.own(l, w.n) && p.held+w.n+head.n > g.ofPeer {
+		return false
+	}
+	return l.held+w.n+head.n <= g.open(l) && l.room(w.n+head.n)
+}
+
+// open is how many places a lane can have at most: what is kept for others is not for it.
+func (g *Gate) open(l *lane) int {
+	free := g.places
+	for _, m := range g.lanes {
+		if m != l {
+			free -= m.kept
+		}
+	}
+	return free
+}
+
+// peer is the peer of that name, who is remembered while he has refs; nil for nobody.
+func (g *Gate) peer(name string) *peer {
+	if name == "" {
+		return nil
+	}
+	p := g.peers[name]
+	if p == nil {
+		if p = g.spare; p != nil {
+			g.spare = nil
+		} else {
+			p = &peer{}
+		}
+		p.name = name
+		g.peers[name] = p
+	}
+	return p
+}
+
+func (g *Gate) unref(p *peer, n int) {
+	if p.refs -= n; p.refs == 0 {
+		delete(g.peers, p.name)
+		g.spare = p
+	}
+}
