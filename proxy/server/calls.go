@@ -57,7 +57,7 @@ type fanout struct {
 	slots     taken
 	asked     map[seat]int           // how many are asked for the seat
 	left      map[seat]*atomic.Int32 // how many may still answer
-	calls     map[*shard.Shard]int   // how many seats each shard has
+	holds     map[*shard.Shard]int64 // what each seat is to make the shard's server hold
 	read      reading                // nil: side by side
 	entered   bool                   // slots has places for all calls
 	held      int64                  // of the budget, until close
@@ -79,18 +79,24 @@ type outcome struct {
 func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	f := &fanout{
 		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{},
-		left: map[seat]*atomic.Int32{}, calls: map[*shard.Shard]int{},
+		left: map[seat]*atomic.Int32{}, holds: map[*shard.Shard]int64{},
 		kept: keeper{budget: x.budget, size: admit.NewBudget(nil, admit.Limits{MaxBytes: x.limits.MaxResponseBytes})},
 	}
 	f.ctx, f.cancel = context.WithCancelCause(x.ctx)
-	for _, q := range questions {
+	evaluated := map[*shard.Shard]int64{} // seats
+	for i := range questions {
+		q := &questions[i]
 		at := q.seat()
 		if f.left[at] == nil {
-			f.calls[at.shard]++
-			f.left[at] = new(atomic.Int32)
+			if f.left[at] = new(atomic.Int32); q.evaluates() {
+				evaluated[at.shard]++
+			}
 		}
 		f.asked[at]++
 		f.left[at].Add(1)
+	}
+	for s, n := range evaluated { // now: calls that are left go on while a later attempt weighs anew
+		f.holds[s] = x.holds(s) / n
 	}
 	if read == nil && !f.few() {
 		f.read = f.kept.keep
@@ -101,13 +107,14 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	return f
 }
 
-// heldOf is what one of the calls to a shard is to make its server hold: its part of what the
-// request holds there.
-func (f *fanout) heldOf(s *shard.Shard) int64 {
-	if f.questions[0].counts {
+// heldOf is what a call is to make its server hold: its part of what the request holds there.
+// Copies that answer the same are asked of different servers, and a place is for one call to each
+// of them: where each takes places of its own it is a part of them.
+func (f *fanout) heldOf(q *question) int64 {
+	if !q.evaluates() {
 		return 0
 	}
-	return f.x.holds(s) / int64(f.calls[s])
+	return f.holds[q.shard] / int64(f.asked[q.seat()])
 }
 
 // enter takes the places that are needed before anybody is asked. An answer that can go without a
@@ -142,7 +149,7 @@ func (f *fanout) enter() (err error) {
 	if err = x.budget.Hold(held); err == nil {
 		f.held = held
 		var leave map[*shard.Shard]func()
-		if leave, err = x.st.top.EnterAll(all, within, f.heldOf, shards); err == nil {
+		if leave, err = x.st.top.EnterAll(all, within, func(s *shard.Shard) int64 { return f.holds[s] }, shards); err == nil {
 			f.slots, f.entered = f.slots.with(leave, f.questions), true
 			return nil
 		}
@@ -319,7 +326,7 @@ func (l *agenda) walk(f *fanout) {
 // entered when it has got it, or none.
 func (f *fanout) inTurn(i int, entered func()) {
 	s := f.questions[i].shard
-	leave, err := s.Enter(f.waits.ctx[i], f.heldOf(s))
+	leave, err := s.Enter(f.waits.ctx[i], f.heldOf(&f.questions[i]))
 	entered()
 	if err == nil {
 		defer leave()
@@ -343,7 +350,7 @@ func (f *fanout) beside(i int) {
 func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
 	o := shard.CallOptions{
-		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Held: f.heldOf(q.shard),
+		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Held: f.heldOf(&q),
 		Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare,
 		Partial: x.mayLack(q.shard), Hold: f.kept.hold, Entered: f.entered || f.read != nil && len(f.questions) > 1,
 	}

@@ -32,7 +32,7 @@ type crowded struct {
 	fakes []*fakeshard.Shard
 }
 
-func newCrowded(t *testing.T, shards, replicas, places, files int, script string) *crowded {
+func newCrowded(t *testing.T, shards, replicas, places, files int, script string, lanes ...admit.Lane) *crowded {
 	t.Helper()
 	c := &crowded{}
 	byAddr := map[string]*fakeshard.Memory{}
@@ -56,7 +56,7 @@ func newCrowded(t *testing.T, shards, replicas, places, files int, script string
 		t.Fatal(err)
 	}
 	top, err := shard.New(cfg.Groups, shard.Options{
-		Registerer: prometheus.NewRegistry(), MaxCalls: places, OpenFiles: files, Budget: int64(places) << 20,
+		Registerer: prometheus.NewRegistry(), MaxCalls: places, OpenFiles: files, Budget: int64(places) << 20, Lanes: lanes,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return byAddr[addr].DialContext(ctx, network, addr)
 		},

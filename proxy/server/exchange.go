@@ -56,7 +56,6 @@ type exchange struct {
 	watched     *heap.Request
 	weighed     atomic.Pointer[admit.Budget]   // what the heap's watch asks how much it holds
 	foreseen    atomic.Pointer[weigh.Estimate] // what it is expected to take; nil where it selects nothing
-	heavy       map[*shard.Shard]int64         // what servers are to hold of it, where that was weighed
 	doing       doing
 	before      float64     // byte seconds of the attempts before
 	shown       *live.Entry // among the live queries; nil where it is not
@@ -103,6 +102,7 @@ type holding struct {
 	rawHere  string     // why its series are read and evaluated here; empty where they are not
 	rawCause plan.Cause // likewise, as the metric of plans has it
 
+	heavy     weights      // of the plan, or the piece of it, that shards are asked for now
 	inParcels bool         // some of it was evaluated in parcels
 	ranHere   atomic.Int64 // nanoseconds that these took to evaluate
 }

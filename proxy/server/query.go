@@ -34,17 +34,18 @@ func (x *exchange) query() error {
 	}
 	if p.Cause == plan.CauseNotWhole {
 		if pieces := x.view.Stretches(x.ctx, q); pieces != nil {
-			return x.stretches(q, pieces, true, "no replica of some shard is whole over all steps; they are answered in stretches")
+			return x.stretches(q, pieces, nil, "no replica of some shard is whole over all steps; they are answered in stretches")
 		}
 	}
 	if p.Refused == nil {
-		n, err := x.pieces(q, p)
+		n, heavy, err := x.pieces(q, p)
 		if err != nil {
 			return err
 		}
+		x.heavy = heavy
 		if n > 1 {
 			why := fmt.Sprintf("all steps at once would make a server hold more than max_shard_bytes; they are asked in %d pieces", n)
-			return x.stretches(q, q.Divide(n), false, why)
+			return x.stretches(q, q.Divide(n), heavy, why)
 		}
 	}
 	if told, err := x.tell(p.Root, p.Refused); told || err != nil {

@@ -18,20 +18,20 @@ const planStretches = "stretches"
 
 // stretches answers a range query piece by piece, each a query of its own over some of the steps:
 // what one replica of each shard holds whole is asked of it, and only what lies between is read and
-// spliced; or as much as a server may hold at a time. weigh tells that this was not looked at yet,
-// why says for explain why it is done.
-func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, why string) (err error) {
-	pieces, plans, err := x.planPieces(pieces, weigh)
+// spliced; or as much as a server may hold at a time. heavy is what each piece weighs, nil where
+// this was not looked at yet; why says for explain why it is done.
+func (x *exchange) stretches(whole plan.Query, of []plan.Query, heavy weights, why string) (err error) {
+	pieces, err := x.planPieces(of, heavy)
 	if err != nil {
 		return err
 	}
 	var root *plan.Node
 	if x.account != nil {
 		root = &plan.Node{Mode: plan.ModeRaw, Expr: whole.Text, Why: why}
-		for i, p := range plans {
-			if p.Root != nil {
-				n := *p.Root
-				n.Why = fmt.Sprintf("steps from %s to %s: %s", clock(pieces[i].Grid.Start), clock(pieces[i].Grid.End), n.Why)
+		for _, p := range pieces {
+			if p.plan.Root != nil {
+				n := *p.plan.Root
+				n.Why = fmt.Sprintf("steps from %s to %s: %s", clock(p.grid.Start), clock(p.grid.End), n.Why)
 				root.Children = append(root.Children, &n)
 			}
 		}
@@ -40,9 +40,9 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, 
 		return err
 	}
 	cause := plan.CauseNone
-	if i := slices.IndexFunc(plans, func(p *plan.Plan) bool { return p.Raw }); i >= 0 {
+	if i := slices.IndexFunc(pieces, func(p stretch) bool { return p.plan.Raw }); i >= 0 {
 		cause = plan.CauseNotWhole
-		x.blame(plans[i])
+		x.blame(pieces[i].plan)
 	}
 	x.s.metrics.plans.WithLabelValues(planStretches, string(cause)).Inc()
 	tables := make([]*merge.Table, 0, len(pieces))
@@ -51,12 +51,13 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, 
 			t.Close()
 		}
 	}()
-	for i, p := range plans {
+	for _, p := range pieces {
 		if x.s.observeSteps != nil {
-			x.s.observeSteps(pieces[i].Grid, true)
+			x.s.observeSteps(p.grid, true)
 		}
 		before := x.budget.Series()
-		t, err := x.piece(p, pieces[i].Grid)
+		x.heavy = p.heavy
+		t, err := x.piece(p.plan, p.grid)
 		if err != nil {
 			return err
 		}
@@ -77,33 +78,42 @@ func (x *exchange) stretches(whole plan.Query, pieces []plan.Query, weigh bool, 
 	return x.encodeTable(joined, true)
 }
 
-// planPieces plans pieces of a range query, and divides those further, where they are to be
-// weighed, that would make a server hold too much.
-func (x *exchange) planPieces(pieces []plan.Query, weigh bool) (out []plan.Query, plans []*plan.Plan, err error) {
+// stretch is a piece of a range query: its plan, its steps, and what it weighs.
+type stretch struct {
+	plan  *plan.Plan
+	grid  merge.Grid
+	heavy weights
+}
+
+// planPieces plans pieces of a range query, each of which weighs that; without it they are weighed,
+// and those divided further that would make a server hold too much.
+func (x *exchange) planPieces(pieces []plan.Query, heavy weights) (out []stretch, err error) {
 	for _, q := range pieces {
 		p, err := x.plan(q)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if p.Refused != nil {
-			return nil, nil, p.Refused
+			return nil, p.Refused
 		}
-		if n := 1; weigh {
-			if n, err = x.pieces(q, p); err != nil {
-				return nil, nil, err
+		own := heavy
+		if own == nil {
+			n := 1
+			if n, own, err = x.pieces(q, p); err != nil {
+				return nil, err
 			}
 			if n > 1 {
-				more, ps, err := x.planPieces(q.Divide(n), false)
+				more, err := x.planPieces(q.Divide(n), own)
 				if err != nil {
-					return nil, nil, err
+					return nil, err
 				}
-				out, plans = append(out, more...), append(plans, ps...)
+				out = append(out, more...)
 				continue
 			}
 		}
-		out, plans = append(out, q), append(plans, p)
+		out = append(out, stretch{p, q.Grid, own})
 	}
-	return out, plans, nil
+	return out, nil
 }
 
 // clock is a step's time as explain writes it.

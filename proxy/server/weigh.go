@@ -4,49 +4,51 @@ import (
 	"context"
 	"math"
 
-	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/weigh"
 )
 
-// pieces is in how many pieces of time the query is to be asked.
-func (x *exchange) pieces(q plan.Query, p *plan.Plan) (int, error) {
+// weights is what servers of shards are to hold of a plan, or of each of its pieces, where that was
+// weighed. It does not change.
+type weights map[*shard.Shard]int64
+
+// pieces is in how many pieces of time the query is to be asked, and what each of them weighs.
+func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err error) {
 	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divide(n) != nil {
-		return n, nil
+		return n, weights{}, nil
 	}
+	heavy = weights{}
 	scale := weigh.Scale{
 		MaxBytes: x.strict.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
-		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers, Held: x.weighs,
+		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers,
+		Held: func(s *shard.Shard, bytes int64) { heavy[s] = bytes },
 	}
-	return x.lighter(scale.Pieces(x.ctx, q, p))
+	n, err = x.lighter(scale.Pieces(x.ctx, q, p))
+	return n, heavy, err
 }
 
-// weighs notes what a shard's server is to hold of the request, as it was weighed.
-func (x *exchange) weighs(s *shard.Shard, bytes int64) {
-	if x.heavy == nil {
-		x.heavy = map[*shard.Shard]int64{}
-	}
-	x.heavy[s] = bytes
-}
+// unweighed is the part of a shard's budget that a request counts for at most whose series were not
+// counted: what shards say of their metrics is an upper bound, and where it mattered they were.
+const unweighed = 4
 
 // holds is what a shard's server is to hold of the request, all of its calls there together: as it
 // was weighed, or else as it was estimated. 0 is not known: a guess, a thousand series for each
-// selector, says nothing of them, and where that could matter they were counted. No more is let
-// through than max_shard_bytes, so what an estimate has above it is none.
+// selector, says nothing of them. No more is let through than max_shard_bytes.
 func (x *exchange) holds(s *shard.Shard) int64 {
+	l := x.st.cfg.Limits
 	n, ok := x.heavy[s]
-	if e := x.foreseen.Load(); !ok && e != nil && e.By != weigh.ByGuess {
-		n = e.HeldByOne()
+	if e := x.foreseen.Load(); !ok && e != nil && !e.Guessed {
+		n = min(e.HeldBy(s), max(l.ShardBudget, l.MaxShardBytes)/unweighed)
 	}
-	// What lists series is bounded by its window, its limit and its slots.
-	if n == 0 || x.req.ID.Selects() == endpoint.SelectsListed {
-		return 0
-	}
-	return min(n, x.st.cfg.Limits.MaxShardBytes)
+	return min(n, l.MaxShardBytes)
 }
+
+// evaluates tells whether the server evaluates what it is asked, so that it holds what that comes
+// to. What counts series before, or lists them, is bounded by its window, its limit and its slots.
+func (q *question) evaluates() bool { return !q.counts && q.req.ID.Evaluates() }
 
 // countAnswers asks what is to be counted, and tells the largest number of each answer as it comes.
 func (x *exchange) countAnswers(_ context.Context, asked []weigh.Question, found func(int, int64)) error {

@@ -8,10 +8,14 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/cost"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/weigh"
 )
 
@@ -516,5 +520,48 @@ func TestChosenInJoins(t *testing.T) {
 		}
 		_, want := ask(t, all, "/api/v1/query_range", form)
 		sameAnswer(t, tc.query, got, want)
+	}
+}
+
+// TestPiecesKeepTheirWidth: each piece of a query is as wide as it weighs itself, not as the whole
+// or as the last one that was weighed.
+func TestPiecesKeepTheirWidth(t *testing.T) {
+	const bound = 400 << 10
+	s, _, now := weighed(t, 100, "limits: {max_shard_bytes: 400KiB}\n")
+	s.lightSeries = 1 // all is looked at
+	st := s.state.Load()
+	const text = "sum(rate(requests_total[1m]))"
+	expr, err := plan.Parser.ParseExpr(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &endpoint.Request{ID: endpoint.QueryRange, Query: text, Timeout: time.Minute, Step: 15 * time.Second}
+	req.Start, req.End = endpoint.At(now.Add(-time.Hour).UnixMilli()), endpoint.At(now.UnixMilli())
+	x := &exchange{
+		s: s, st: st, ctx: t.Context(), req: req, decided: decided{
+			dec: &policy.Decision{
+				Request: req, Expr: expr, Selectors: parser.ExtractSelectors(expr),
+				Windows: []policy.Window{{Start: req.Start.Ms - 60_000, End: req.End.Ms}},
+			},
+			limits: st.cfg.Limits.Limits, strict: st.cfg.Limits.Limits, view: plan.NewView(st.top, now),
+		},
+	}
+	x.beginAttempt()
+	defer x.budget.Close()
+	whole := x.question()
+	out, err := x.planPieces([]plan.Query{whole, whole.Divide(24)[0]}, nil) // the last one is a light one
+	if err != nil || len(out) < 3 {
+		t.Fatal(len(out), err)
+	}
+	last := len(out) - 1
+	for _, shard := range st.top.Groups[0].Shards {
+		for i, p := range out[:last] {
+			if n := p.heavy[shard]; n < bound/2 || n > bound {
+				t.Errorf("piece %d of %d makes %s hold %d bytes", i, last, shard.Name(), n)
+			}
+		}
+		if n := out[last].heavy[shard]; n <= 0 || n > bound/3 {
+			t.Errorf("the light one makes %s hold %d bytes", shard.Name(), n)
+		}
 	}
 }

@@ -75,6 +75,8 @@ type Asked struct {
 type Estimate struct {
 	// By is what it is made from.
 	By Basis
+	// Guessed tells that Held is a guess, whatever answers showed of what is sent.
+	Guessed bool
 	// Series are the series, names or values that shards send, as the request's budget counts them,
 	// Samples the samples, and Bytes what both take.
 	Series, Samples, Bytes int64
@@ -87,6 +89,7 @@ type Estimate struct {
 	Seconds float64
 
 	shards      []*shard.Shard
+	parts       []int64 // likewise: of all series that are selected, as shards say of themselves
 	text, shape cost.Print
 	only        cost.Print // of its only selector, where the answer has the series of that; else zero
 	onlyShape   cost.Print
@@ -99,8 +102,20 @@ func (e *Estimate) GiBSeconds() float64 {
 	return float64(e.Held) / (1 << 30) * e.Seconds / float64(max(len(e.shards), 1))
 }
 
-// HeldByOne is what one shard holds of it, if all hold as much.
-func (e *Estimate) HeldByOne() int64 { return e.Held / int64(max(len(e.shards), 1)) }
+// HeldBy is what one shard holds of it: a part as large as that which it has of the series.
+func (e *Estimate) HeldBy(s *shard.Shard) int64 {
+	all, own := 0.0, 0.0
+	for i, n := range e.parts {
+		all += float64(n)
+		if e.shards[i] == s {
+			own = float64(n)
+		}
+	}
+	if own == 0 {
+		return 0
+	}
+	return whole(float64(e.Held) * (own / all))
+}
 
 // norm is what one series has by rule: samples, and what series and samples take.
 type norm struct {
@@ -256,7 +271,8 @@ type selections struct {
 	hashes cost.Hashes
 	each   []int64
 	shards []*shard.Shard
-	met    map[*shard.Shard]bool // those of shards
+	parts  []int64              // likewise, series of all selectors
+	met    map[*shard.Shard]int // where among shards
 }
 
 // selections finds out what the selectors have, as far as it is known.
@@ -272,7 +288,7 @@ func (k *Known) selections(a *Asked, e *Estimate) *selections {
 		}
 		s.one(a, e, i, ms, from, until)
 	}
-	e.shards = s.shards
+	e.shards, e.parts = s.shards, s.parts
 	return s
 }
 
@@ -280,35 +296,42 @@ func (k *Known) selections(a *Asked, e *Estimate) *selections {
 func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, from, until int64) {
 	most, open := int64(0), false
 	for _, l := range a.View.Legs(ms, from, until) {
-		s.meets(l.Shard)
+		i := s.meets(l.Shard)
 		n, ok := s.k.Sizes.Selects(l.Shard, l.Matchers, &s.hashes)
 		if !ok {
 			n = guessedSeries
 		}
 		open = open || !ok || from < s.k.Sizes.Since(l.Shard)
 		most += n
+		s.parts[i] += n
 	}
 	if open {
 		e.By = ByGuess
 	}
+	guessed := open
 	if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, false)); ok {
-		most = whole(shown.Series)
+		most, guessed = whole(shown.Series), false
 	} else if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, true)); ok && (open || shown.Series < float64(most)) {
-		most = whole(shown.Series)
+		most, guessed = whole(shown.Series), false
 	}
+	e.Guessed = e.Guessed || guessed
 	s.each[i] = most
 	e.Selected += most
 	e.Read += most * samplesIn(from, until)
 }
 
-func (s *selections) meets(sh *shard.Shard) {
-	if s.met == nil {
-		s.met = map[*shard.Shard]bool{}
+// meets is where among the shards one is, from now on.
+func (s *selections) meets(sh *shard.Shard) int {
+	i, ok := s.met[sh]
+	if !ok {
+		if s.met == nil {
+			s.met = map[*shard.Shard]int{}
+		}
+		i = len(s.shards)
+		s.met[sh] = i
+		s.shards, s.parts = append(s.shards, sh), append(s.parts, 0)
 	}
-	if !s.met[sh] {
-		s.met[sh] = true
-		s.shards = append(s.shards, sh)
-	}
+	return i
 }
 
 // series gives the series of the expression's selectors.

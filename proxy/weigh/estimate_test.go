@@ -159,3 +159,35 @@ func BenchmarkEstimate(b *testing.B) {
 		w.Known.Estimate(a)
 	}
 }
+
+// TestHeldByEachShard: a shard holds as large a part as it has of the series; where nothing is
+// known of one it is a guess, and stays one however often answers show what is sent, until a
+// selector's series are known.
+func TestHeldByEachShard(t *testing.T) {
+	w := sketched(t)
+	told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":90000,"minTime":%d},"seriesCountByMetricName":[{"name":"x_total","value":60000},{"name":"up","value":70}]}}`,
+		w.Now-7_200_000)
+	if err := w.Known.Sizes.Names(w.shards[0]).Learn(strings.NewReader(told), time.Now(), 0); err != nil {
+		t.Fatal(err)
+	}
+	const text = "sum(rate(x_total[5m]))"
+	e := w.Known.Estimate(w.panel(t, text, 100))
+	if a, b := e.HeldBy(w.shards[0]), e.HeldBy(w.shards[1]); e.Guessed || a+b != e.Held || a != 3*b || e.HeldBy(nil) != 0 {
+		t.Errorf("%d and %d of %d bytes, guessed: %t", a, b, e.Held, e.Guessed)
+	}
+	old := w.panel(t, text, 100)
+	old.From, old.Until = w.Now-90*86_400_000, w.Now-89*86_400_000 // before what the sketches tell of
+	if e = w.Known.Estimate(old); e.By != ByGuess || !e.Guessed {
+		t.Fatalf("by %s, guessed: %t", e.By, e.Guessed)
+	}
+	w.Known.Learn(e, Took{Series: 1, Samples: 100, Bytes: 3000}, time.UnixMilli(w.Now))
+	if e = w.Known.Estimate(old); e.By != ByText || !e.Guessed {
+		t.Errorf("by %s, guessed: %t", e.By, e.Guessed)
+	}
+	all := w.panel(t, "x_total", 1)
+	all.From, all.Until = old.From, old.Until
+	w.Known.Learn(w.Known.Estimate(all), Took{Series: 5000, Samples: 5000, Bytes: 3000}, time.UnixMilli(w.Now))
+	if e = w.Known.Estimate(old); e.Guessed {
+		t.Error("a selector whose series are known is guessed")
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -47,8 +48,8 @@ type Scale struct {
 	Tenant string
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
-	// Held is told what a server of a shard would hold of the whole query, by the best that Pieces
-	// found, where it looked; nil is nobody.
+	// Held is told what a server of a shard would hold of the query, or of each of its pieces where
+	// there are several, by the best that Pieces found, where it looked; nil is nobody.
 	Held func(s *shard.Shard, bytes int64)
 	// Ask asks the questions, all at once, and calls found with the place of each and the largest
 	// number in its answer as it comes, from any goroutine. An error is the request's, or a
@@ -156,6 +157,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 				if native && givesNative(q, loads) {
 					return 1, answer.ErrPieces
 				}
+				sc.tell(sc.cut(loads, heavy, (steps+n-1)/n, known))
 				return int(n), nil
 			}
 		}
@@ -377,6 +379,21 @@ func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selecte
 		}
 		return 1
 	})
+}
+
+// cut is the loads over so many of their steps, of which the heavy ones are weighed by the numbers
+// that are known of them. What is not heavy counts as it is.
+func (sc *Scale) cut(loads, heavy []*load, steps int64, known numbers) []*load {
+	out := make([]*load, len(loads))
+	for i, l := range loads {
+		piece := *l
+		if slices.Contains(heavy, l) {
+			piece.grid.Steps = min(piece.grid.Steps, steps)
+			piece.weight = sc.held(&piece, piece.grid, known, nil)
+		}
+		out[i] = &piece
+	}
+	return out
 }
 
 // fits tells whether no shard of the loads would hold too much over so many of their steps.

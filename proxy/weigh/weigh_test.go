@@ -269,3 +269,22 @@ func TestHeldIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldOfPieces: of a query that is asked in pieces it is told what one of them makes a server
+// hold, which is within the bound.
+func TestHeldOfPieces(t *testing.T) {
+	w := newWorld(t, 20_000, 32<<20)
+	told := map[*shard.Shard]int64{}
+	w.Held = func(s *shard.Shard, bytes int64) { told[s] = bytes }
+	for i := range 2 {
+		clear(told)
+		if n, err := w.ask(t, "sum(rate(x_total[5m]))", 241, 0); n != 6 || err != nil {
+			t.Fatal(n, err)
+		}
+		for _, s := range w.shards { // 41 of 241 steps
+			if told[s] < 32<<20/2 || told[s] > 32<<20 {
+				t.Errorf("time %d: a piece makes %s hold %d bytes", i, s.Name(), told[s])
+			}
+		}
+	}
+}
