@@ -220,8 +220,8 @@ func (m *mix) idle(reserve int) {
 			if x.n > 1 && lane(x) && x != w {
 				waited = waited || peer(x) && !free(x) || !peer(x) && x.peer == w.peer
 			}
-			// A narrower one of its lane does not pass one who waits for its lane's places.
-			waited = waited || x.n > 1 && x.lane == w.lane && !lane(x)
+			// None of its lane takes the places of the lane from one who waits for several.
+			waited = waited || x.n > 1 && x.lane == w.lane && x != w && x.lane.Most > 0 && x.lane.held+w.n+x.n > x.lane.Most
 		}
 		if !waited {
 			m.errorf("places are free for a waiter of %d in the lane %s (%d of %d held)", w.n, w.lane.Name, g.held, g.places)

@@ -216,7 +216,7 @@ func (g *Gate) Leave(p *Place, n int) {
 		p.flow.forget()
 		g.mean += (float64(now-p.since) - g.mean) / 16
 	}
-	if p.lane.waiting > 0 {
+	if g.waiting > 0 {
 		p.lane.accrue(now)
 	}
 	p.n -= n
@@ -371,8 +371,14 @@ func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	if w.peer != nil {
 		w.peer.refs++
 	}
-	if l.waiting == 0 {
-		l.work, l.until = g.work, now
+	if g.waiting == 0 {
+		for _, m := range g.lanes {
+			m.work, m.until = g.work, now
+		}
+	}
+	if l.waiting == 0 { // it has saved nothing up, but owes what it has had beside those who wait
+		l.accrue(now)
+		l.work = max(l.work, g.work)
 	}
 	f.push(w, now)
 	l.waiting++
@@ -439,7 +445,7 @@ func (g *Gate) first(now int64) (first *waiter) {
 		}
 		w, behind := l.head(g, now)
 		switch {
-		case w != nil && l.room(w.n):
+		case w != nil && l.room(w.n) && (w.peer == nil || w.peer.room(g, w)):
 			if need := l.need(w.n, now, g.mean); first == nil || need < least {
 				first, least = w, need
 			}

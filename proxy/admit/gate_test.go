@@ -267,19 +267,18 @@ func TestWideOfAFullLane(t *testing.T) {
 		mine, other := take(t, g, Asker{Peer: "p"}, 6), take(t, g, Asker{Lane: "a", Peer: "q"}, 1)
 		wide := waits(t, g, Asker{Lane: "a", Peer: "p", Flow: 1}, 2, "wide", order)
 		g.Leave(mine, 1) // the wide one's address has room for one, so that his turn is marked
-		more := take(t, g, Asker{Lane: "a", Peer: "q"}, 2)
+		g.SetLanes([]Lane{{Name: "a", Share: 0.2, Most: 2}, {Name: "default", Share: 0.5}})
 		narrow := waits(t, g, Asker{Peer: "p", Flow: 2}, 1, "narrow", order)
 		if got := <-order; got != "narrow" {
 			t.Error(got)
 		}
 		g.Leave(mine, 5)
-		g.Leave(more, 2)
+		g.Leave(other, 1)
 		if got := <-order; got != "wide" {
 			t.Error(got)
 		}
 		narrow()
 		wide()
-		g.Leave(other, 1)
 		if g.Held() != 0 || g.Peers() != 0 {
 			t.Errorf("%d places are held at the end", g.Held())
 		}

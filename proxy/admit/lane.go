@@ -117,9 +117,19 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 			wide = t
 		}
 	}
-	if wide.waiter != nil && wide.lane.room(wide.n) && !wide.after(best) {
-		wide.waiter.peer.wide = wide.waiter
-		if best.waiter != nil && best.waiter.peer == wide.waiter.peer {
+	if wide.waiter == nil || wide.after(best) {
+		return best.waiter, behind
+	}
+	beside := wide.n
+	if best.waiter != nil {
+		beside += best.n
+	}
+	if !l.room(beside) { // none of the lane passes
+		best = wide
+	}
+	if l.room(wide.n) {
+		wide.peer.wide = wide.waiter
+		if best != wide && best.waiter != nil && best.peer == wide.peer {
 			return l.head(g, now) // without the one, who would pass
 		}
 	}
@@ -191,7 +201,7 @@ func (f *flow) next(g *Gate) (w, wide *waiter, behind bool) {
 			return w, wide, behind
 		}
 		behind = behind || room
-		if wide == nil && !room && p.held < g.ofPeer && p.mayKeep(w) {
+		if wide == nil && !room && w.n > 1 && p.mayKeep(g, w) {
 			wide = w
 		}
 	}

@@ -71,10 +71,16 @@ func (p *peer) room(g *Gate, w *waiter) bool { return p.held+w.n <= g.ofPeer || 
 // room in his lane too keeps none.
 func (p *peer) keeps() bool { return p.wide != nil && p.wide.lane.room(p.wide.n) }
 
-// mayKeep tells whether places are to be kept for the waiter when it is his turn in his lane: for
-// one of the peer at a time, of several lanes' for whoever has waited longest.
-func (p *peer) mayKeep(w *waiter) bool {
-	return p.wide != w && (!p.keeps() || p.wide.lane != w.lane && w.count < p.wide.count)
+// mayKeep tells whether places are kept for the waiter, or are to be when it is his turn in his
+// lane: for one of the peer at a time, of several lanes' for whoever has waited longest.
+func (p *peer) mayKeep(g *Gate, w *waiter) bool {
+	switch {
+	case p.wide == w:
+		return true
+	case p.keeps() && (p.wide.lane == w.lane || p.wide.count < w.count):
+		return false
+	}
+	return p.held < g.ofPeer || !w.lane.room(w.n)
 }
 
 // lets tells whether the waiter, who has room at his peer, passes nobody of it for whom places are
@@ -88,7 +94,7 @@ func (p *peer) lets(g *Gate, w *waiter) bool {
 		return true
 	case x.lane == w.lane:
 		return false
-	case g.own(w.lane, w.n):
+	case g.own(w.lane, w.n), w.count < x.count:
 		return true
 	case float64(w.lane.held+w.n) > w.lane.nominal:
 		return false

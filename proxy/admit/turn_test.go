@@ -1,0 +1,78 @@
+package admit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/randseed"
+)
+
+// TestWideHaveTheirTurn: whatever lanes, addresses and widths there are, and though all of them ask
+// again as soon as they have had their places, nobody waits for ever who wants no more at a time
+// than the share of his lane, if each lane has a place of its own.
+func TestWideHaveTheirTurn(t *testing.T) {
+	seed := randseed.Of(t, 0)
+	had := 0
+	for i := range 400 {
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		synctest.Test(t, func(t *testing.T) {
+			m := newMix(t, rng, i)
+			g := m.g
+			for _, l := range m.lanes {
+				if l.Share*float64(g.Places()) < 1 {
+					return // it has no place that is its own
+				}
+			}
+			had++
+			m.wide = 2
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			var mu sync.Mutex
+			longest, who := time.Duration(0), ""
+			var wg sync.WaitGroup
+			for l := range len(m.lanes) {
+				for c := range 6 {
+					a := Asker{Lane: m.lanes[l].Name, Peer: fmt.Sprint(c % 3), Flow: uint64(c)}
+					n, hold := 1, time.Duration(500+rng.IntN(1000))*time.Millisecond
+					if rng.IntN(2) == 0 {
+						n = 1 + rng.IntN(max(1, int(m.lanes[l].Share*float64(g.Places()))))
+					}
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							began := time.Now()
+							p, err := g.Wait(ctx, a, n)
+							mu.Lock()
+							if d := time.Since(began); d > longest {
+								longest, who = d, fmt.Sprintf("%+v, who wants %d of %d", a, n, g.Places())
+							}
+							mu.Unlock()
+							if err != nil {
+								return
+							}
+							if m.look(); t.Failed() {
+								cancel()
+							}
+							time.Sleep(hold)
+							g.Leave(&p, p.Places())
+						}
+					})
+				}
+			}
+			wg.Wait()
+			if longest > 2*time.Minute { // the longest of 8,000 mixes was below 30 s
+				t.Errorf("the mix %d of the seed %d: %s waited for %s; the lanes are %+v", i, seed, who, longest, m.lanes)
+			}
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	if had < 100 {
+		t.Errorf("only %d mixes were tried", had)
+	}
+}
