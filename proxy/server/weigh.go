@@ -12,7 +12,7 @@ import (
 
 // weights is what servers of shards are to hold of a plan, or of each of its pieces, where that was
 // weighed. It does not change.
-type weights map[*shard.Shard]int64
+type weights map[*shard.Shard]weigh.Weight
 
 // pieces is in how many pieces of time the query is to be asked, and what each of them weighs.
 func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err error) {
@@ -24,7 +24,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 		MaxBytes: x.strict.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
 		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers,
-		Held: func(s *shard.Shard, bytes int64) { heavy[s] = bytes },
+		Held: func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
 	}
 	n, err = x.lighter(scale.Pieces(x.ctx, q, p))
 	return n, heavy, err
@@ -34,14 +34,21 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 // counted: what shards say of their metrics is an upper bound, and where it mattered they were.
 const unweighed = 4
 
-// holds is what a shard's server is to hold of the request, all of its calls there together: as it
-// was weighed, or else as it was estimated. 0 is not known: a guess, a thousand series for each
-// selector, says nothing of them. No more is let through than max_shard_bytes.
+// holds is what a shard's server is to hold of the request, all of its calls there together: as its
+// series were counted, or else as it was estimated, and no more than all series of its metrics come
+// to. 0 is not known: a guess, a thousand series for each selector, says nothing of them. No more
+// is let through than max_shard_bytes.
 func (x *exchange) holds(s *shard.Shard) int64 {
 	l := x.st.cfg.Limits
-	n, ok := x.heavy[s]
-	if e := x.foreseen.Load(); !ok && e != nil && !e.Guessed {
-		n = min(e.HeldBy(s), max(l.ShardBudget, l.MaxShardBytes)/unweighed)
+	w, ok := x.heavy[s]
+	n := max(l.ShardBudget, l.MaxShardBytes) / unweighed
+	if e := x.foreseen.Load(); e != nil && !e.Guessed {
+		n = min(n, e.HeldBy(s))
+	} else if !ok {
+		return 0
+	}
+	if ok {
+		n = max(w.Counted, min(n, w.Counted+w.Uncounted))
 	}
 	return min(n, l.MaxShardBytes)
 }

@@ -556,11 +556,11 @@ func TestPiecesKeepTheirWidth(t *testing.T) {
 	last := len(out) - 1
 	for _, shard := range st.top.Groups[0].Shards {
 		for i, p := range out[:last] {
-			if n := p.heavy[shard]; n < bound/2 || n > bound {
+			if n := p.heavy[shard].Counted; n < bound/2 || n > bound {
 				t.Errorf("piece %d of %d makes %s hold %d bytes", i, last, shard.Name(), n)
 			}
 		}
-		if n := out[last].heavy[shard]; n <= 0 || n > bound/3 {
+		if n := out[last].heavy[shard].Counted; n <= 0 || n > bound/3 {
 			t.Errorf("the light one makes %s hold %d bytes", shard.Name(), n)
 		}
 	}

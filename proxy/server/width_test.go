@@ -50,7 +50,7 @@ func TestHeavyCallsAreWide(t *testing.T) {
 				defer done()
 				x.req = &endpoint.Request{ID: endpoint.QueryRange}
 				shards := w.st.top.Groups[0].Shards
-				x.heavy = weights{shards[0]: 3 << 20}
+				x.heavy = weights{shards[0]: {Counted: 3 << 20}}
 				var questions []question
 				for _, q := range parts(shards, c.parts, rand.New(rand.NewPCG(1, 1))) {
 					if q.counts = c.counts; c.lists {
@@ -103,10 +103,10 @@ func TestWidthIsOfTheAttempt(t *testing.T) {
 	defer done()
 	s := w.st.top.Groups[0].Shards[0]
 	questions := parts([]*shard.Shard{s}, 1, rand.New(rand.NewPCG(1, 1)))
-	x.heavy = weights{s: 3 << 20}
+	x.heavy = weights{s: {Counted: 3 << 20}}
 	f := x.newFanout(questions, nil)
 	defer f.close()
-	x.heavy = weights{s: 2 << 20}
+	x.heavy = weights{s: {Counted: 2 << 20}}
 	later := x.newFanout(questions, nil)
 	defer later.close()
 	if a, b := f.heldOf(&questions[0]), later.heldOf(&questions[0]); a != 3<<20 || b != 2<<20 {
@@ -153,9 +153,23 @@ func TestUnweighedWidth(t *testing.T) {
 	if a != 256<<20 || b < 1<<20 || b > 64<<20 || c < 2*b-2 || c > 2*b+2 {
 		t.Errorf("%d, %d and %d bytes", a, b, c)
 	}
-	x.heavy = weights{shards[0]: 300 << 20, shards[1]: 1 << 40}
-	if a, b := x.holds(shards[0]), x.holds(shards[1]); a != 300<<20 || b != 512<<20 {
-		t.Errorf("%d and %d bytes were weighed", a, b)
+	x.heavy = weights{shards[0]: {Counted: 300 << 20}, shards[1]: {Counted: 1 << 40}}
+	if d, e := x.holds(shards[0]), x.holds(shards[1]); d != 300<<20 || e != 512<<20 {
+		t.Errorf("%d and %d bytes were weighed", d, e)
+	}
+	// What was not counted is an upper bound of what was estimated.
+	x.heavy = weights{
+		shards[0]: {Uncounted: 500 << 20}, shards[1]: {Uncounted: 500 << 20}, shards[2]: {Counted: 300 << 20, Uncounted: 1 << 20},
+	}
+	if d, e, f := x.holds(shards[0]), x.holds(shards[1]), x.holds(shards[2]); d != 256<<20 || e != b || f != 300<<20 {
+		t.Errorf("%d, %d and %d bytes were not counted", d, e, f)
+	}
+	if x.heavy[shards[1]] = (weigh.Weight{Uncounted: 10}); x.holds(shards[1]) != 10 {
+		t.Errorf("%d bytes where all series of the metric come to 10", x.holds(shards[1]))
+	}
+	x.foreseen.Store(&weigh.Estimate{Guessed: true, Held: 1 << 40})
+	if d, e := x.holds(shards[0]), x.holds(shards[1]); d != 256<<20 || e != 10 {
+		t.Errorf("beside a guess, %d and %d bytes", d, e)
 	}
 }
 

@@ -29,7 +29,17 @@ const (
 	lightNative = 32 << 10
 	// maxLightNames is how many metrics a text may read of which none makes much.
 	maxLightNames = 8
+	// wide is the part of max_shard_bytes up to which an upper bound says well enough how much of a
+	// server a query is to have, and series are not counted for that alone.
+	wide = 4
 )
+
+// Weight is what a shard's server would hold of a query.
+type Weight struct {
+	// Counted is by the series of its selectors, Uncounted by all of their metrics', so that it is
+	// an upper bound, of a selector that few of these fit a high one. In bytes, to be added.
+	Counted, Uncounted int64
+}
 
 // Scale weighs what a request asks.
 type Scale struct {
@@ -50,7 +60,7 @@ type Scale struct {
 	Known *Known
 	// Held is told what a server of a shard would hold of the query, or of each of its pieces where
 	// there are several, by the best that Pieces found, where it looked; nil is nobody.
-	Held func(s *shard.Shard, bytes int64)
+	Held func(s *shard.Shard, w Weight)
 	// Ask asks the questions, all at once, and calls found with the place of each and the largest
 	// number in its answer as it comes, from any goroutine. An error is the request's, or a
 	// server's refusal.
@@ -83,8 +93,10 @@ type load struct {
 	part  *plan.Part
 	grid  cost.Grid
 	reads []read
-	// weight is what its shard would hold, by what is known.
-	weight int64
+	// weight is what its shard would hold, by what is known; counted that this is of the series of
+	// its selectors, not of all of their metrics'.
+	weight  int64
+	counted bool
 }
 
 // read is a selector of the load.
@@ -136,11 +148,15 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 	if err != nil {
 		return 1, err
 	}
-	sc.tell(loads)
 	if len(heavy) == 0 {
+		if err := sc.narrow(ctx, loads, known); err != nil {
+			return 1, err
+		}
+		sc.tell(loads)
 		sc.remember(p, loads)
 		return 1, nil
 	}
+	sc.tell(loads) // it may be asked all the same
 	worst, most := heavy[0].part.Shard, int64(0)
 	for s, n := range held {
 		if n > most || n == most && s.Name() < worst.Name() {
@@ -157,7 +173,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 				if native && givesNative(q, loads) {
 					return 1, answer.ErrPieces
 				}
-				sc.tell(sc.cut(loads, heavy, (steps+n-1)/n, known))
+				sc.tell(sc.cut(loads, (steps+n-1)/n, known))
 				return int(n), nil
 			}
 		}
@@ -171,28 +187,33 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 // weighedBefore tells whether all parts of the plan were weighed within the last ten minutes, and
 // together at most half of what their shards may hold was found.
 func (sc *Scale) weighedBefore(p *plan.Plan) bool {
-	held := map[*shard.Shard]int64{}
+	held := map[*shard.Shard]Weight{}
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
 			n, ok := sc.Known.Weights.Known(sc.weightOf(l, part))
-			if !ok || n > sc.MaxBytes/2/int64(len(p.Leaves)) {
+			if !ok || max(n, -n) > sc.MaxBytes/2/int64(len(p.Leaves)) {
 				return false
 			}
-			held[part.Shard] += n
+			held[part.Shard] = held[part.Shard].with(max(n, -n), n > 0)
 		}
 	}
-	for s, n := range held {
-		if n > 0 && sc.Held != nil { // 0 was not looked at
-			sc.Held(s, n)
+	for s, w := range held {
+		if w != (Weight{}) && sc.Held != nil { // nothing was not looked at
+			sc.Held(s, w)
 		}
 	}
 	return true
 }
 
-// remember is what the parts of a plan weigh; without loads so little that it was not looked at.
+// remember is what the parts of a plan weigh, below zero where it was not counted; without loads so
+// little that it was not looked at.
 func (sc *Scale) remember(p *plan.Plan, loads []*load) {
 	for _, l := range loads {
-		sc.Known.Weights.Remember(sc.weightOf(l.leaf, l.part), l.weight)
+		n := l.weight
+		if !l.counted {
+			n = -n
+		}
+		sc.Known.Weights.Remember(sc.weightOf(l.leaf, l.part), n)
 	}
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
@@ -201,17 +222,27 @@ func (sc *Scale) remember(p *plan.Plan, loads []*load) {
 	}
 }
 
+// with is the weight with so much more.
+func (w Weight) with(n int64, counted bool) Weight {
+	if counted {
+		w.Counted += n
+	} else {
+		w.Uncounted += n
+	}
+	return w
+}
+
 // tell tells what the loads weigh, all of a shard together.
 func (sc *Scale) tell(loads []*load) {
 	if sc.Held == nil {
 		return
 	}
-	held := map[*shard.Shard]int64{}
+	held := map[*shard.Shard]Weight{}
 	for _, l := range loads {
-		held[l.part.Shard] += l.weight
+		held[l.part.Shard] = held[l.part.Shard].with(l.weight, l.counted)
 	}
-	for s, n := range held {
-		sc.Held(s, n)
+	for s, w := range held {
+		sc.Held(s, w)
 	}
 }
 
@@ -305,7 +336,7 @@ func (sc *Scale) beyond(ctx context.Context, loads []*load, known numbers) ([]*l
 		unknown = nil
 		held := map[*shard.Shard]int64{}
 		for _, l := range loads {
-			l.weight = sc.held(l, l.grid, known, &unknown)
+			l.weight, l.counted = sc.held(l, l.grid, known, &unknown), true
 			held[l.part.Shard] += l.weight
 		}
 		return held
@@ -327,6 +358,38 @@ func (sc *Scale) beyond(ctx context.Context, loads []*load, known numbers) ([]*l
 		}
 	}
 	return heavy, held, nil
+}
+
+// narrow counts the series of the selectors of those loads of which an upper bound alone is known,
+// where it is much: their shards would not hold too much, but who selects few series of a large
+// metric would be taken for one who selects all of them. Where a server will not count, the bound
+// stays.
+func (sc *Scale) narrow(ctx context.Context, loads []*load, known numbers) error {
+	if sc.Held == nil {
+		return nil
+	}
+	most := map[*shard.Shard]int64{}
+	for _, l := range loads {
+		if !l.counted {
+			most[l.part.Shard] += l.weight
+		}
+	}
+	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return l.counted || most[l.part.Shard] <= sc.MaxBytes/wide })
+	var unknown []selected
+	for _, l := range loads {
+		sc.held(l, l.grid, known, &unknown)
+	}
+	if err := sc.countRefusable(ctx, unknown, known); err != nil {
+		return err
+	}
+	for _, l := range loads {
+		unknown = unknown[:0]
+		if n := sc.held(l, l.grid, known, &unknown); len(unknown) == 0 {
+			l.weight, l.counted = n, true
+		}
+	}
+	sc.learn(loads, known)
+	return nil
 }
 
 // learn notes how many series the selectors of leaves have whose parts were all counted.
@@ -381,15 +444,16 @@ func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selecte
 	})
 }
 
-// cut is the loads over so many of their steps, of which the heavy ones are weighed by the numbers
-// that are known of them. What is not heavy counts as it is.
-func (sc *Scale) cut(loads, heavy []*load, steps int64, known numbers) []*load {
+// cut is the loads over so many of their steps, weighed by what is known of them.
+func (sc *Scale) cut(loads []*load, steps int64, known numbers) []*load {
 	out := make([]*load, len(loads))
 	for i, l := range loads {
 		piece := *l
-		if slices.Contains(heavy, l) {
-			piece.grid.Steps = min(piece.grid.Steps, steps)
+		piece.grid.Steps = min(piece.grid.Steps, steps)
+		if l.counted {
 			piece.weight = sc.held(&piece, piece.grid, known, nil)
+		} else {
+			piece.weight = piece.held(func(r *read) (int64, int64) { return r.size, r.native })
 		}
 		out[i] = &piece
 	}

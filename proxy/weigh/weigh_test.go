@@ -117,6 +117,8 @@ func TestPieces(t *testing.T) {
 		{"sum(rate(nat[5m]))", 241, 0, 4},
 	} {
 		w := newWorld(t, 20_000, 32<<20)
+		told := map[*shard.Shard]Weight{}
+		w.Held = func(s *shard.Shard, w Weight) { told[s] = w }
 		for i := range 2 {
 			n, err := w.ask(t, tc.query, tc.steps, 0)
 			if n != max(tc.pieces, 1) || (err != nil) != (tc.pieces == 0) {
@@ -124,6 +126,9 @@ func TestPieces(t *testing.T) {
 			}
 			if err != nil && (qerr.From(err).Kind != qerr.TooExpensive || !strings.Contains(err.Error(), "shard jaguar[0]")) {
 				t.Errorf("%s: %v", tc.query, err)
+			}
+			if err != nil && told[w.shards[0]].Counted <= 32<<20 { // in shadow it is asked all the same
+				t.Errorf("%s: %+v is told", tc.query, told[w.shards[0]])
 			}
 			if asked := int(w.asked.Swap(0)); i == 0 && asked != tc.asked || i == 1 && asked > 0 {
 				t.Errorf("%s: time %d: asked %d times", tc.query, i, asked)
@@ -253,7 +258,7 @@ func TestNativesOfMany(t *testing.T) {
 func TestHeldIsTold(t *testing.T) {
 	w := newWorld(t, 20_000, 1<<30)
 	told := map[*shard.Shard]int64{}
-	w.Held = func(s *shard.Shard, bytes int64) { told[s] = bytes }
+	w.Held = func(s *shard.Shard, w Weight) { told[s] = w.Counted + w.Uncounted }
 	if _, err := w.ask(t, "sum(up)", 1, 0); err != nil || len(told) > 0 {
 		t.Errorf("%v is told of little, %v", told, err)
 	}
@@ -275,7 +280,7 @@ func TestHeldIsTold(t *testing.T) {
 func TestHeldOfPieces(t *testing.T) {
 	w := newWorld(t, 20_000, 32<<20)
 	told := map[*shard.Shard]int64{}
-	w.Held = func(s *shard.Shard, bytes int64) { told[s] = bytes }
+	w.Held = func(s *shard.Shard, w Weight) { told[s] = w.Counted + w.Uncounted }
 	for i := range 2 {
 		clear(told)
 		if n, err := w.ask(t, "sum(rate(x_total[5m]))", 241, 0); n != 6 || err != nil {
@@ -286,5 +291,72 @@ func TestHeldOfPieces(t *testing.T) {
 				t.Errorf("time %d: a piece makes %s hold %d bytes", i, s.Name(), told[s])
 			}
 		}
+	}
+}
+
+// TestFewOfALargeMetric: who selects few series of a large metric is not taken for one who selects
+// all of them: what is not counted is told as an upper bound, and where that is much it is counted,
+// once, unless the server will not.
+func TestFewOfALargeMetric(t *testing.T) {
+	const query = `sum(rate(x_total{job="few"}[5m]))` // one of a hundred, 16 bytes for each step
+	for _, c := range []struct {
+		size, steps int
+		refused     error
+		counted     bool
+		asked       int64 // of both shards, and whether they are native histograms
+		most        int64 // bytes
+	}{
+		{5_000, 720, nil, false, 2, 128 << 20},
+		{20_000, 720, nil, true, 4, 4 << 20},
+		{40_000, 720, nil, true, 4, 8 << 20},
+		{45_000, 720, nil, true, 4, 8 << 20}, // all of them would be too much
+		{40_000, 720, qerr.New(qerr.TooExpensive, "too many samples"), false, 4, 512 << 20},
+	} {
+		w := sized(t, c.size)
+		told := map[*shard.Shard]Weight{}
+		w.Held = func(s *shard.Shard, w Weight) { told[s] = w }
+		w.err = c.refused
+		for i := range 2 {
+			clear(told)
+			n, err := w.ask(t, query, c.steps, 0)
+			if asked := w.asked.Swap(0); n != 1 || err != nil || i == 0 && asked != c.asked || i == 1 && c.refused == nil && asked != 0 {
+				t.Errorf("%d series: time %d: %d pieces, %v; asked %d times", c.size, i, n, err, asked)
+			}
+			for _, s := range w.shards {
+				held := told[s]
+				if counted := held.Uncounted == 0; counted != c.counted || held.Counted+held.Uncounted > c.most || held == (Weight{}) {
+					t.Errorf("%d series: time %d: %s is told %+v", c.size, i, s.Name(), held)
+				}
+			}
+		}
+	}
+}
+
+// sized is a world whose shards say that x_total has so many series.
+func sized(t *testing.T, sizes ...int) *world {
+	t.Helper()
+	w := newWorld(t, int64(sizes[0]), 512<<20)
+	w.Known.Sizes = NewSizes(t.Context(), w.top, nil, func() time.Time { return time.UnixMilli(w.Now) }, nil)
+	for i, s := range w.shards {
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":0},"seriesCountByMetricName":[{"name":"x_total","value":%d}]}}`, sizes[i%len(sizes)])
+		if err := w.Known.Sizes.Names(s).Learn(strings.NewReader(told), time.UnixMilli(w.Now), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// TestPieceOfWhatIsNotCounted: of a query that is asked in pieces because of one shard, it is what
+// a piece makes the others hold, too, that they are told.
+func TestPieceOfWhatIsNotCounted(t *testing.T) {
+	w := sized(t, 200_000, 40_000)
+	told := map[*shard.Shard]Weight{}
+	w.Held = func(s *shard.Shard, w Weight) { told[s] = w }
+	n, err := w.ask(t, "sum(rate(x_total[5m]))", 720, 0)
+	if err != nil || n < 4 {
+		t.Fatal(n, err)
+	}
+	if held, most := told[w.shards[1]], int64(1<<30)/int64(n); held.Counted != 0 || held.Uncounted == 0 || held.Uncounted > most {
+		t.Errorf("a piece of %d makes the other one hold %+v, want at most %d", n, held, most)
 	}
 }
