@@ -534,7 +534,7 @@ func (g *Gate) refusal(w *waiter, now int64) *Refusal {
 			r.Most -= max(0, l.kept-l.held)
 		}
 	}
-	if w.peer != nil && !w.peer.lets(g, w) {
+	if w.peer != nil && !w.peer.lets(g, w, now) {
 		r.Ahead = w.peer.wide.n
 	} else if first := g.first(now); first != nil && first != w && first.n > 1 {
 		r.Ahead = first.n

@@ -104,11 +104,11 @@ func (l *lane) longest() *flow {
 func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 	var best, wide turn
 	for _, f := range l.queued {
-		work := f.worked(now) + float64(f.running)*g.mean
+		work := f.due(now, g.mean)
 		if best.waiter != nil && (turn{f.first, work}).after(best) {
 			continue
 		}
-		w, kept, after := f.next(g)
+		w, kept, after := f.next(g, now)
 		behind = behind || after
 		if t := (turn{w, work}); w != nil && !t.after(best) {
 			best = t
@@ -142,11 +142,11 @@ func (l *lane) within(g *Gate, now int64) *waiter {
 	head, _ := l.head(g, now)
 	var best turn
 	for _, f := range l.queued {
-		work := f.worked(now) + float64(f.running)*g.mean
+		work := f.due(now, g.mean)
 		if best.waiter != nil && (turn{f.first, work}).after(best) {
 			continue
 		}
-		if w := f.narrow(g, head); w != nil && !(turn{w, work}).after(best) {
+		if w := f.narrow(g, head, now); w != nil && !(turn{w, work}).after(best) {
 			best = turn{w, work}
 		}
 	}
@@ -178,6 +178,13 @@ type flow struct {
 
 func (f *flow) worked(now int64) float64 { return f.work + float64(f.running)*float64(now-f.until) }
 
+// due is by what its turn comes: what it has had, and what its places come to if they are held for
+// as long as is usual.
+func (f *flow) due(now int64, mean float64) float64 { return f.worked(now) + float64(f.running)*mean }
+
+// turn is the waiter's, now.
+func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(now, mean)} }
+
 func (f *flow) accrue(now int64) { f.work, f.until = f.worked(now), now }
 
 // forget forgets a flow that has nothing.
@@ -190,14 +197,14 @@ func (f *flow) forget() {
 // next is the first waiter whose peer may have a place. wide is one before it whose peer may have
 // some, but not yet as many as it wants; behind tells that one before it, or any, is kept by one of
 // another lane alone.
-func (f *flow) next(g *Gate) (w, wide *waiter, behind bool) {
+func (f *flow) next(g *Gate, now int64) (w, wide *waiter, behind bool) {
 	for w = f.first; w != nil; w = w.next {
 		p := w.peer
 		if p == nil {
 			return w, wide, behind
 		}
 		room := p.room(g, w)
-		if room && p.lets(g, w) {
+		if room && p.lets(g, w, now) {
 			return w, wide, behind
 		}
 		behind = behind || room
@@ -209,11 +216,11 @@ func (f *flow) next(g *Gate) (w, wide *waiter, behind bool) {
 }
 
 // narrow is the first waiter who may have what is kept for the lane, whose turn is the head's.
-func (f *flow) narrow(g *Gate, head *waiter) *waiter {
+func (f *flow) narrow(g *Gate, head *waiter, now int64) *waiter {
 	l := f.lane
 	free := min(l.kept-l.held, g.places-g.held)
 	for w := f.first; w != nil; w = w.next {
-		if w.n <= free && l.room(w.n) && (w.peer == nil || w.peer.room(g, w) && w.peer.lets(g, w)) && g.beside(head, w) {
+		if w.n <= free && l.room(w.n) && (w.peer == nil || w.peer.room(g, w) && w.peer.lets(g, w, now)) && g.beside(head, w) {
 			return w
 		}
 	}

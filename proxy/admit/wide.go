@@ -84,16 +84,17 @@ func (p *peer) mayKeep(g *Gate, w *waiter) bool {
 }
 
 // lets tells whether the waiter, who has room at his peer, passes nobody of it for whom places are
-// kept, or may. What is kept for a lane does not count for the peer. Of the share of another lane
+// kept, or may. Those of the same lane do whose turn comes first: others of the address who have
+// had less. What is kept for a lane does not count for the peer. Of the share of another lane
 // there is as much as leaves room for the wide one: places beyond a lane's share come back, and
 // nobody gets one of them before he has had his turn.
-func (p *peer) lets(g *Gate, w *waiter) bool {
+func (p *peer) lets(g *Gate, w *waiter, now int64) bool {
 	x := p.wide
 	switch {
 	case !p.keeps() || x == w:
 		return true
 	case x.lane == w.lane:
-		return false
+		return x.flow != w.flow && !w.turn(now, g.mean).after(x.turn(now, g.mean))
 	case g.own(w.lane, w.n), w.count < x.count:
 		return true
 	case float64(w.lane.held+w.n) > w.lane.nominal:

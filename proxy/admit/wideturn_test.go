@@ -1,0 +1,52 @@
+package admit
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWideOfOneUser: one user's wide calls, of which the next one always waits for places of the
+// address, do not stop others of the same address and lane whose turn comes first; and his own have
+// their turn.
+func TestWideOfOneUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(24, 20, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		var mu sync.Mutex
+		var wide, n int
+		var sum time.Duration
+		var wg sync.WaitGroup
+		again := func(flow uint64, places int, hold, pause time.Duration, had func(waited time.Duration)) {
+			wg.Go(func() {
+				time.Sleep(time.Duration(flow) * 333 * time.Millisecond)
+				for ctx.Err() == nil {
+					began := time.Now()
+					p, err := g.Wait(ctx, Asker{Peer: "grafana", Flow: flow}, places)
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					had(time.Since(began))
+					mu.Unlock()
+					time.Sleep(hold)
+					g.Leave(&p, p.Places())
+					time.Sleep(pause)
+				}
+			})
+		}
+		for range 4 {
+			again(1, 12, 10*time.Second, 0, func(time.Duration) { wide++ })
+		}
+		for flow := range 6 {
+			again(uint64(2+flow), 1, 100*time.Millisecond, 2*time.Second, func(d time.Duration) { sum, n = sum+d, n+1 })
+		}
+		wg.Wait()
+		if mean := sum / time.Duration(n); mean > 200*time.Millisecond || wide < 50 {
+			t.Errorf("others of the address wait for %s on average, and there were %d wide calls in ten minutes", mean, wide)
+		}
+	})
+}
