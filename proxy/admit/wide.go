@@ -72,7 +72,9 @@ func (p *peer) room(g *Gate, w *waiter) bool { return p.held+w.n <= g.ofPeer || 
 func (p *peer) keeps() bool { return p.wide != nil && p.wide.lane.room(p.wide.n) }
 
 // mayKeep tells whether places are kept for the waiter, or are to be when it is his turn in his
-// lane: for one of the peer at a time, of several lanes' for whoever has waited longest.
+// lane: for one of the peer at a time, of several lanes' for whoever has waited longest. A peer
+// that has all it may have keeps none, but in a lane in which one that passed would leave it no
+// room.
 func (p *peer) mayKeep(g *Gate, w *waiter) bool {
 	switch {
 	case p.wide == w:
@@ -80,7 +82,7 @@ func (p *peer) mayKeep(g *Gate, w *waiter) bool {
 	case p.keeps() && (p.wide.lane == w.lane || p.wide.count < w.count):
 		return false
 	}
-	return p.held < g.ofPeer || !w.lane.room(w.n)
+	return p.held < g.ofPeer || w.lane.Most > 0 && !w.lane.room(w.n+1)
 }
 
 // lets tells whether the waiter, who has room at his peer, passes nobody of it for whom places are
