@@ -34,7 +34,7 @@ func TestHeavyCallsAreWide(t *testing.T) {
 		lists  bool
 		parts  int // of each shard
 		copies int
-		want   int // places at the one that is to hold three of four MiB
+		want   int // places at the one that is to hold three of six MiB
 	}{
 		{"side by side", false, false, 1, 1, 3},
 		{"two parts", false, false, 2, 1, 4},  // a MiB and a half each
@@ -44,7 +44,7 @@ func TestHeavyCallsAreWide(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newCrowded(t, 2, c.copies, 4, 640, "answer")
+				w := newCrowded(t, 2, c.copies, 6, 640, "answer")
 				defer w.close()
 				x, done := w.exchange(t.Context(), time.Minute)
 				defer done()
@@ -97,7 +97,7 @@ func TestHeavyCallsAreWide(t *testing.T) {
 // TestWidthIsOfTheAttempt: calls that are left go on with the width that they had when they were
 // asked, and another attempt begins without one.
 func TestWidthIsOfTheAttempt(t *testing.T) {
-	w := newCrowded(t, 1, 1, 4, 640, "answer")
+	w := newCrowded(t, 1, 1, 6, 640, "answer")
 	defer w.close()
 	x, done := w.exchange(t.Context(), time.Minute)
 	defer done()

@@ -152,9 +152,10 @@ func (s *Shard) enter(ctx context.Context, held int64, began time.Time) (leave f
 }
 
 // seats is how wide a call is: how many of the shard's places it takes, each of which is an equal
-// part of the budget, rounded up. So what all calls hold together, as estimated, is within it. One
-// that wants more places than its caller may ever have takes those (admit.Gate), so that it has its
-// turn.
+// part of the budget, rounded up; half of what its address may have at most, so that no query alone
+// keeps everybody waiting who is behind the same one. What all calls hold together, as estimated,
+// is within the budget but for what those have more that would be wider. One that wants more places
+// than its caller may ever have takes those (admit.Gate), so that it has its turn.
 func (s *Shard) seats(held int64) int {
 	budget, places := s.topology.opts.Budget, s.calls.Places()
 	if budget <= 0 || held <= 0 {
@@ -165,7 +166,7 @@ func (s *Shard) seats(held int64) int {
 	if rest > 0 {
 		n++
 	}
-	return int(n)
+	return min(int(n), widest(s.calls.OfPeer()))
 }
 
 // EnterAll is Enter for several shards whose answers are read side by side, so that none of them

@@ -8,3 +8,6 @@ const sparePart = 6
 
 // ofPeer is how many of so many places one peer may have.
 func ofPeer(places int) int { return places - places/sparePart }
+
+// widest is how many places one call takes at most where a peer may have so many.
+func widest(ofPeer int) int { return (ofPeer + 1) / 2 }

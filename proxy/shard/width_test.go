@@ -31,7 +31,7 @@ func TestCallsShareAShardsBudget(t *testing.T) {
 		for _, c := range []struct {
 			held  int64
 			seats int
-		}{{0, 1}, {1, 1}, {1 << 20, 1}, {1<<20 + 1, 2}, {5 << 20, 5}, {24 << 20, 24}, {1 << 60, 24}} {
+		}{{0, 1}, {1, 1}, {1 << 20, 1}, {1<<20 + 1, 2}, {5 << 20, 5}, {10 << 20, 10}, {11 << 20, 10}, {1 << 60, 10}} {
 			if n := s.seats(c.held); n != c.seats {
 				t.Errorf("%d bytes are %d places wide, not %d", c.held, n, c.seats)
 			}
@@ -76,7 +76,8 @@ func TestCallsShareAShardsBudget(t *testing.T) {
 	})
 }
 
-// TestDefaultBudget: by default the largest query that is let through takes half of the places.
+// TestDefaultBudget: by default the largest query that is let through takes half of the places that
+// its address may have.
 func TestDefaultBudget(t *testing.T) {
 	cfg, err := config.Parse([]byte("groups: [{name: a, labels: {cluster: a}, shards: [{replicas: [{url: \"http://a:9090\"}]}]}]"), t.TempDir())
 	if err != nil {
@@ -86,15 +87,39 @@ func TestDefaultBudget(t *testing.T) {
 	top := build(t, Options{MaxCalls: l.ReplicaCalls, Budget: l.ShardBudget}, false, cfg.Groups...)
 	s := top.Groups[0].Shards[0]
 	for held, want := range map[int64]int{
-		l.MaxShardBytes: 12, l.MaxShardBytes + 1: 13, l.ShardBudget: 24, 1 << 30 / 24: 1, 1<<30/24 + 1: 2, 1 << 62: 24,
+		l.MaxShardBytes: 10, l.ShardBudget: 10, 1 << 30 / 24 * 9: 9, 1 << 30 / 24: 1, 1<<30/24 + 1: 2, 1 << 62: 10,
 	} {
 		if n := s.seats(held); n != want {
 			t.Errorf("%d bytes are %d places wide, not %d", held, n, want)
 		}
 	}
 	s.topology.opts.Budget = 1 << 62
-	if n := s.seats(1 << 61); n != 12 {
-		t.Errorf("half of a budget without bound is %d places wide", n)
+	if n := s.seats(1 << 60); n != 6 {
+		t.Errorf("a quarter of a budget without bound is %d places wide", n)
+	}
+}
+
+// TestOneCallLeavesItsAddressRoom: however few places there are, one call takes no more than half
+// of what its address may have, so that another one of the same Grafana goes beside it.
+func TestOneCallLeavesItsAddressRoom(t *testing.T) {
+	for _, places := range []int{2, 3, 6, 12, 24} { // 12 as where two Spillways share a server
+		top := build(t, Options{MaxCalls: places, Budget: 512 << 20}, false, group("http://a:9090"))
+		s := top.Groups[0].Shards[0]
+		ctx, cancel := context.WithTimeout(identity.With(t.Context(), identity.Request{Lane: "default", Peer: "192.0.2.1"}), time.Second)
+		leave, err := s.Enter(ctx, 512<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.calls.Held(); places > 6 && n != ofPeer(places)/2 {
+			t.Errorf("one call takes %d of %d places", n, places)
+		}
+		beside, err := s.Enter(ctx, 0)
+		if err != nil {
+			t.Fatalf("of %d places: %v", places, err)
+		}
+		beside()
+		leave()
+		cancel()
 	}
 }
 
@@ -129,12 +154,16 @@ func TestRefusalsOfWideCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		more, err := s.Enter(from("default", "192.0.2.1"), 80<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
 		small, err := s.Enter(from("batch", "192.0.2.9"), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		refused(from("default", "192.0.2.1"), 512<<20, "20",
-			"12 of its 24 places held for 192.0.2.1, which may have 20, this call takes 12 of them (about 512 MiB of the shard_budget of 1GiB)", "limits.shard_budget")
+			"12 of its 24 places held for 192.0.2.1, which may have 20, this call takes 10 of them (about 427 MiB of the shard_budget of 1GiB)", "limits.shard_budget")
 		refused(from("default", "192.0.2.2"), 400<<20, "21",
 			"13 of its 24 places held and 3 kept for other lanes, this call takes 10 of them (about 427 MiB of the shard_budget of 1GiB)", "narrower")
 		refused(from("batch", "192.0.2.2"), 100<<20, "3",
@@ -149,8 +178,9 @@ func TestRefusalsOfWideCalls(t *testing.T) {
 		}()
 		synctest.Wait()
 		refused(from("default", "192.0.2.4"), 0, "21",
-			"13 of its 24 places held and 3 kept for other lanes, one that takes 12 is ahead of it", "try again in a moment")
+			"13 of its 24 places held and 3 kept for other lanes, one that takes 10 is ahead of it", "try again in a moment")
 		leave()
+		more()
 		(<-ahead)()
 		small()
 	})
