@@ -1,5 +1,7 @@
 package admit
 
+import "slices"
+
 // Door lets a bounded number of calls through.
 type Door interface {
 	// Try takes a place where there is one that nobody waits for.
@@ -8,10 +10,14 @@ type Door interface {
 	Wait() error
 	// Leave gives a place back.
 	Leave()
+	// Wide tells whether it is several places that are taken and given back, all at once.
+	Wide() bool
 }
 
-// rounds is how often EnterAll tries to have all places at once.
-const rounds = 16
+// rounds is how often EnterAll tries to have all places at once; wideRounds, where he who does is
+// wide at some door. There a try is hardly ever lucky, and each round keeps places idle until all
+// are there and gives them up again.
+const rounds, wideRounds = 16, 2
 
 // EnterAll takes a place at each of the doors, or at none. Who waits at one of them holds no place
 // at another, so that a door behind which nothing moves keeps nobody from the others; his turn at
@@ -20,7 +26,11 @@ const rounds = 16
 // waits for anybody who waits for him as long as all requests name the doors in one order.
 func EnterAll[D Door](doors []D) error {
 	waited := -1 // the door whose place it waited for, and has
-	for range rounds {
+	n := rounds
+	if slices.ContainsFunc(doors, D.Wide) {
+		n = wideRounds
+	}
+	for range n {
 		full := -1
 		for i, d := range doors {
 			if i != waited && !d.Try() {

@@ -50,6 +50,8 @@ func (g gate) Leave() {
 	g.sem.Release(1)
 }
 
+func (gate) Wide() bool { return false }
+
 // TestWaitingHoldsNothing: who waits at a door behind which nothing moves holds no place at another
 // one, and who gives up has none.
 func TestWaitingHoldsNothing(t *testing.T) {
@@ -182,4 +184,5 @@ func (e *elusive) Wait() error {
 	return nil
 }
 
-func (e *elusive) Leave() { *e.held-- }
+func (e *elusive) Leave()     { *e.held-- }
+func (e *elusive) Wide() bool { return false }

@@ -2,6 +2,8 @@ package admit
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,15 +15,17 @@ import (
 type gateDoor struct {
 	g     *Gate
 	a     Asker
+	n     int
 	place Place
 }
 
-func (d *gateDoor) Try() (ok bool) { d.place, ok = d.g.Try(d.a, 1); return ok }
+func (d *gateDoor) Try() (ok bool) { d.place, ok = d.g.Try(d.a, d.n); return ok }
 func (d *gateDoor) Wait() (err error) {
-	d.place, err = d.g.Wait(context.Background(), d.a, 1)
+	d.place, err = d.g.Wait(context.Background(), d.a, d.n)
 	return err
 }
-func (d *gateDoor) Leave() { d.g.Leave(&d.place, d.place.Places()) }
+func (d *gateDoor) Leave()     { d.g.Leave(&d.place, d.place.Places()) }
+func (d *gateDoor) Wide() bool { return d.n > 1 }
 
 // TestFanOutKeepsItsTurn: beside crowds of the same flow that each wait at one door, who wants a
 // place at each of several doors waits about as long as they do: he is not last each time that he
@@ -34,7 +38,7 @@ func TestFanOutKeepsItsTurn(t *testing.T) {
 			var all []*gateDoor
 			for range doors {
 				g := NewGate(24, 24, nil)
-				all = append(all, &gateDoor{g: g})
+				all = append(all, &gateDoor{g: g, n: 1})
 				for i := range 72 { // each place is wanted by three, for about a second
 					wg.Go(func() {
 						for k := 0; !stop.Load(); k++ {
@@ -68,6 +72,59 @@ func TestFanOutKeepsItsTurn(t *testing.T) {
 					t.Errorf("%d places are held at the end", d.g.Held())
 				}
 			}
+		})
+	}
+}
+
+// TestWideFanOut: who wants several places at each of several doors, of which others take each
+// again as soon as it is free, has all of them before long: a few waits, not one after the other in
+// vain.
+func TestWideFanOut(t *testing.T) {
+	for _, n := range []int{2, 6, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			const doors, times = 8, 20
+			ctx, cancel := context.WithCancel(t.Context())
+			rng := rand.New(rand.NewPCG(1, 2))
+			var wg sync.WaitGroup
+			var all []*gateDoor
+			for range doors {
+				g := NewGate(24, 20, nil)
+				all = append(all, &gateDoor{g: g, n: n})
+				for c := range 30 {
+					each := time.Duration(300+rng.IntN(400)) * time.Millisecond
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							p, err := g.Wait(ctx, Asker{Peer: fmt.Sprint(c % 3), Flow: uint64(c % 10)}, 1)
+							if err != nil {
+								return
+							}
+							time.Sleep(each)
+							g.Leave(&p, 1)
+						}
+					})
+				}
+			}
+			time.Sleep(5 * time.Second)
+			sum := time.Duration(0)
+			for range times {
+				began := time.Now()
+				for _, d := range all {
+					d.a = Asker{Peer: "me", Flow: 99, Arrived: began.UnixNano()}
+				}
+				if err := EnterAll(all); err != nil {
+					t.Fatal(err)
+				}
+				sum += time.Since(began)
+				time.Sleep(500 * time.Millisecond)
+				leave(all)
+				time.Sleep(time.Second)
+			}
+			t.Logf("%d places at each of %d doors: %s on average", n, doors, sum/times)
+			if sum/times > 3*time.Second {
+				t.Errorf("who wants %d places at each of %d doors waits for %s on average", n, doors, sum/times)
+			}
+			cancel()
+			wg.Wait()
 		})
 	}
 }

@@ -106,6 +106,9 @@ func (d slotDoor) Wait() error {
 
 func (d slotDoor) Leave() { d.sem.Release(1) }
 
+// Wide implements admit.Door.
+func (slotDoor) Wide() bool { return false }
+
 // taken are the slots of one request.
 type taken map[*shard.Shard]*slot
 

@@ -200,3 +200,57 @@ func TestMaxWaitLosesNoShard(t *testing.T) {
 		}
 	})
 }
+
+// TestWideLosesNoShard: that a wide call, or one behind it, finds no room in time is an error also
+// where an answer may go without a shard, which is busy and well; one that finds none among narrow
+// ones goes without it as ever.
+func TestWideLosesNoShard(t *testing.T) {
+	for name, c := range map[string]struct {
+		held  int64
+		ahead bool
+		lost  bool
+	}{"narrow": {0, false, true}, "wide": {2 << 20, false, false}, "behind a wide one": {0, true, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newCrowded(t, 2, 1, 6, 640, "answer")
+			defer w.close()
+			shards := w.st.top.Groups[0].Shards
+			n := 6
+			if c.ahead {
+				n = 5
+			}
+			var all []func()
+			for range n {
+				leave, err := shards[1].Enter(t.Context(), 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, leave)
+			}
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				if c.ahead {
+					if leave, err := shards[1].Enter(t.Context(), 3<<20); err == nil {
+						leave()
+					}
+				}
+			}()
+			synctest.Wait()
+			x, done := w.exchange(t.Context(), time.Minute)
+			x.req = &endpoint.Request{ID: endpoint.Query}
+			x.partial, x.chosen = true, true
+			x.heavy = weights{shards[1]: {Counted: c.held}}
+			_, err := x.ask(parts(shards, 1, rand.New(rand.NewPCG(1, 1))))
+			var lost *answer.LostShard
+			if e := qerr.From(err); e == nil || e.Kind != qerr.Overloaded || errors.As(err, &lost) != c.lost ||
+				len(x.gone.sorted()) > 0 != c.lost {
+				t.Errorf("%s: %v, gone are %v", name, err, x.gone.sorted())
+			}
+			done()
+			for _, leave := range all {
+				leave()
+			}
+			<-gone
+		})
+	}
+}

@@ -236,6 +236,8 @@ func (d *door) Wait() (err error) {
 	return err
 }
 
+func (d *door) Wide() bool { return d.seats > 1 }
+
 func (d *door) Leave() { d.shard.calls.Leave(&d.place, d.place.Places()) }
 
 // take waits for n places until shortly before the deadline of ctx, so that there is time to say
@@ -257,8 +259,9 @@ func (g *gate) take(ctx context.Context, s *Shard, n int, began time.Time) (admi
 	return p, g.noPlace(ctx, s, r, began)
 }
 
-// noPlace is the error of who has found no place. That its lane waits no longer is nothing about
-// the shard, which answers others: no answer goes without it for that.
+// noPlace is the error of who has found no place. That its lane waits no longer, or that a wide
+// call finds too few places, its own or one ahead of it, is nothing about the shard, which answers
+// others: no answer goes without it for that, unless it is known to fail.
 func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began time.Time) *qerr.Error {
 	whose, rule := "", "as many as there may be"
 	switch r.Why {
@@ -293,7 +296,7 @@ func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began ti
 			"more shards or, where the servers have the memory for it, raise limits.shard_budget; see which queries keep the places (the admin API's queries)"
 	}
 	e.Seen = count(int64(r.Others), "other") + " waiting"
-	if g == s.calls && r.MaxWait == 0 { // else it is nothing about the shard
+	if g == s.calls && r.MaxWait == 0 && (r.Wants <= 1 && r.Ahead == 0 || s.Ejected()) { // else it is nothing about the shard
 		e.Shards = []string{s.Name()}
 	}
 	return e

@@ -146,8 +146,8 @@ func TestRefusalsOfWideCalls(t *testing.T) {
 			var e *qerr.Error
 			message = who + message + ", and there was no room for this one before its deadline (it waited 9.75s)"
 			if !errors.As(err, &e) || e.Value != value || e.Message != message || !strings.Contains(e.Advice, advice) ||
-				len(e.Shards) != 1 {
-				t.Errorf("got %v\nwant %s", err, message)
+				len(e.Shards) != 0 {
+				t.Errorf("got %v, of %v\nwant %s", err, e.Shards, message)
 			}
 		}
 		leave, err := s.Enter(from("default", "192.0.2.1"), 512<<20)
@@ -179,6 +179,16 @@ func TestRefusalsOfWideCalls(t *testing.T) {
 		synctest.Wait()
 		refused(from("default", "192.0.2.4"), 0, "21",
 			"13 of its 24 places held and 3 kept for other lanes, one that takes 10 is ahead of it", "try again in a moment")
+		r := s.Replicas[0]
+		r.up.mu.Lock()
+		r.up.health.state = Down
+		r.up.mu.Unlock()
+		short, cancel := context.WithTimeout(from("default", "192.0.2.4"), time.Second)
+		defer cancel()
+		var e *qerr.Error
+		if _, err := s.Enter(short, 0); !errors.As(err, &e) || len(e.Shards) != 1 {
+			t.Errorf("that a shard that is down had no room is not its loss: %v", err)
+		}
 		leave()
 		more()
 		(<-ahead)()
