@@ -6,6 +6,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/weigh"
 )
@@ -37,7 +38,7 @@ const unweighed = 4
 // holds is what a shard's server is to hold of the request, all of its calls there together: as its
 // series were counted, or else as it was estimated, and no more than all series of its metrics come
 // to. 0 is not known: a guess, a thousand series for each selector, says nothing of them. No more
-// is let through than max_shard_bytes.
+// is let through than max_shard_bytes, but where that is in shadow.
 func (x *exchange) holds(s *shard.Shard) int64 {
 	l := x.st.cfg.Limits
 	w, ok := x.heavy[s]
@@ -49,6 +50,9 @@ func (x *exchange) holds(s *shard.Shard) int64 {
 	}
 	if ok {
 		n = max(w.Counted, min(n, w.Counted+w.Uncounted))
+	}
+	if x.inShadow(policy.BoundMaxShardBytes) {
+		return n
 	}
 	return min(n, l.MaxShardBytes)
 }

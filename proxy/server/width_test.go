@@ -19,6 +19,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/weigh"
@@ -157,6 +158,12 @@ func TestUnweighedWidth(t *testing.T) {
 	if d, e := x.holds(shards[0]), x.holds(shards[1]); d != 300<<20 || e != 512<<20 {
 		t.Errorf("%d and %d bytes were weighed", d, e)
 	}
+	// In shadow of max_shard_bytes more is let through than that.
+	x.st.cfg.Limits.Shadow = []string{policy.BoundMaxShardBytes}
+	if d := x.holds(shards[1]); d != 1<<40 {
+		t.Errorf("in shadow, %d bytes", d)
+	}
+	x.st.cfg.Limits.Shadow = nil
 	// What was not counted is an upper bound of what was estimated.
 	x.heavy = weights{
 		shards[0]: {Uncounted: 500 << 20}, shards[1]: {Uncounted: 500 << 20}, shards[2]: {Counted: 300 << 20, Uncounted: 1 << 20},
