@@ -78,9 +78,9 @@ func (LimitsSection) meaning() map[string]string {
 			"[read_slots](bounds/read_slots.md). With several Spillways before the same servers, 8 divided by their number.",
 		"replica_calls": "How many calls of any kind it is asked at once, at least `read_slots`; see " +
 			"[replica_calls](bounds/replica_calls.md). With several Spillways, 24 divided by their number or more.",
-		"shard_budget": "What all calls together may make one server hold while it evaluates, as estimated: each of its `replica_calls` places is an " +
+		"shard_budget": "What all calls of this Spillway together may make one server hold while it evaluates, as estimated: each of its `replica_calls` places is an " +
 			"equal part of it, and a call takes as many as it needs; see [replica_calls](bounds/replica_calls.md). Counts as `max_shard_bytes` " +
-			"where that is more. Twice `max_shard_bytes` is a good value; with several Spillways, divided by their number.",
+			"where that is more. Twice `max_shard_bytes` is a good value; each of several Spillways has its own, so divide it by their number.",
 		"shadow": "Bounds that are not enforced: what they would refuse or cut is answered, counted and written to the usage log; see " +
 			"[operations](operations.md#in-shadow). One or more of `max_range`, `metadata_range`, `unselective`, `max_shard_bytes`, " +
 			"`max_series` and `max_response_bytes`, for all endpoints and tenants.",
