@@ -495,8 +495,8 @@ type Refusal struct {
 	Most int
 	// Wants is how many places it wanted, and Held how many are held of those that Most is about.
 	Wants, Held int
-	// Ahead is how many somebody wants whose turn it is, and for whom what is free is kept; 0 where
-	// there is nobody.
+	// Ahead is how many somebody wants whose turn it is, and for whom what is free is kept, at the
+	// gate or, with PeerFull, of what the peer may hold; 0 where there is nobody.
 	Ahead int
 	// Others is how many others wait.
 	Others int
@@ -527,6 +527,8 @@ func (g *Gate) refusal(w *waiter, now int64) *Refusal {
 		return &Refusal{Why: PeerFull, Most: g.ofPeer, Wants: w.n, Held: w.peer.held}
 	case !w.lane.room(w.n):
 		return &Refusal{Why: LaneFull, Most: w.lane.Most, Wants: w.n, Held: w.lane.held}
+	case w.peer != nil && !w.peer.lets(g, w, now):
+		return &Refusal{Why: PeerFull, Most: g.ofPeer, Wants: w.n, Held: w.peer.held, Ahead: w.peer.wide.n}
 	}
 	r := &Refusal{Why: AllHeld, Most: g.places, Wants: w.n, Held: g.held}
 	for _, l := range g.lanes {
@@ -534,10 +536,11 @@ func (g *Gate) refusal(w *waiter, now int64) *Refusal {
 			r.Most -= max(0, l.kept-l.held)
 		}
 	}
-	if w.peer != nil && !w.peer.lets(g, w, now) {
-		r.Ahead = w.peer.wide.n
-	} else if first := g.first(now); first != nil && first != w && first.n > 1 {
-		r.Ahead = first.n
+	head, _ := w.lane.head(g, now)
+	for _, ahead := range []*waiter{head, g.first(now)} { // the head may have to wait for its address or lane, and is not first then
+		if r.Ahead == 0 && ahead != nil && ahead != w && ahead.n > 1 {
+			r.Ahead = ahead.n
+		}
 	}
 	return r
 }

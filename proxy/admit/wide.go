@@ -13,6 +13,10 @@ import "slices"
 //     the shares of these lanes, as long as he finds room beside them once those of his own lane
 //     have left (lets). One Grafana asks in all of its lanes, and its dashboards are not to stop
 //     its on-call people.
+//
+// In his own lane those of his address pass whose turn is earlier, of users who have had less; and
+// while somebody of another address is first there, for whom places of the gate are kept, one that
+// wants fewer may pass him who is not yet waited for.
 
 // peer is an address that holds a place or waits for one.
 type peer struct {

@@ -171,9 +171,21 @@ func TestRefusalOfAWideOne(t *testing.T) {
 		order := make(chan string, 8)
 		wide := waits(t, g, Asker{Peer: "y", Flow: 1}, 12, "wide", order)
 		refused(Asker{Peer: "z", Flow: 2}, 1, Refusal{Why: AllHeld, Most: 21, Wants: 1, Held: 12, Ahead: 12, Others: 1})
+		refused(Asker{Peer: "y", Flow: 1}, 1, Refusal{Why: AllHeld, Most: 21, Wants: 1, Held: 12, Ahead: 12, Others: 1})
 		g.Leave(p, 10)
+		// y holds 12: its second call of 12 is ahead of another of its flow, of no other one
+		second := waits(t, g, Asker{Peer: "y", Flow: 1}, 12, "second", order)
+		refused(Asker{Peer: "y", Flow: 1}, 1, Refusal{Why: PeerFull, Most: 20, Wants: 1, Held: 12, Ahead: 12, Others: 1})
+		g.Leave(take(t, g, Asker{Peer: "z"}, 1), 1)
 		wide()
+		second()
 		g.Leave(b, 2)
+		// One that waits for its address, in a lane that it leaves no room for anybody else.
+		p = take(t, g, Asker{Peer: "x"}, 17)
+		four := waits(t, g, Asker{Peer: "x", Lane: "batch", Flow: 1}, 4, "four", order)
+		refused(Asker{Peer: "y", Lane: "batch", Flow: 2}, 1, Refusal{Why: AllHeld, Most: 21, Wants: 1, Held: 17, Ahead: 4, Others: 1})
+		g.Leave(p, 17)
+		four()
 	})
 }
 

@@ -293,7 +293,7 @@ func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began ti
 	}
 	if g == s.calls && r.Wants > 1 {
 		e.Advice = "ask for fewer series or fewer steps, so that it is narrower; for good, record what is dear by a rule, spread the series over " +
-			"more shards or, where the servers have the memory for it, raise limits.shard_budget; see which queries keep the places (the admin API's queries)"
+			"more shards or, where the servers have the memory for it, raise limits.shard_budget; see which queries select most (estimated_series of the admin API's queries)"
 	}
 	e.Seen = count(int64(r.Others), "other") + " waiting"
 	if g == s.calls && r.MaxWait == 0 && (r.Wants <= 1 && r.Ahead == 0 || s.Ejected()) { // else it is nothing about the shard
