@@ -216,7 +216,7 @@
             labels: { scope: 'shard' },
             vars: { group: 'group', shard: 'shard' },
             summary: 'Calls wait for a place at a shard.',
-            description: '{{ $value | humanize }} calls of Spillway of %(name)s wait for a place at shard {{ $labels.shard }} of group {{ $labels.group }} at any time: its servers have as many as they may (replica_calls). Requests are late, and then refused with 429.',
+            description: '{{ $value | humanize }} calls of Spillway of %(name)s wait for a place at shard {{ $labels.shard }} of group {{ $labels.group }} at any time: its servers have as many as they may (replica_calls), or what is free is kept for one that takes several. Requests are late, and then refused with 429.',
           }),
           alert('ProxyCallsWaiting', {
             expr: |||
