@@ -14,8 +14,8 @@
 //
 // It refuses to ask any shard, but for explain, which goes the road of all queries without running
 // them: what it shows its Source has at hand. One drawing of the first page serves everybody who
-// looks within a second. A request is ended by POST
-// only; whoever mounts it protects that from pages of other sites.
+// looks within a second. A request is ended by POST only; whoever mounts it protects that from
+// pages of other sites.
 //
 //	GET /                         shards, lanes, memory, requests under way, what cost most, what was refused
 //	GET /dashboard?uid=…          one dashboard: its panels by cost, its requests, its refusals
