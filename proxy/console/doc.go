@@ -25,6 +25,6 @@
 //	POST /kill                    ends id=…, or all of dashboard=… or user=…
 //
 // Memory: a history of HistorySpan, a few numbers for each lane and shard every HistoryStep, of at
-// most maxLanes and maxShards (1,024) of them; MaxRefusals refusals of at most maxText bytes of each text;
-// the ids of the last maxIDs refused requests.
+// most maxLanes and maxShards (1,024) of them; MaxRefusals refusals of at most maxText bytes of
+// each text; the ids of the last maxIDs refused requests.
 package console
