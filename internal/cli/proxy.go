@@ -73,7 +73,8 @@ func proxyCommand(e *Env, parent Clause) func() error {
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
 			MetricsListenAddress: *metrics, AdminInsecure: *insecure, MaxConnections: *most, MaxPerAddress: *each,
 			WebConfigFile: *webConfig,
-			ExternalURL:   *external, GraphURL: *graph, ConsoleURL: *console, CORSOrigin: *cors, RoutePrefix: *prefix, Flags: e.Flags, Version: BuildVersion(),
+			ExternalURL:   *external, GraphURL: *graph, ConsoleURL: *console, CORSOrigin: *cors, RoutePrefix: *prefix,
+			Flags: e.Flags, Version: BuildVersion(),
 			Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,
 		})

@@ -120,8 +120,8 @@ type Error struct {
 	// Verbatim tells that Message is what Prometheus itself says to such a request; body then says
 	// so beside it.
 	Verbatim bool
-	// Link is where more is to be read about this request, in a browser; empty is nowhere. It stands
-	// at the end of the sentence, since most clients show nothing else.
+	// Link is where more is to be read about this request, in a browser; empty is nowhere. It
+	// stands at the end of the sentence, since most clients show nothing else.
 	Link string
 	// Shards names the shards (group and host:port) that failed, for logs and metrics.
 	Shards []string
