@@ -24,7 +24,8 @@
 // and GPUs, of which two are sick at a time, and from 300 nodes on one of each hundred; as much
 // planned and ordinary work beside them, for which no alert of the judged severities may fire; and
 // every three days a share of the fleet. Reboots and restarts that the model draws itself are
-// ordinary work too.
+// ordinary work too. Of a small fleet at most two nodes are down unannounced at once, those reboots
+// counted, for three are what its page is for: those come with a share of the fleet alone.
 //
 // An alert is explained where an incident that may raise it, by the table, lasts or has ended since
 // less than the alert's windows, and its labels node and gpu are the incident's. It is false

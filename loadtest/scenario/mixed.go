@@ -63,6 +63,10 @@ type StormOptions struct {
 // minShardBytes is the least that one query may make a server hold, however small the server is.
 const minShardBytes = 16 << 20
 
+// restPart is which part of what a server holds at rest all queries together may make it hold: it
+// grows by up to 2.2 times as much, since Go's garbage collector lets a heap double.
+const restPart = 10
+
 func (o StormOptions) withDefaults() StormOptions {
 	if len(o.Storm.Parts) == 0 {
 		o.Storm = storm.Builtin()
@@ -207,8 +211,9 @@ func (r *StormResult) proxyFor(ctx context.Context, f *fleet, atRest int64, atta
 	c := proxyConfig(f.urls())
 	c.Limits.ReplicaCalls = r.Options.ReplicaCalls
 	c.Limits.ReadSlots = min(c.Limits.ReadSlots, max(1, r.Options.ReplicaCalls/2))
-	c.Limits.MaxShardBytes = min(c.Limits.MaxShardBytes, max(minShardBytes, atRest/4))
-	r.Options.Say("limits: replica_calls %d, read_slots %d, max_shard_bytes %d MiB", c.Limits.ReplicaCalls, c.Limits.ReadSlots, c.Limits.MaxShardBytes>>20)
+	c.Limits.MaxShardBytes = min(c.Limits.MaxShardBytes, max(minShardBytes, atRest/restPart))
+	c.Limits.ShardBudget = c.Limits.MaxShardBytes
+	r.Options.Say("limits: replica_calls %d, read_slots %d, max_shard_bytes and shard_budget %d MiB", c.Limits.ReplicaCalls, c.Limits.ReadSlots, c.Limits.MaxShardBytes>>20)
 	attack.Tokens = map[string]string{}
 	for _, name := range r.Options.Storm.Tenants() {
 		token := "token-of-" + name
