@@ -11,7 +11,8 @@ import (
 // Which of several series with equal values topk and bottomk take is nobody's promise: one server
 // takes others each time it is asked. So where two answers to such a query have the same values,
 // and differ in whose they are, the query is asked once more without the choice. Where what is
-// chosen from is the same, and has each of these values more than once, nothing has changed.
+// chosen from is the same, has each of these values more than once, and has them of the very series
+// that were taken, nothing has changed.
 
 // errFound ends a walk.
 var errFound = errors.New("found")
@@ -65,10 +66,30 @@ func (o *Options) tied(before, after *answer) bool {
 // was chosen from.
 const maxLoose = 10_000
 
-// loose is a change that may be one of ties only, with the samples that other series have, by time.
+// sample is a point of a series.
+type sample struct {
+	key string // of its row
+	point
+}
+
+// place is whose a sample is, and of when.
+func (s sample) place() string { return s.at + " " + s.key }
+
+// samples are all of an answer.
+func (a *answer) samples(yield func(sample) bool) {
+	for _, r := range a.data {
+		for _, p := range r.points {
+			if !yield(sample{r.key, p}) {
+				return
+			}
+		}
+	}
+}
+
+// loose is a change that may be one of ties only, with the samples that the other answer has not.
 type loose struct {
 	change  Change
-	samples []point
+	samples []sample
 }
 
 // looser are they, by the question that shows whether they are.
@@ -76,11 +97,12 @@ type looser map[*Question]loose
 
 // take says whether a change may be one, and notes the question that shows it.
 func (l looser) take(o *Options, res *result, c Change) bool {
+	b, a := &res.before, &res.after
 	query, ok := unchosen(c.Question.Query)
-	if c.Kind != Answer || !ok || !o.tied(&res.before, &res.after) {
+	if c.Kind != Answer || !ok || !o.tied(b, a) || b.twice() || a.twice() {
 		return false
 	}
-	others := append(beyond(&res.before, &res.after), beyond(&res.after, &res.before)...)
+	others := append(o.beyond(b, a), o.beyond(a, b)...)
 	if len(others) > maxLoose {
 		return false
 	}
@@ -90,26 +112,33 @@ func (l looser) take(o *Options, res *result, c Change) bool {
 	return true
 }
 
-// beyond are the samples of an answer that the other one does not have of the same series.
-func beyond(a, b *answer) (out []point) {
-	has := map[string]bool{}
-	for _, r := range b.data {
-		for _, p := range r.points {
-			has[p.at+r.key] = true
+// twice says whether an answer has a series twice, such as one without labels that are ignored.
+func (a *answer) twice() bool {
+	for i := 1; i < len(a.data); i++ {
+		if a.data[i].key == a.data[i-1].key { // they are sorted
+			return true
 		}
 	}
-	for _, r := range a.data {
-		for _, p := range r.points {
-			if !has[p.at+r.key] {
-				out = append(out, p)
-			}
+	return false
+}
+
+// beyond are the samples of an answer that the other one does not have of the same series, or has
+// with another value.
+func (o *Options) beyond(a, b *answer) (out []sample) {
+	has := map[string]any{}
+	for s := range b.samples {
+		has[s.place()] = s.value
+	}
+	for s := range a.samples {
+		if v, ok := has[s.place()]; !ok || !o.same(v, s.value) {
+			out = append(out, s)
 		}
 	}
 	return out
 }
 
-// settle says whether what is chosen from is the same in both answers, and has the samples that
-// were others' more than once.
+// settle says whether what is chosen from is the same in both answers, has the samples that the
+// other answer had not, of their series, and their values more than once.
 func (l looser) settle(o *Options, res *result) bool {
 	b, a := &res.before, &res.after
 	if b.failed+a.failed != "" || b.error+a.error != "" {
@@ -118,22 +147,29 @@ func (l looser) settle(o *Options, res *result) bool {
 	if kind, _, _, differ := o.compare(b, a); differ && kind == Answer {
 		return false
 	}
-	values := map[string][]any{} // by time
-	for _, r := range b.data {
-		for _, p := range r.points {
-			values[p.at] = append(values[p.at], p.value)
-		}
+	values, places := map[string][]any{}, map[string][]any{} // by time, and by whose it is too
+	for s := range b.samples {
+		values[s.at] = append(values[s.at], s.value)
+		places[s.place()] = append(places[s.place()], s.value)
 	}
-	for _, p := range l[res.q].samples {
-		n := 0
-		for _, v := range values[p.at] {
-			if o.same(v, p.value) {
-				n++
-			}
+	for _, s := range l[res.q].samples {
+		if o.occurs(s.value, places[s.place()], 1) && o.occurs(s.value, values[s.at], 2) {
+			continue
 		}
-		if n < 2 {
-			return false
-		}
+		return false
 	}
 	return true
+}
+
+// occurs says whether a value is in a list so often.
+func (o *Options) occurs(value any, in []any, often int) bool {
+	for _, v := range in {
+		if o.same(v, value) {
+			often--
+		}
+		if often == 0 {
+			return true
+		}
+	}
+	return false
 }

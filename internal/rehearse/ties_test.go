@@ -1,9 +1,16 @@
 package rehearse
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
 // TestUnchosen: what is asked to see whether a difference is one of ties.
@@ -25,52 +32,126 @@ func TestUnchosen(t *testing.T) {
 	}
 }
 
-// TestTies: another of several equal series is no change where all are there as before; another
-// label of one is, and so are equal values of series that were not equal.
+// sent is a series of an answer, as it is sent.
+type sent struct {
+	Metric map[string]string `json:"metric"`
+	Value  []any             `json:"value,omitempty"`
+	Values [][]any           `json:"values,omitempty"`
+}
+
+// edited changes the series of an answer, its warnings and its statistics.
+func edited(t *testing.T, change func(series []sent, whole, data map[string]any)) func(http.ResponseWriter, []byte) {
+	return func(w http.ResponseWriter, answer []byte) {
+		var whole map[string]any
+		var list struct {
+			Data struct{ Result []sent }
+		}
+		if err := errors.Join(json.Unmarshal(answer, &whole), json.Unmarshal(answer, &list)); err != nil || len(list.Data.Result) == 0 {
+			t.Errorf("%v: %.200s", err, answer)
+			return
+		}
+		data := whole["data"].(map[string]any)
+		change(list.Data.Result, whole, data)
+		data["result"] = list.Data.Result
+		_ = json.NewEncoder(w).Encode(whole)
+	}
+}
+
+// took says which of the equal series were taken, by their modes: which a server takes is nobody's
+// promise, and it takes others each time.
+func took(modes ...string) func(series []sent, whole, data map[string]any) {
+	return func(series []sent, _, _ map[string]any) {
+		for i := range series {
+			series[i].Metric = map[string]string{"node": "n1", "mode": modes[i]}
+		}
+	}
+}
+
+// labelled sets a label of the first series.
+func labelled(name, value string) func(series []sent, _, _ map[string]any) {
+	return func(series []sent, _, _ map[string]any) { series[0].Metric[name] = value }
+}
+
+// TestTies: another of several equal series is no change where all are there as before; a series
+// that is not among them is one, and so are series that were not equal, and the same one twice.
 func TestTies(t *testing.T) {
 	t.Parallel()
 	before := prometheus(t)
-	// Which two of them it takes is nobody's promise: the answer says another two.
-	other := func(query string) func(http.ResponseWriter, []byte) {
-		return func(w http.ResponseWriter, answer []byte) {
-			text := string(answer)
-			if n := strings.Count(text, `"node":"n`); n == 0 {
-				t.Errorf("%s: %.200s", query, text)
+	const two = `topk(2, cpu_seconds_total{node="n1"} * 0)`
+	first := took("m0", "m1")
+	renamed := func(series []sent, _, _ map[string]any) {
+		for _, s := range series {
+			if s.Metric["mode"] == "m0" {
+				s.Metric["mode"] = "other"
 			}
-			_, _ = w.Write([]byte(strings.Replace(text, `"node":"n`, `"node":"other`, 1)))
 		}
 	}
 	for _, tc := range []struct {
 		name    string
 		query   string
+		first   func(series []sent, whole, data map[string]any) // on both sides
+		change  func(series []sent, whole, data map[string]any)
 		operand string
 		changes int
 	}{
-		{"tie", `topk(2, cpu_seconds_total * 0)`, "", 0},
-		{"the least too", `bottomk(1, cpu_seconds_total{node="n1"} * 0)`, "", 0},
-		{"everywhere", `bottomk(2, cpu_seconds_total * 0)`, `(cpu_seconds_total * 0)`, 1},
-		{"alone with its value", `topk(2, cpu_seconds_total)`, "", 1},
-		{"the only one", `topk(1, cpu_seconds_total{node="n9", mode="m3"})`, "", 1},
+		{"tie", two, first, took("m2", "m1"), "", 0},
+		{"the least too", `bottomk(1, cpu_seconds_total{node="n1"} * 0)`, first, took("m3"), "", 0},
+		{"everywhere", `bottomk(1, cpu_seconds_total{node="n1"} * 0)`, first, renamed, `(cpu_seconds_total{node="n1"} * 0)`, 1},
+		{"alone with its value", `topk(2, cpu_seconds_total)`, nil, labelled("mode", "m9"), "", 1},
+		{"the only one", `topk(1, cpu_seconds_total{node="n9", mode="m3"})`, nil, labelled("mode", "m9"), "", 1},
+		{"not there", two, first, labelled("node", "other"), "", 1},
+		{"one more label", two, first, labelled("replica", "a"), "", 1},
+		{"swapped values", `topk(2, cpu_seconds_total)`, nil, func(s []sent, _, _ map[string]any) {
+			s[0].Value, s[1].Value = s[1].Value, s[0].Value
+			s[0].Values, s[1].Values = s[1].Values, s[0].Values
+		}, "", 1},
+		{"the same twice", two, first, func(s []sent, _, _ map[string]any) { s[1].Metric = s[0].Metric }, "", 1},
 	} {
-		change := map[string]func(http.ResponseWriter, []byte){tc.query: other(tc.query)}
+		one := map[string]func(http.ResponseWriter, []byte){}
+		change := map[string]func(http.ResponseWriter, []byte){}
+		if tc.first != nil {
+			one[tc.query] = edited(t, tc.first)
+		}
+		change[tc.query] = edited(t, func(series []sent, whole, data map[string]any) {
+			if tc.first != nil {
+				tc.first(series, whole, data)
+			}
+			tc.change(series, whole, data)
+		})
 		if tc.operand != "" {
-			change[tc.operand] = other(tc.operand)
+			change[tc.operand] = edited(t, tc.change)
 		}
-		after, asked := altered(t, before, change)
-		qs := NewQuestions()
-		qs.Rule(tc.query, "r")
-		r, err := Run(t.Context(), qs, Options{From: side(t, before), To: side(t, after), At: at})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var text strings.Builder
-		r.Write(&text)
-		if len(r.Changes) != tc.changes || r.Ties != 1-tc.changes || asked.Load() < 3 ||
-			strings.Contains(text.String(), "1 differed only in which of several equal values") != (r.Ties == 1) {
-			t.Errorf("%s: %+v", tc.name, r)
-		}
-		if tc.changes == 1 && r.Changes[0].Question.Query != tc.query {
-			t.Errorf("%s: told is %s, which nobody asked", tc.name, r.Changes[0].Question.Query)
+		for _, e := range []endpoint.ID{endpoint.Query, endpoint.QueryRange} {
+			from, _ := altered(t, before, one)
+			after, asked := altered(t, before, change)
+			r := rehearsedOnce(t, e, tc.query, from, after)
+			var text strings.Builder
+			r.Write(&text)
+			if len(r.Changes) != tc.changes || r.Ties != 1-tc.changes || asked.Load() < 3 ||
+				strings.Contains(text.String(), "1 differed only in which of several equal values") != (r.Ties == 1) {
+				t.Errorf("%s, %s: %+v", tc.name, e, r)
+			}
+			if tc.changes == 1 && (len(r.Changes) != 1 || r.Changes[0].Question.Query != tc.query || r.Changes[0].Kind != Answer) {
+				t.Errorf("%s, %s: told is %+v", tc.name, e, r.Changes)
+			}
 		}
 	}
+}
+
+// rehearsedOnce is the report of one query.
+func rehearsedOnce(t *testing.T, e endpoint.ID, query, before, after string) *Report {
+	t.Helper()
+	rec := usage.Record{Time: at, Endpoint: string(e), Facts: usage.Facts{Query: query}}
+	if e == endpoint.QueryRange {
+		rec.RangeSeconds, rec.StepSeconds = 600, 60
+	}
+	qs := NewQuestions()
+	if err := qs.read(t.Context(), bytes.NewReader(rec.Line()), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), qs, Options{From: side(t, before), To: side(t, after), At: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
