@@ -12,6 +12,7 @@
 //     Spillway, and Spillway's plan.
 //   - Which of several series with equal values topk or bottomk takes is no change, where what they
 //     choose from is the same and has each series with the value that either answer has of it.
+//     What else changes beside such a tie is told.
 //   - What could not be compared is told apart from what is equal: texts that the log has cut,
 //     endpoints whose parameters it does not have, answers that are too large, servers that fail.
 //

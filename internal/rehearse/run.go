@@ -112,12 +112,7 @@ func Run(ctx context.Context, questions *Questions, o Options) (*Report, error) 
 	})
 	ties := looser{}
 	o.all(ctx, again, func(res *result, _ int) { r.settle(&o, res, ties) })
-	o.all(ctx, slices.Collect(maps.Keys(ties)), func(res *result, _ int) {
-		if ties.settle(&o, res) {
-			r.Ties++
-			delete(ties, res.q)
-		}
-	})
+	o.all(ctx, slices.Collect(maps.Keys(ties)), func(res *result, _ int) { r.tie(&o, res, ties) })
 	for _, left := range ties {
 		r.Changes = append(r.Changes, left.change)
 	}
@@ -226,6 +221,19 @@ func (r *Report) settle(o *Options, res *result, ties looser) {
 	if c := (Change{kind, *res.q, was, is}); !ties.take(o, res, c) {
 		r.Changes = append(r.Changes, c)
 	}
+}
+
+// tie takes note of a question of which it is known now whether it differed in ties.
+func (r *Report) tie(o *Options, res *result, ties looser) {
+	if !ties.settle(o, res) {
+		return
+	}
+	if left := ties[res.q].besides; left != nil {
+		r.Changes = append(r.Changes, *left)
+	} else {
+		r.Ties++
+	}
+	delete(ties, res.q)
 }
 
 // Write prints the report as text.

@@ -86,10 +86,12 @@ func (a *answer) samples(yield func(sample) bool) {
 	}
 }
 
-// loose is a change that may be one of ties only, with the samples that the other answer has not.
+// loose is a change that may be one of ties only, with the samples that the other answer has not,
+// and what else differs between the two; nil for nothing.
 type loose struct {
 	change  Change
 	samples []sample
+	besides *Change
 }
 
 // looser are they, by the question that shows whether they are.
@@ -108,8 +110,19 @@ func (l looser) take(o *Options, res *result, c Change) bool {
 	}
 	q := c.Question
 	q.Query = query
-	l[&q] = loose{c, others}
+	l[&q] = loose{c, others, o.besides(res)}
 	return true
+}
+
+// besides is what differs between two answers but for their samples: warnings, the plan, the cost.
+func (o *Options) besides(res *result) *Change {
+	b, a := res.before, res.after
+	b.data, a.data = nil, nil
+	kind, was, is, differ := o.compare(&b, &a)
+	if !differ {
+		return nil
+	}
+	return &Change{kind, *res.q, was, is}
 }
 
 // twice says whether an answer has a series twice, such as one without labels that are ignored.
@@ -138,7 +151,8 @@ func (o *Options) beyond(a, b *answer) (out []sample) {
 }
 
 // settle says whether what is chosen from is the same in both answers, has the samples that the
-// other answer had not, of their series, and their values more than once.
+// other answer had not, of their series, and their values more than once. Its warnings and cost are
+// not looked at: nobody asked it, and those of the question are besides.
 func (l looser) settle(o *Options, res *result) bool {
 	b, a := &res.before, &res.after
 	if b.failed+a.failed != "" || b.error+a.error != "" {

@@ -155,3 +155,52 @@ func rehearsedOnce(t *testing.T, e endpoint.ID, query, before, after string) *Re
 	}
 	return r
 }
+
+// TestTiesBesides: a tie hides nothing: a warning, cost or plan that changes beside it is told.
+func TestTiesBesides(t *testing.T) {
+	t.Parallel()
+	before := prometheus(t)
+	const query = `topk(2, cpu_seconds_total{node="n1"} * 0)`
+	first, other := took("m0", "m1"), took("m2", "m1")
+	from, _ := altered(t, before, map[string]func(http.ResponseWriter, []byte){query: edited(t, first)})
+	cost := func(data map[string]any) {
+		data["stats"] = map[string]any{"samples": map[string]any{"totalQueryableSamples": 100_000}}
+	}
+	for _, tc := range []struct {
+		kind   Kind
+		is     string
+		change func(whole, data map[string]any)
+	}{
+		{Notes, "slow down", func(whole, _ map[string]any) { whole["warnings"] = []string{"slow down"} }},
+		{Cost, "100000 samples", func(_, data map[string]any) { cost(data) }},
+		{Notes, "slow down", func(whole, data map[string]any) { cost(data); whole["infos"] = []string{"slow down"} }},
+	} {
+		after, _ := altered(t, before, map[string]func(http.ResponseWriter, []byte){
+			query: edited(t, func(series []sent, whole, data map[string]any) {
+				other(series, whole, data)
+				tc.change(whole, data)
+			}),
+		})
+		r := rehearsedOnce(t, endpoint.Query, query, from, after)
+		if len(r.Changes) != 1 || r.Ties != 0 || r.Changes[0].Kind != tc.kind || r.Changes[0].After != tc.is ||
+			r.Changes[0].Question.Query != query {
+			t.Errorf("%s: %+v", tc.is, r)
+		}
+	}
+	// Spillway's plans.
+	answers := func(mode, node string) answer {
+		return answer{mode: mode, cost: 9, data: []row{{key: node, points: []point{{"1", "0"}}}}}
+	}
+	o := Options{costs: true, Tolerance: 1e-9}
+	ties, r := looser{}, Report{}
+	q := &Question{Query: query}
+	r.settle(&o, &result{q, answers("pushed", "a"), answers("fetched", "b")}, ties)
+	for asked := range ties {
+		all := answers("fetched", "a")
+		all.data = append(all.data, answers("", "b").data...)
+		r.tie(&o, &result{asked, all, all}, ties)
+	}
+	if len(r.Changes) != 1 || r.Changes[0] != (Change{Cost, *q, "plan pushed", "plan fetched"}) || len(ties) > 0 || r.Ties != 0 {
+		t.Errorf("%+v", r)
+	}
+}
