@@ -11,13 +11,15 @@
 // is the same is left alone, so that it may run at each start, and in several pods at once that
 // share a volume: a lock lets one after the other. Other plugins in the folder are not touched. It
 // needs no root, no shell and no file system but the target to write to. A target that is not there
-// is made, where its parent is.
+// is made, where its parent is. Of what was there before, plugin.json goes first; what then cannot
+// be removed is told as a warning, and Grafana starts.
 //
 // # What it refuses
 //
 // A target that is no folder, or is a plugin's own folder; a folder of the plugin's name that holds
 // another plugin or something else; the same plugin in a second folder, which Grafana would find
-// twice; sources with links, with more than maxFiles files or maxBytes bytes.
+// twice, as it would one that an earlier copy left and whose plugin.json cannot be removed; sources
+// with links, with more than maxFiles files or maxBytes bytes.
 //
 // # What it holds
 //

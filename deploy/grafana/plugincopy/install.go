@@ -19,8 +19,9 @@ import (
 // buffer is how much of a file is held.
 const buffer = 64 << 10
 
-// install puts the plugin into a folder, and says whether it was done or there already.
-func install(ctx context.Context, p *plugin, to string) (string, error) {
+// install puts the plugin into a folder, and says whether it was done or there already, and what
+// could not be removed there that does no harm.
+func install(ctx context.Context, p *plugin, to string) (done string, warnings []string, err error) {
 	info, err := os.Stat(to)
 	if absent(err) { // on a new volume, of which Grafana would make it
 		if err = os.Mkdir(to, 0o755); err == nil {
@@ -28,43 +29,47 @@ func install(ctx context.Context, p *plugin, to string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("mount a volume there: %w", err)
+		return "", nil, fmt.Errorf("mount a volume there: %w", err)
 	}
 	if !info.IsDir() {
-		return "", errors.New("it is no folder")
+		return "", nil, errors.New("it is no folder")
 	}
 	dst, err := os.OpenRoot(to)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	defer func() { _ = dst.Close() }() // what was written is synced
 	dir, err := dst.Open(".")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	defer func() { _ = dir.Close() }() // with it goes the lock
 	if err := waitFor(ctx, dir); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	there, err := place(dst, p.ID)
+	there, warnings, err := place(dst, p.ID)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if there {
 		if same, err := equal(ctx, p, dst); err != nil {
-			return "", err
+			return "", nil, err
 		} else if same {
-			return "was there already in", nil
+			return "was there already in", warnings, nil
 		}
 	}
 	temp := temporary(p.ID) + strings.ToLower(rand.Text())
 	if err := write(ctx, p, dst, temp); err != nil {
-		return "", errors.Join(err, dst.RemoveAll(temp))
+		return "", nil, errors.Join(err, dst.RemoveAll(temp))
 	}
-	if err := swap(dst, func(a, b string) error { return exchange(dir, a, b) }, temp, p.ID, there); err != nil {
-		return "", err
+	left, err := swap(dst, func(a, b string) error { return exchange(dir, a, b) }, temp, p.ID, there)
+	if err != nil {
+		return "", nil, err
 	}
-	return "was copied into", dir.Sync()
+	if left != "" {
+		warnings = append(warnings, left)
+	}
+	return "was copied into", warnings, dir.Sync()
 }
 
 // temporary is how the names begin that copies have until they are whole.
@@ -87,38 +92,41 @@ func waitFor(ctx context.Context, dir *os.File) error {
 }
 
 // place looks at the target, removes what an interrupted copy left there, and says whether the
-// plugin's folder is there.
-func place(dst *os.Root, id string) (bool, error) {
+// plugin's folder is there, and what could not be removed.
+func place(dst *os.Root, id string) (there bool, warnings []string, err error) {
 	if a, err := read(dst, "."); err == nil {
-		return false, fmt.Errorf("it is the folder of the plugin %q itself; name the folder above it", a.ID)
+		return false, nil, fmt.Errorf("it is the folder of the plugin %q itself; name the folder above it", a.ID)
 	} else if !absent(err) {
-		return false, err
+		return false, nil, err
 	}
 	all, err := fs.ReadDir(dst.FS(), ".")
 	if err != nil {
-		return false, err
+		return false, nil, err
 	}
 	if len(all) > maxFiles {
-		return false, fmt.Errorf("it holds %d entries: that is no folder of plugins", len(all))
+		return false, nil, fmt.Errorf("it holds %d entries: that is no folder of plugins", len(all))
 	}
-	there := false
 	for _, d := range all {
 		switch {
 		case strings.HasPrefix(d.Name(), temporary(id)):
-			if err := dst.RemoveAll(d.Name()); err != nil {
-				return false, fmt.Errorf("what an earlier copy left there has to go: %w", err)
+			left, err := discard(dst, d.Name())
+			if err != nil {
+				return false, nil, err
+			}
+			if left != "" {
+				warnings = append(warnings, left)
 			}
 		case d.Name() == id:
 			if there, err = ours(dst, d); err != nil {
-				return false, err
+				return false, nil, err
 			}
 		case d.IsDir():
 			if a, err := read(dst, d.Name()); err == nil && a.ID == id {
-				return false, fmt.Errorf("the plugin is there already as %s, and Grafana would find it twice; remove one", d.Name())
+				return false, nil, fmt.Errorf("the plugin is there already as %s, and Grafana would find it twice; remove one", d.Name())
 			}
 		}
 	}
-	return there, nil
+	return there, warnings, nil
 }
 
 // ours says whether what has the plugin's name is the plugin, of whatever version; an empty folder
@@ -252,31 +260,45 @@ func (r *reader) Read(b []byte) (int, error) {
 }
 
 // swap gives the copy the plugin's name, and removes what had it: at once where the names can be
-// exchanged, and otherwise with a moment in which nothing is there.
-func swap(dst *os.Root, exchange func(a, b string) error, temp, id string, there bool) error {
+// exchanged, and otherwise with a moment in which nothing is there. It says what could not be
+// removed.
+func swap(dst *os.Root, exchange func(a, b string) error, temp, id string, there bool) (left string, err error) {
 	if !there {
 		if err := dst.Rename(temp, id); err != nil {
-			return errors.Join(err, dst.RemoveAll(temp))
+			return "", errors.Join(err, dst.RemoveAll(temp))
 		}
-		return nil
+		return "", nil
 	}
 	old := temp
 	if exchange(temp, id) != nil { // a file system that cannot
 		old += "-old"
 		if err := dst.Rename(id, old); err != nil {
-			return errors.Join(err, dst.RemoveAll(temp))
+			return "", errors.Join(err, dst.RemoveAll(temp))
 		}
 		if err := dst.Rename(temp, id); err != nil {
-			return errors.Join(err, dst.Rename(old, id), dst.RemoveAll(temp))
+			return "", errors.Join(err, dst.Rename(old, id), dst.RemoveAll(temp))
 		}
 	}
-	// First what makes it a plugin.
-	err := dst.Remove(path.Join(old, manifest))
-	if absent(err) {
-		err = nil
+	if left, err = discard(dst, old); err != nil {
+		return "", fmt.Errorf("the new files are in place, but %w", err)
 	}
-	if err = errors.Join(err, dst.RemoveAll(old)); err != nil {
-		return fmt.Errorf("the new files are in place, and the old ones have to be removed by hand: %w", err)
+	return left, nil
+}
+
+// discard removes what an earlier copy left, or the version of before: first what makes it a
+// plugin, which Grafana would find beside the new one. Of the rest it says what could not be
+// removed: a file that is still open, on NFS, or another user's.
+func discard(dst *os.Root, name string) (left string, err error) {
+	file := path.Join(name, manifest)
+	if info, err := dst.Lstat(name); err == nil && info.IsDir() { // and no link to something else
+		_ = dst.Remove(file) // whether it is gone is seen below
 	}
-	return nil
+	err = dst.RemoveAll(name)
+	if err == nil {
+		return "", nil
+	}
+	if _, there := dst.Lstat(file); !absent(there) {
+		return "", fmt.Errorf("%s has to be removed by hand, or Grafana finds the plugin twice: %w", file, err)
+	}
+	return fmt.Sprintf("%s is no plugin any more, and cannot be removed, which the next start tries again: %v", name, err), nil
 }

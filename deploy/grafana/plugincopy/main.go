@@ -21,7 +21,7 @@ func main() {
 	}
 }
 
-// run copies as the arguments say, and writes one line about what came of it.
+// run copies as the arguments say, and writes one line about what came of it, after warnings.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("plugincopy", flag.ContinueOnError)
 	var (
@@ -42,9 +42,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("-from %s: %w", *from, err)
 	}
 	defer func() { _ = p.root.Close() }() // it was only read
-	done, err := install(ctx, p, *to)
+	done, warnings, err := install(ctx, p, *to)
 	if err != nil {
 		return fmt.Errorf("-to %s: %w", *to, err)
+	}
+	for _, w := range warnings {
+		fmt.Fprintf(out, "warning: %s\n", w)
 	}
 	_, err = fmt.Fprintf(out, "%s %s %s %s: %d files, %d bytes\n", p.ID, p.Info.Version, done, *to, p.count, p.bytes)
 	return err

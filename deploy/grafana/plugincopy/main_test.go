@@ -273,7 +273,7 @@ func TestInterrupted(t *testing.T) {
 	}
 	defer p.root.Close()
 	p.tree["module.js"] = entry{size: 3}
-	if _, err := install(t.Context(), p, to); err == nil || !strings.Contains(err.Error(), "module.js has 4 bytes, and had 3") {
+	if _, _, err := install(t.Context(), p, to); err == nil || !strings.Contains(err.Error(), "module.js has 4 bytes, and had 3") {
 		t.Error(err)
 	}
 	untouched()
@@ -282,7 +282,7 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.tree["module.js"] = entry{size: int64(len("front end 2.0.0"))}
-	if _, err := install(t.Context(), p, to); err == nil {
+	if _, _, err := install(t.Context(), p, to); err == nil {
 		t.Error("it was copied without plugin.json")
 	}
 	untouched()
@@ -316,7 +316,7 @@ func TestSwap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = swap(root, tc.exchange(root), ".copy", id, true)
+		_, err = swap(root, tc.exchange(root), ".copy", id, true)
 		if (err == nil) != (tc.want == "2") {
 			t.Errorf("%s: %v", name, err)
 		}
