@@ -9,10 +9,14 @@
 // The plugin's folder is there whole or not at all: files are copied beside it, under a name that
 // begins with a dot, plugin.json last, and take its place by one rename. What is there already and
 // is the same is left alone, so that it may run at each start, and in several pods at once that
-// share a volume: a lock lets one after the other. Other plugins in the folder are not touched. It
-// needs no root, no shell and no file system but the target to write to. A target that is not there
-// is made, where its parent is. Of what was there before, plugin.json goes first; what then cannot
-// be removed is told as a warning, and Grafana starts.
+// share a volume: where its file system has locks (flock), one goes after the other. NFS has those
+// of a folder within each node only: copiers on two nodes may then disturb one another, so that one
+// fails, or removes files of the other's copy, which the next start mends.
+//
+// Other plugins in the folder are not touched. It needs no root, no shell and no file system but a
+// target to write to. A target that is not there is made, where its parent is. Of what was there
+// before, plugin.json goes first; what then cannot be removed is told as a warning, and Grafana
+// starts.
 //
 // # What it refuses
 //

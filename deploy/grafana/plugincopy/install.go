@@ -22,17 +22,8 @@ const buffer = 64 << 10
 // install puts the plugin into a folder, and says whether it was done or there already, and what
 // could not be removed there that does no harm.
 func install(ctx context.Context, p *plugin, to string) (done string, warnings []string, err error) {
-	info, err := os.Stat(to)
-	if absent(err) { // on a new volume, of which Grafana would make it
-		if err = os.Mkdir(to, 0o755); err == nil {
-			info, err = os.Stat(to)
-		}
-	}
-	if err != nil {
-		return "", nil, fmt.Errorf("mount a volume there: %w", err)
-	}
-	if !info.IsDir() {
-		return "", nil, errors.New("it is no folder")
+	if err := target(to); err != nil {
+		return "", nil, err
 	}
 	dst, err := os.OpenRoot(to)
 	if err != nil {
@@ -72,11 +63,28 @@ func install(ctx context.Context, p *plugin, to string) (done string, warnings [
 	return "was copied into", warnings, dir.Sync()
 }
 
+// target makes the folder on a new volume, of which Grafana would make it.
+func target(to string) error {
+	info, err := os.Stat(to)
+	if absent(err) {
+		if err = os.Mkdir(to, 0o755); err == nil || errors.Is(err, fs.ErrExist) { // by another copier
+			info, err = os.Stat(to)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mount a volume there: %w", err)
+	}
+	if !info.IsDir() {
+		return errors.New("it is no folder")
+	}
+	return nil
+}
+
 // temporary is how the names begin that copies have until they are whole.
 func temporary(id string) string { return "." + id + ".copy-" }
 
 // waitFor takes the lock of the target, for which others may be ahead. A file system that has no
-// locks is used without.
+// locks is used without, and one of NFS may have them among the pods of one node only.
 func waitFor(ctx context.Context, dir *os.File) error {
 	for {
 		busy := lock(dir)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -167,6 +168,24 @@ func TestNewVolume(t *testing.T) {
 	from, to := put(t, t.TempDir(), files("1.0.0")), filepath.Join(t.TempDir(), "plugins")
 	if said, err := copies(t, from, to); err != nil || !maps.Equal(found(t, to), found(t, from)) {
 		t.Errorf("%v: %s", err, said)
+	}
+}
+
+// TestNewVolumeOfSeveral: who finds that another one has just made the folder takes it.
+func TestNewVolumeOfSeveral(t *testing.T) {
+	for i, dir := 0, t.TempDir(); i < 2000 && !t.Failed(); i++ {
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for range 4 {
+			all.Go(func() {
+				<-begin
+				if err := target(filepath.Join(dir, fmt.Sprint(i))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(begin)
+		all.Wait()
 	}
 }
 
