@@ -59,7 +59,10 @@ func noted(t *testing.T, values map[string]any) (grafanaValues, string) {
 	if !ok {
 		t.Fatalf("the notes do not have the values:\n%s", notes)
 	}
-	text, _, _ = strings.Cut(text, "\n\n")
+	text, more, _ := strings.Cut(text, "\n\n")
+	if variable := "env.GF_PLUGINS_ALLOW_LOADING_UNSIGNED_PLUGINS"; !strings.Contains(more, variable) {
+		t.Errorf("the notes do not say that %s stands above grafana.ini: %s", variable, more)
+	}
 	text = strings.ReplaceAll("\n"+text, "\n  ", "\n")
 	var v grafanaValues
 	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil {

@@ -1,4 +1,4 @@
-{{/* What the chart of Grafana needs to be told, so that its pod has the plugin: values of that chart. deploy/kubernetes/grafana-plugin is made of them too. */}}
+{{/* What the chart of Grafana needs to be told, so that its pod has the plugin: values of that chart. deploy/kubernetes/grafana-plugin is made of them too. Grafana's variable GF_PLUGINS_ALLOW_LOADING_UNSIGNED_PLUGINS stands above its grafana.ini. */}}
 {{- define "spillway.plugin.values" -}}
 extraInitContainers:
   - name: spillway-grafana-plugin
