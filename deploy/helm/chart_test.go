@@ -353,15 +353,21 @@ func TestNothingSet(t *testing.T) {
 }
 
 // TestRolesOfReleases: what is the cluster's, and not a namespace's, has a name of its own in each
-// release, however long their names are, and one that stays what it was where it is short.
+// release, however long their names are, and one that stays what it was where it is short. Where
+// the namespace and the name of two come to the same text, the chart's README says so.
 func TestRolesOfReleases(t *testing.T) {
 	values := valuesOf(t, ciFiles(t)["remediator"])
 	long := strings.Repeat("a", 51)
-	names := map[string]bool{}
+	names, last := map[string]bool{}, ""
 	releases := [][2]string{
-		{"monitoring", "spillway"}, {long + "-one", "spillway"}, {long + "-two", "spillway"}, {"b", long}, {"b", long + "b"},
+		{"monitoring", "spillway"},
+		{long + "-one", "spillway"},
+		{long + "-two", "spillway"},
+		{"b", long},
+		{"b", long + "b"},
+		{"team", "a-spillway"},
 	}
-	for _, r := range releases {
+	for _, r := range append(releases, [2]string{"team-a", "spillway"}) {
 		all, err := renderIn(r[0], r[1], values)
 		if err != nil {
 			t.Fatal(err)
@@ -369,11 +375,17 @@ func TestRolesOfReleases(t *testing.T) {
 		check(t, all)
 		for _, o := range all {
 			if o.kind() == "ClusterRole" {
-				names[o.meta.GetName()] = true
+				last = o.meta.GetName()
+				names[last] = true
 			}
 		}
 	}
 	if len(names) != len(releases) || !names["monitoring-spillway-remediator"] {
 		t.Errorf("the releases have the roles %v", names)
+	}
+	readme, err := os.ReadFile("spillway/README.md")
+	if err != nil || last != "team-a-spillway-remediator" ||
+		!strings.Contains(string(readme), "a release `a-spillway` in `team` and a release `spillway` in `team-a` have one name") {
+		t.Errorf("%v: the README does not say of which two releases the role is %s", err, last)
 	}
 }

@@ -164,6 +164,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* Of the release a-spillway in the namespace team and of spillway in team-a the names are one, here and in rbac.yaml: Helm refuses the second. */}}
 {{- define "spillway.remediator.role" -}}
 {{- $whole := printf "%s-%s" .Release.Namespace (include "spillway.fullname" .) -}}
 {{- if gt (len $whole) 52 -}}
