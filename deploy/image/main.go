@@ -52,6 +52,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q; the flags are: -out, -platforms, -plugin, -push, -version, -revision, -created", flags.Arg(0))
 	}
+	*to = filepath.Clean(*to) // without a slash behind it, since other names are made of it
 	if *created > 0 {
 		s.Created = time.Unix(*created, 0).UTC()
 	}

@@ -61,6 +61,11 @@ func readPlugin(archive string, platforms []string) (*plugin, error) {
 		p.files = append(p.files, file{name: f.Name, mode: 0o644, content: content})
 	}
 	slices.SortFunc(p.files, func(a, b file) int { return strings.Compare(a.name, b.name) })
+	for i := 1; i < len(p.files); i++ {
+		if p.files[i].name == p.files[i-1].name { // which of them counts is each reader's choice
+			return nil, fmt.Errorf("%s is in it twice", p.files[i].name)
+		}
+	}
 	if err := p.know(); err != nil {
 		return nil, err
 	}

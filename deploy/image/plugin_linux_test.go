@@ -203,6 +203,24 @@ func lands(t *testing.T, root string, c v1.Config) {
 	}
 }
 
+// TestOutWithSlash: a folder is the same with and without a slash behind it.
+func TestOutWithSlash(t *testing.T) {
+	dir := t.TempDir()
+	err := run(t.Context(), []string{
+		"-out=" + dir + "/image/", "-plugin=" + archived(t, runtime.GOARCH), "-platforms=linux/" + runtime.GOARCH,
+		"-version=" + told.Version, "-revision=" + told.Revision, fmt.Sprint("-created=", told.Created.Unix()),
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"image", "image" + suffix} {
+		opened(t, filepath.Join(dir, name))
+	}
+	if found, err := filepath.Glob(dir + "/*.cdx.json"); err != nil || len(found) != 4 {
+		t.Errorf("%v: the lists beside them are %q", err, found)
+	}
+}
+
 // TestPluginArchives: what is no archive of a plugin, or lacks a back end, is refused, in words
 // that say what is wrong; a signed plugin keeps all files that its signature lists.
 func TestPluginArchives(t *testing.T) {
@@ -214,6 +232,18 @@ func TestPluginArchives(t *testing.T) {
 		all := maps.Clone(good)
 		all[name] = []byte(content)
 		return all
+	}
+	twice := zipped(t, with("a-datasource/plugin.jsoX", about)) // a name that is as long
+	b, err := os.ReadFile(twice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(twice, bytes.ReplaceAll(b, []byte("plugin.jsoX"), []byte("plugin.json")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = readPlugin(twice, []string{"linux/amd64"})
+	if err == nil || !strings.Contains(err.Error(), "a-datasource/plugin.json is in it twice") {
+		t.Errorf("one name twice: %v", err)
 	}
 	many := maps.Clone(good)
 	for i := range maxFiles {
