@@ -275,8 +275,10 @@ func TestUpgrade(t *testing.T) {
 usage_log: {path: usage.jsonl}
 state_dir: state
 `)
-	if err := os.Mkdir(filepath.Join(r.dir, "state"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"state", "now", "next"} { // the two of an earlier rehearsal
+		if err := os.Mkdir(filepath.Join(r.dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.start("spillway proxy --config.file=spillway.yaml --web.listen-address=127.0.0.1:9090")
 	now := time.Now()
