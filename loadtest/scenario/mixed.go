@@ -64,8 +64,8 @@ type StormOptions struct {
 const minShardBytes = 16 << 20
 
 // restPart is which part of what a server holds at rest all queries together may make it hold: it
-// grows by up to 2.2 times as much, since Go's garbage collector lets a heap double.
-const restPart = 10
+// grows by two to three times as much, since Go's garbage collector lets a heap double.
+const restPart = 8
 
 func (o StormOptions) withDefaults() StormOptions {
 	if len(o.Storm.Parts) == 0 {
