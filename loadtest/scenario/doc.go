@@ -38,14 +38,14 @@
 // # The mixed storm
 //
 // RunStorm brings everything that has taken a server down at once, as data describes it
-// (loadtest/storm), while on-call people ask what they always ask, before the storm and in it. Both
-// runs have the same arrivals. Through Spillway on-call people and batches have lanes of their own,
-// by tenants; limits are sized for the servers as docs/operations.md says (max_shard_bytes and
-// shard_budget are an eighth of what a server holds at rest, replica_calls a server's processors),
-// all else has its default. Directly each request goes to one server, in turn, as dashboards with a data source for
-// each cluster send it; through Spillway what names no cluster goes to every server, so that these
-// have more to do there, and dashboards name one cluster in turn. The callers are in this process:
-// Side.Busy says who had the processors.
+// (loadtest/storm), while on-call people ask what they always ask, before the storm and in it.
+// Both runs have the same arrivals. Through Spillway on-call people and batches have lanes of
+// their own, by tenants; limits are sized for the servers as docs/operations.md says
+// (max_shard_bytes and shard_budget are an eighth of what a server holds at rest, replica_calls
+// its processors), all else has its default. Directly each request goes to one server, in turn, as
+// dashboards with a data source for each cluster send it; through Spillway what names no cluster
+// goes to every server, so that these have more to do there, and dashboards name one cluster in
+// turn. The callers are in this process: Side.Busy says who had the processors.
 //
 // # What it refuses
 //
