@@ -86,7 +86,7 @@ func (p *peer) mayKeep(g *Gate, w *waiter) bool {
 	case p.keeps() && (p.wide.lane == w.lane || p.wide.count < w.count):
 		return false
 	}
-	return p.held < g.ofPeer || w.lane.Most > 0 && !w.lane.room(w.n+1)
+	return p.held < g.ofPeer || w.lane.Most > 0
 }
 
 // lets tells whether the waiter, who has room at his peer, passes nobody of it for whom places are

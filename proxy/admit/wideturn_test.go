@@ -55,34 +55,35 @@ func TestWideOfOneUser(t *testing.T) {
 // though the lane may have few places more and others take them, and his address has all that it
 // may in another lane, which it takes again at once.
 func TestWideOfAFullAddressInABoundedLane(t *testing.T) {
-	for _, most := range []int{3, 4, 5, 6} {
+	for i, most := range []int{3, 4, 5, 6, 3, 4, 5, 6} {
+		others := 1 + i/4 // how many places each of the others takes
 		synctest.Test(t, func(t *testing.T) {
 			g := NewGate(24, 20, []Lane{{Name: "batch", Share: 0.125, Most: most}, {Name: "default", Share: 0.875}})
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 			defer cancel()
 			var wg sync.WaitGroup
-			again := func(a Asker, hold time.Duration, callers int) {
+			again := func(a Asker, n int, hold time.Duration, callers int) {
 				for i := range callers {
 					wg.Go(func() {
 						time.Sleep(time.Duration(i) * 37 * time.Millisecond)
 						for ctx.Err() == nil {
-							p, err := g.Wait(ctx, a, 1)
+							p, err := g.Wait(ctx, a, n)
 							if err != nil {
 								return
 							}
 							time.Sleep(hold)
-							g.Leave(&p, 1)
+							g.Leave(&p, p.Places())
 						}
 					})
 				}
 			}
-			again(Asker{Peer: "one", Flow: 1}, 1009*time.Millisecond, 30)
-			again(Asker{Peer: "two", Lane: "batch", Flow: 2}, 1013*time.Millisecond, 10)
+			again(Asker{Peer: "one", Flow: 1}, 1, 1009*time.Millisecond, 30)
+			again(Asker{Peer: "two", Lane: "batch", Flow: 2}, others, 1013*time.Millisecond, 10)
 			time.Sleep(10 * time.Second)
 			began := time.Now()
 			p, err := g.Wait(ctx, Asker{Peer: "one", Lane: "batch", Flow: 3}, 3)
 			if d := time.Since(began); err != nil || d > 10*time.Second {
-				t.Errorf("with %d places at most it waits for %s: %v", most, d, err)
+				t.Errorf("with %d places at most, beside others of %d, it waits for %s: %v", most, others, d, err)
 			}
 			g.Leave(&p, p.Places())
 			cancel()
