@@ -339,6 +339,9 @@ func (c *Console) kill(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n := c.source.Kill(r, f)
+	c.mu.Lock()
+	c.drawn = nil // else what was ended may stand there for a moment
+	c.mu.Unlock()
 	back, query := url.URL{Path: "/"}, url.Values{}
 	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
 		back.Path, query = "/"+strings.TrimLeft(from.Path, "/"), from.Query()

@@ -3,15 +3,23 @@
 const every = 2000;
 function held() {
   const at = document.activeElement;
-  return (at && /^(TEXTAREA|INPUT|BUTTON)$/.test(at.tagName)) || String(getSelection()) !== "" || document.querySelector("form:hover, form:active") !== null;
+  return (at && /^(TEXTAREA|INPUT)$/.test(at.tagName)) || String(getSelection()) !== "" || document.querySelector("form:hover, form:active") !== null;
 }
 async function again() {
-  if (!document.hidden && !held()) {
+  if (!document.hidden) {
     try {
       const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(3 * every) });
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-      if (page !== null && !held()) {
-        document.querySelector("main").replaceWith(document.importNode(page, true));
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      if (page.querySelector("main[data-spillway]") === null) {
+        throw new Error("an answer of somebody else");
+      }
+      if (!held()) {
+        for (const part of ["header", "main"]) {
+          document.querySelector(part).replaceWith(document.importNode(page.querySelector(part), true));
+        }
+        const here = new URL(location.href); // what was said of a click is said once
+        here.searchParams.delete("ended");
+        history.replaceState(null, "", here);
       }
       document.body.classList.remove("stale");
     } catch {
