@@ -259,9 +259,8 @@ func (g *gate) take(ctx context.Context, s *Shard, n int, began time.Time) (admi
 	return p, g.noPlace(ctx, s, r, began)
 }
 
-// noPlace is the error of who has found no place. That its lane waits no longer, or that a wide
-// call finds too few places, its own or one ahead of it, is nothing about the shard, which answers
-// others: no answer goes without it for that, unless it is known to fail.
+// noPlace is the error of who has found no place. That its lane waits no longer is nothing about
+// the shard, which answers others: no answer goes without it for that.
 func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began time.Time) *qerr.Error {
 	whose, rule := "", "as many as there may be"
 	switch r.Why {
@@ -293,10 +292,10 @@ func (g *gate) noPlace(ctx context.Context, s *Shard, r *admit.Refusal, began ti
 	}
 	if g == s.calls && r.Wants > 1 {
 		e.Advice = "ask for fewer series or fewer steps, so that it is narrower; for good, record what is dear by a rule, spread the series over " +
-			"more shards or, where the servers have the memory for it, raise limits.shard_budget; see which queries select most (estimated_series of the admin API's queries)"
+			"more shards or, where the servers have the memory for it, raise limits.shard_budget; see which queries take the servers' time (shard_s of the admin API's queries)"
 	}
 	e.Seen = count(int64(r.Others), "other") + " waiting"
-	if g == s.calls && r.MaxWait == 0 && (r.Wants <= 1 && r.Ahead == 0 || s.Ejected()) { // else it is nothing about the shard
+	if g == s.calls && r.MaxWait == 0 { // else it is nothing about the shard
 		e.Shards = []string{s.Name()}
 	}
 	return e

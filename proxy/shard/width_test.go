@@ -146,7 +146,7 @@ func TestRefusalsOfWideCalls(t *testing.T) {
 			var e *qerr.Error
 			message = who + message + ", and there was no room for this one before its deadline (it waited 9.75s)"
 			if !errors.As(err, &e) || e.Value != value || e.Message != message || !strings.Contains(e.Advice, advice) ||
-				len(e.Shards) != 0 {
+				len(e.Shards) != 1 {
 				t.Errorf("got %v, of %v\nwant %s", err, e.Shards, message)
 			}
 		}

@@ -209,9 +209,9 @@ func (sc *Scale) weighedBefore(p *plan.Plan) bool {
 // little that it was not looked at.
 func (sc *Scale) remember(p *plan.Plan, loads []*load) {
 	for _, l := range loads {
-		n := l.weight
+		n := max(l.weight, 1) // nothing is not looked at
 		if !l.counted {
-			n = -n
+			n = -l.weight
 		}
 		sc.Known.Weights.Remember(sc.weightOf(l.leaf, l.part), n)
 	}
@@ -379,8 +379,8 @@ func (sc *Scale) narrow(ctx context.Context, loads []*load, known numbers) error
 	for _, l := range loads {
 		sc.held(l, l.grid, known, &unknown)
 	}
-	if err := sc.countRefusable(ctx, unknown, known); err != nil {
-		return err
+	if err := sc.countRefusable(ctx, unknown, known); err != nil && ctx.Err() != nil {
+		return err // any other is no reason to fail: the bound stays
 	}
 	for _, l := range loads {
 		unknown = unknown[:0]
