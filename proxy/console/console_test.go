@@ -466,7 +466,7 @@ func TestHistory(t *testing.T) {
 	c := New(s)
 	full(c, s)
 	all := c.Glances()
-	if len(all) != points || len(all[0].Lanes) != maxLanes || len(all[0].Shards) != maxShards {
+	if len(all) != points || len(all[0].Lanes) != maxLanes || len(all[0].Shards) != maxShards || cap(all[0].Shards) > maxShards*5/4 {
 		t.Errorf("%d glances of %d lanes and %d shards", len(all), len(all[0].Lanes), len(all[0].Shards))
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -332,6 +332,38 @@ func TestFewOfALargeMetric(t *testing.T) {
 	}
 }
 
+// TestCountForTheWidthAlone: what keeps series from being counted for a call's width alone is no
+// reason to fail; the bound is told then. Who selects nothing is told as counted, also when he asks
+// again.
+func TestCountForTheWidthAlone(t *testing.T) {
+	for _, err := range []error{qerr.New(qerr.Overloaded, "no room"), qerr.New(qerr.ShardFailed, "broken"), nil} {
+		w := sized(t, 40_000)
+		told := map[*shard.Shard]Weight{}
+		w.Held = func(s *shard.Shard, w Weight) { told[s] = w }
+		ask := w.Ask
+		w.Ask = func(ctx context.Context, questions []Question, found func(int, int64)) error {
+			if strings.Contains(questions[0].Request.Query, "histogram_count") {
+				return ask(ctx, questions, found)
+			}
+			for i := range questions {
+				found(i, 0)
+			}
+			return err
+		}
+		for i := range 2 {
+			clear(told)
+			if n, got := w.ask(t, `sum(rate(x_total{job="none"}[5m]))`, 720, 0); n != 1 || got != nil {
+				t.Errorf("%v: time %d: %d pieces, %v", err, i, n, got)
+			}
+			for _, s := range w.shards {
+				if held, counted := told[s], err == nil; held.Uncounted == 0 != counted || held == (Weight{}) {
+					t.Errorf("%v: time %d: %s is told %+v", err, i, s.Name(), held)
+				}
+			}
+		}
+	}
+}
+
 // sized is a world whose shards say that x_total has so many series.
 func sized(t *testing.T, sizes ...int) *world {
 	t.Helper()
