@@ -103,20 +103,7 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	size := int64(0)
-	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range layers {
-		n, err := l.Size()
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += n
-	}
-	t.Logf("%.1f MB compressed", float64(size)/1e6)
-	if size > maxCompressed {
+	if size := compressed(t, img); size > maxCompressed {
 		t.Errorf("%d bytes compressed, at most %d", size, maxCompressed)
 	}
 	file, err := img.ConfigFile()
