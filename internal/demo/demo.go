@@ -442,7 +442,7 @@ func (d *demo) serve(ctx, force context.Context, began time.Time) error {
 			d.Say("ready after %s: %d groups x %d shards x %d replicas", time.Since(began).Round(100*time.Millisecond), d.Groups, d.Shards, d.Replicas)
 			d.Say("")
 			d.Say("  Prometheus API   http://%s      (a Grafana data source of type Prometheus; promtool query instant http://%s up)", main, main)
-			d.Say("  admin console    http://%s      (metrics, shards, limits, profiles)", admin)
+			d.Say("  admin console    http://%s      (what is under way, what it costs, what was refused and why)", admin)
 			d.Say("  configuration    %s", file)
 			d.Say("")
 			d.Say("  explain a query: %s explain --config.file=%s 'sum by (cluster) (up)'", programOf(d.Program), file)
