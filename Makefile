@@ -149,7 +149,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) operation go test ./proofs/operation -run 'TestReloadsUnderLoad|TestShardsComeAndGo|TestGenuineSlices' -genuine -operation.reloads 1000 -operation.changes 1000 -timeout 120m -v
 	@$(STEP) rehearse go test ./internal/rehearse -run 'TestPlantedChanges|TestGenuine' -rehearse.queries 5000 -genuine -timeout 30m -v
 	@$(STEP) image go test ./deploy/image -run TestCold -image.cold -timeout 60m -v
-	@$(STEP) release go test ./deploy/release -run 'TestCold|TestPlatforms|TestPlainBuilds|TestGoreleaser' -release.cold -timeout 60m -v
+	@$(STEP) release go test ./deploy/release -run 'TestCold|TestPlatforms|TestPlainBuilds|TestGoreleaser|TestCosign' -release.cold -timeout 60m -v
 	@$(LOAD) shells ./tools/debian.sh shells
 	@$(STEP) manual go test ./internal/manual -run 'TestCompletions|TestMan' -v
 	@$(STEP) chart go test ./deploy/helm -run TestGenuine -genuine -timeout 30m -v
