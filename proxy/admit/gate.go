@@ -51,8 +51,9 @@ type Asker struct {
 //
 // A flow's work is the places that it holds, each for as long, of those for which it has waited;
 // those that it holds count as if they were to be held for the usual time. A flow that comes, or
-// comes back, begins with the least that any has had who waits: a place that frees is next its own,
-// however many of another flow wait. Lanes are compared in the same way, each by its share.
+// comes back, begins with what each has had on average (lane.tick): a place that frees is next its
+// own, however many of another flow wait that has more than that, and it passes nobody for ever.
+// Lanes are compared by their work too, each by its share.
 //
 // Who wants several places waits until all of them are free, and nobody passes whose turn comes
 // later, but for what is kept for his lane, and, where it is his address that has not enough left,
@@ -212,7 +213,9 @@ func (g *Gate) Leave(p *Place, n int) {
 	}
 	if p.flow != nil {
 		p.flow.accrue(now)
+		p.lane.tick(now)
 		p.flow.running -= n
+		p.lane.running -= n
 		p.flow.forget()
 		g.mean += (float64(now-p.since) - g.mean) / 16
 	}
@@ -346,18 +349,19 @@ func (g *Gate) fits(l *lane, n int) bool {
 
 // join puts a waiter in its queue, or says that there is no room.
 func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
+	l.tick(now)
 	f := l.flow(a.Flow)
 	if f.length >= maxFlow {
-		return nil, &Refusal{Why: FlowFull, Most: maxFlow, Others: g.waiting}
+		return nil, &Refusal{Why: FlowFull, Most: maxFlow, Wants: n, Others: g.waiting}
 	}
 	if l.waiting >= maxLane {
 		longest := l.longest()
 		if longest == f || longest.length == 1 {
 			f.forget()
-			return nil, &Refusal{Why: FlowFull, Most: f.length, Others: g.waiting}
+			return nil, &Refusal{Why: FlowFull, Most: f.length, Wants: n, Others: g.waiting}
 		}
 		w := longest.last
-		w.refused = &Refusal{Why: FlowFull, Most: longest.length, Others: g.waiting}
+		w.refused = &Refusal{Why: FlowFull, Most: longest.length, Wants: w.n, Others: g.waiting}
 		g.part(w, now)
 		longest.forget()
 		l.refused++
@@ -396,6 +400,7 @@ func (w *waiter) given() (Place, error) {
 
 // part takes a waiter out.
 func (g *Gate) part(w *waiter, now int64) {
+	w.lane.tick(now)
 	w.flow.remove(w)
 	w.lane.waiting--
 	g.waiting--
@@ -418,8 +423,9 @@ func (g *Gate) dispatch(now int64) {
 		}
 		w.flow.accrue(now)
 		w.lane.accrue(now)
-		w.lane.least = max(w.lane.least, w.flow.work)
+		w.lane.tick(now)
 		w.flow.running += w.n
+		w.lane.running += w.n
 		w.place = g.take(w.lane, w.peer, w.n)
 		w.place.flow, w.place.since = w.flow, now
 		g.part(w, now)

@@ -2,7 +2,6 @@ package admit
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"time"
 )
@@ -32,7 +31,9 @@ type lane struct {
 	refused int64
 	work    float64 // nanoseconds that places were held, in shares of the lane, since somebody waits
 	until   int64   // when that was reckoned, since the gate's epoch
-	least   float64 // what the flow had had that was served last
+	running int     // places held for which somebody waited
+	share   float64 // nanoseconds of places that each flow has had on average: what a flow begins with
+	shared  int64   // when that was reckoned, since the gate's epoch
 	flows   map[uint64]*flow
 	queued  []*flow // those with waiters
 }
@@ -81,16 +82,15 @@ func (l *lane) flow(hash uint64) *flow {
 	return f
 }
 
-// first is what a flow begins with: the least that any has had who waits.
-func (l *lane) first(now int64) float64 {
-	if len(l.queued) == 0 {
-		return l.least
+// tick reckons share until now: to be called before a flow comes or goes, and before running
+// changes. It is the virtual time of fair queueing: with it newcomers, however many there are and
+// however little each of them has had, come after somebody who has waited for as long as what he
+// has had beyond them is worth.
+func (l *lane) tick(now int64) {
+	if l.running > 0 {
+		l.share += float64(l.running) / float64(len(l.flows)) * float64(now-l.shared)
 	}
-	least := math.MaxFloat64
-	for _, f := range l.queued {
-		least = min(least, f.worked(now))
-	}
-	return least
+	l.shared = now
 }
 
 // longest is the flow with the most waiters.
@@ -229,7 +229,7 @@ func (f *flow) narrow(g *Gate, head *waiter, now int64) *waiter {
 
 func (f *flow) push(w *waiter, now int64) {
 	if f.length == 0 { // who wanted nothing for a while has saved nothing up, and owes nothing
-		f.work, f.until = f.lane.first(now), now
+		f.work, f.until = f.lane.share, now
 		f.at = len(f.lane.queued)
 		f.lane.queued = append(f.lane.queued, f)
 	}

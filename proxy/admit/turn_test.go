@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,5 +75,57 @@ func TestWideHaveTheirTurn(t *testing.T) {
 	}
 	if had < 100 {
 		t.Errorf("only %d mixes were tried", had)
+	}
+}
+
+// TestWideBesideNewcomers: a user whose wide call has just been has his next turn though others of
+// his address, who have had nothing yet, ask without end, so that some always wait.
+func TestWideBesideNewcomers(t *testing.T) {
+	for _, fresh := range []bool{false, true} { // each call is of a user who was not there before
+		synctest.Test(t, func(t *testing.T) {
+			g := NewGate(24, 20, nil)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+			defer cancel()
+			var wg sync.WaitGroup
+			var flow atomic.Uint64
+			flow.Store(100)
+			for i := range 60 {
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 17 * time.Millisecond)
+					mine := uint64(2 + i)
+					for ctx.Err() == nil {
+						if fresh {
+							mine = flow.Add(1)
+						}
+						p, err := g.Wait(ctx, Asker{Peer: "grafana", Flow: mine}, 1)
+						if err != nil {
+							return
+						}
+						time.Sleep(509 * time.Millisecond)
+						g.Leave(&p, 1)
+					}
+				})
+			}
+			time.Sleep(10 * time.Second)
+			var wide atomic.Int64
+			for range 2 {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						p, err := g.Wait(ctx, Asker{Peer: "grafana", Flow: 1}, 12)
+						if err != nil {
+							return
+						}
+						wide.Add(1)
+						time.Sleep(time.Second)
+						g.Leave(&p, p.Places())
+					}
+				})
+			}
+			wg.Wait()
+			// A sixtieth of 20 places is the share of each: a call of 12 for a second every 36.
+			if wide.Load() < 20 {
+				t.Errorf("newcomers %v: only %d wide calls in 20 minutes", fresh, wide.Load())
+			}
+		})
 	}
 }

@@ -312,7 +312,7 @@ func (g *gate) tooWide(s *Shard, r *admit.Refusal) (out string) {
 	}
 	if budget := s.topology.opts.Budget; r.Wants > 1 && g == s.calls {
 		part := float64(budget) / float64(places) * float64(r.Wants) / (1 << 20)
-		out += fmt.Sprintf(", this call takes %d of them (about %.0f MiB of the shard_budget of %s)",
+		out += fmt.Sprintf(", this call takes %d of them (about %.0f MiB of the %s that all calls together may make a server hold)",
 			r.Wants, math.Ceil(part-0.01), admit.FormatBytes(budget))
 	} else if r.Wants > 1 {
 		out += fmt.Sprintf(", this request makes %d at once", r.Wants)

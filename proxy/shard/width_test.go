@@ -163,11 +163,11 @@ func TestRefusalsOfWideCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused(from("default", "192.0.2.1"), 512<<20, "20",
-			"12 of its 24 places held for 192.0.2.1, which may have 20, this call takes 10 of them (about 427 MiB of the shard_budget of 1GiB)", "limits.shard_budget")
+			"12 of its 24 places held for 192.0.2.1, which may have 20, this call takes 10 of them (about 427 MiB of the 1GiB that all calls together may make a server hold)", "limits.shard_budget")
 		refused(from("default", "192.0.2.2"), 400<<20, "21",
-			"13 of its 24 places held and 3 kept for other lanes, this call takes 10 of them (about 427 MiB of the shard_budget of 1GiB)", "narrower")
+			"13 of its 24 places held and 3 kept for other lanes, this call takes 10 of them (about 427 MiB of the 1GiB that all calls together may make a server hold)", "narrower")
 		refused(from("batch", "192.0.2.2"), 100<<20, "3",
-			"1 of its 24 places held for the caller's lane, which may have 3, this call takes 3 of them (about 128 MiB of the shard_budget of 1GiB)", "narrower")
+			"1 of its 24 places held for the caller's lane, which may have 3, this call takes 3 of them (about 128 MiB of the 1GiB that all calls together may make a server hold)", "narrower")
 		ahead := make(chan func(), 1)
 		go func() {
 			leave, err := s.Enter(from("default", "192.0.2.3"), 512<<20)
