@@ -51,8 +51,8 @@ var own = map[string][]string{
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
 	"proxy/weigh": {
-		"proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan", "proxy/policy", "proxy/qerr",
-		"proxy/shard",
+		"internal/clip", "proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan", "proxy/policy",
+		"proxy/qerr", "proxy/shard",
 	},
 	"relabel/uses":   {"proxy/endpoint", "proxy/usage"},
 	"relabel/config": {},

@@ -257,7 +257,7 @@ func problemRows() []problemRow {
 		{"unknown with sibling", minimal + "limits: {max_serie: 5}\n", "limits.max_serie", "did you mean max_series?"},
 		{"unknown from elsewhere", minimal + "budget: 5MiB\n", "budget", "did you mean memory.budget?"},
 		{
-			"unserved key in the wrong place", minimal + "max_series_touched: 5\n", "max_series_touched",
+			"key of limits in the wrong place", minimal + "max_series_touched: 5\n", "max_series_touched",
 			"did you mean limits.max_series_touched?",
 		},
 		{"unknown entirely", minimal + "zzzzzzzz: 1\n", "zzzzzzzz", "the keys here are groups, limits"},
@@ -270,7 +270,7 @@ func problemRows() []problemRow {
 			"endpoint zero", minimal + "limits: {endpoints: {series: {max_series: 0}}}\n", "limits.endpoints.series.max_series",
 			"0 does not mean unlimited",
 		},
-		{"endpoint touched", minimal + "limits: {endpoints: {series: {max_series_touched: 1}}}\n", "limits.endpoints.series.max_series_touched", "does not serve max_series_touched yet"},
+		{"zero touched", minimal + "limits: {max_series_touched: 0}\n", "limits.max_series_touched", "0 does not mean unlimited"},
 		{"zero duration", minimal + "limits: {timeout: 0s}\n", "limits.timeout", "0 does not mean unlimited"},
 		{"negative number", minimal + "limits: {max_samples: -1}\n", "limits.max_samples", "0 does not mean unlimited"},
 		{"zero bytes", minimal + "limits: {max_query_bytes: 0KiB}\n", "limits.max_query_bytes", "0 does not mean unlimited"},

@@ -311,14 +311,6 @@ func (d *decoder) mapping(n *yaml.Node, v reflect.Value, path string) {
 			continue
 		}
 		d.lines[p] = k.Line
-		sp := schemaPath(p)
-		if strings.HasPrefix(sp, "limits.endpoints.") {
-			sp = "limits.endpoints.*." + k.Value
-		}
-		if instead := unserved[sp]; instead != "" {
-			d.add(p, k.Line, "%s", notServed(k.Value, instead))
-			continue
-		}
 		d.unknown(p, k, keysOf(v.Type()))
 	}
 }

@@ -98,16 +98,8 @@ func endpointTable() string {
 
 // unservedTable is what is refused by name.
 func unservedTable() string {
-	keys := make([]string, 0, len(unserved))
-	for key := range unserved {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
 	var b strings.Builder
 	b.WriteString("| key | what to do meanwhile |\n|---|---|\n")
-	for _, key := range keys {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", key, unserved[key])
-	}
 	b.WriteString("| `groups[].shards[].replicas[].type` `victoriametrics` | " + noVictoriaMetrics + " |\n")
 	return b.String()
 }

@@ -14,6 +14,8 @@ type Limits struct {
 	// MaxSeries is how many series the proxy holds or returns for one request; of labels and
 	// label_values, how many names or values.
 	MaxSeries int `yaml:"max_series" default:"50000"`
+	// MaxSeriesTouched is how many series the shards select for one query, as estimated.
+	MaxSeriesTouched int `yaml:"max_series_touched" default:"2000000"`
 	// MaxSamples is how many samples the proxy holds or returns for one request.
 	MaxSamples int64 `yaml:"max_samples" default:"50000000"`
 	// MaxResponseBytes is how many bytes the shards may send for one request, and how many its
@@ -38,6 +40,8 @@ func (Limits) meaning() map[string]string {
 			"seen. A client's `timeout=` can only lower it.",
 		"max_series": "How many series Spillway holds or returns for one request; of `labels` and `label_values`, how many names or " +
 			"values.",
+		"max_series_touched": "How many series all shards together select for one query, each selector's by itself, as estimated from what they say of " +
+			"their metrics or as counted; see [max_series_touched](bounds/max_series_touched.md).",
 		"max_samples":        "How many samples it holds or returns for one request.",
 		"max_response_bytes": "How many bytes the shards may send for one request, and how many its answer may have.",
 		"max_shard_bytes": "What one query may make one server hold while it evaluates, as estimated from how many series it selects there. " +
@@ -63,14 +67,16 @@ type LimitsSection struct {
 	// MaxShardBytes.
 	ShardBudget int64 `yaml:"shard_budget" unit:"bytes" default:"1GiB"`
 	// Shadow are the bounds that are told of and not enforced.
-	Shadow []string `yaml:"shadow" is:"max=6"`
+	Shadow []string `yaml:"shadow" is:"max=7"`
 	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is
 	// zero.
 	Endpoints map[endpoint.ID]Limits `yaml:"endpoints"`
 }
 
 // Shadowable are the bounds that Shadow may have; package policy says what becomes of them.
-var Shadowable = []string{"max_range", "metadata_range", "unselective", "max_shard_bytes", "max_series", "max_response_bytes"}
+var Shadowable = []string{
+	"max_range", "metadata_range", "unselective", "max_series_touched", "max_shard_bytes", "max_series", "max_response_bytes",
+}
 
 func (LimitsSection) meaning() map[string]string {
 	return map[string]string{
@@ -82,8 +88,8 @@ func (LimitsSection) meaning() map[string]string {
 			"equal part of it, and a call takes as many as it needs; see [replica_calls](bounds/replica_calls.md). Counts as `max_shard_bytes` " +
 			"where that is more. Twice `max_shard_bytes` is a good value; each of several Spillways has its own, so divide it by their number.",
 		"shadow": "Bounds that are not enforced: what they would refuse or cut is answered, counted and written to the usage log; see " +
-			"[operations](operations.md#in-shadow). One or more of `max_range`, `metadata_range`, `unselective`, `max_shard_bytes`, " +
-			"`max_series` and `max_response_bytes`, for all endpoints and tenants.",
+			"[operations](operations.md#in-shadow). One or more of `max_range`, `metadata_range`, `unselective`, `max_series_touched`, " +
+			"`max_shard_bytes`, `max_series` and `max_response_bytes`, for all endpoints and tenants.",
 		"endpoints":               "Overrides for one endpoint, by its name in the table below.",
 		"endpoints.*.unselective": "`refuse` for this endpoint where `limits.unselective` is `allow`.",
 	}
@@ -104,6 +110,7 @@ func (c *Config) LimitsFor(id endpoint.ID) Limits {
 	l := Limits{
 		Timeout:          bounded(ceiling.Timeout, over.Timeout, def.Timeout),
 		MaxSeries:        bounded(ceiling.MaxSeries, over.MaxSeries, def.MaxSeries),
+		MaxSeriesTouched: bounded(ceiling.MaxSeriesTouched, over.MaxSeriesTouched),
 		MaxSamples:       bounded(ceiling.MaxSamples, over.MaxSamples),
 		MaxResponseBytes: bounded(ceiling.MaxResponseBytes, over.MaxResponseBytes, def.MaxResponseBytes),
 		MaxShardBytes:    bounded(ceiling.MaxShardBytes, over.MaxShardBytes),

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -56,18 +55,6 @@ func fieldsOf(t reflect.Type) []field {
 		}
 	}
 	return out
-}
-
-// unserved are the keys of the contract that this version refuses, by the path of the key with []
-// for any index, and what to do instead. A type of replica is refused in validator.replica.
-var unserved = map[string]string{
-	"limits.max_series_touched":             "remove it; max_series bounds what is held and returned",
-	"limits.endpoints.*.max_series_touched": "remove it; max_series bounds what is held and returned",
-}
-
-// notServed is the sentence with which a key of the contract is refused.
-func notServed(what, instead string) string {
-	return "this version does not serve " + what + " yet; " + instead
 }
 
 // schemaPath turns groups[0].shards[1] into groups[].shards[].
@@ -135,11 +122,6 @@ func suggest(key, path string, siblings []string) string {
 	}
 	for _, p := range keyPaths() {
 		if strings.HasSuffix(p, "."+key) && p != schemaPath(path) {
-			return "did you mean " + p + "?"
-		}
-	}
-	for _, p := range slices.Sorted(maps.Keys(unserved)) {
-		if p == key || strings.HasSuffix(p, "."+key) && !strings.Contains(p, "*") {
 			return "did you mean " + p + "?"
 		}
 	}

@@ -12,6 +12,9 @@ const (
 	// BoundMaxResponseBytes is the size of what one request reads from shards or returns,
 	// limits.max_response_bytes.
 	BoundMaxResponseBytes = "max_response_bytes"
+	// BoundMaxSeriesTouched is how many series shards select for one query,
+	// limits.max_series_touched.
+	BoundMaxSeriesTouched = "max_series_touched"
 	// BoundMaxShardBytes is what one request makes one server hold, limits.max_shard_bytes.
 	BoundMaxShardBytes = "max_shard_bytes"
 	// BoundMaxRange is the longest stretch of time, limits.max_range.
@@ -65,7 +68,7 @@ const (
 // Bounds returns the name of every bound, in an order that means nothing but is always the same.
 func Bounds() []string {
 	return []string{
-		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxShardBytes, BoundMaxRange,
+		BoundTimeout, BoundMaxSeries, BoundMaxSamples, BoundMaxResponseBytes, BoundMaxSeriesTouched, BoundMaxShardBytes, BoundMaxRange,
 		BoundMetadataRange, BoundMaxQueryBytes, BoundMaxPoints, BoundQueryShape, BoundQueryLeaves, BoundRegexCost, BoundLabelBytes,
 		BoundUnselective, BoundUnselectiveSlots, BoundReadSlots, BoundEvaluations,
 		BoundQuarantine, BoundDenyRule, BoundReplicaCalls, BoundProcessCalls, BoundMemoryBudget, BoundMemoryHeap, BoundLabelCollision,

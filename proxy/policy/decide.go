@@ -19,6 +19,8 @@ type Limits struct {
 	Timeout time.Duration
 	// MaxSeries bounds the series, names or values that are held or returned.
 	MaxSeries int
+	// MaxSeriesTouched bounds the series that all shards together select, as estimated.
+	MaxSeriesTouched int
 	// MaxSamples bounds the samples that are held.
 	MaxSamples int64
 	// MaxResponseBytes bounds what is read from shards and what is returned.
@@ -183,7 +185,8 @@ func (limitsSet) Name() string { return "limits" }
 func (limitsSet) Check(q *Query) error {
 	l := q.Limits
 	bytes := min(l.MaxResponseBytes, l.MaxShardBytes, l.MaxQueryBytes)
-	if l.Timeout <= 0 || l.MaxSeries <= 0 || l.MaxSamples <= 0 || bytes <= 0 || min(l.MaxRange, l.MetadataRange) < time.Millisecond {
+	series := min(l.MaxSeries, l.MaxSeriesTouched)
+	if l.Timeout <= 0 || series <= 0 || l.MaxSamples <= 0 || bytes <= 0 || min(l.MaxRange, l.MetadataRange) < time.Millisecond {
 		return qerr.New(qerr.Internal, "a bound of %s is not set; this is a fault of Spillway, and nothing is answered without bounds", q.Request.ID)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 // Shadowable are the bounds that may be in shadow: told of, and not enforced. They keep the shards
 // from work; what keeps Spillway itself alive always holds, memory.budget foremost.
 var Shadowable = []string{
-	BoundMaxRange, BoundMetadataRange, BoundUnselective, BoundMaxShardBytes, BoundMaxSeries, BoundMaxResponseBytes,
+	BoundMaxRange, BoundMetadataRange, BoundUnselective, BoundMaxSeriesTouched, BoundMaxShardBytes, BoundMaxSeries, BoundMaxResponseBytes,
 }
 
 // What stands for no bound: far beyond anything that can be asked or answered, and small enough to
@@ -31,6 +31,8 @@ func (l Limits) Without(bounds ...string) Limits {
 			l.MaxRange = anyRange
 		case BoundUnselective:
 			l.Unselective = allowUnselective
+		case BoundMaxSeriesTouched:
+			l.MaxSeriesTouched = anySeries
 		case BoundMaxShardBytes:
 			l.MaxShardBytes = anyBytes
 		case BoundMaxSeries:
@@ -54,7 +56,8 @@ func (d *Decision) Acts(
 ) []string {
 	var acts []string
 	for i, b := range bounds {
-		if b == BoundMaxShardBytes || b == BoundMaxSeries || b == BoundMaxResponseBytes {
+		switch b {
+		case BoundMaxSeriesTouched, BoundMaxShardBytes, BoundMaxSeries, BoundMaxResponseBytes:
 			continue
 		}
 		others := slices.Delete(slices.Clone(bounds), i, i+1)

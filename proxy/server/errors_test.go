@@ -73,6 +73,7 @@ var sayings = []saying{
 	{name: "max_samples", more: "limits: {max_samples: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
 	{name: "max_response_bytes", more: "limits: {max_response_bytes: 1KiB}\n", script: "generate 1MiB", form: []string{"query", "up"}},
 	{name: "max_shard_bytes", more: "limits: {max_shard_bytes: 1KiB}\n", form: []string{"query", "max_over_time(abs(up)[1h:15s])"}},
+	{name: "max_series_touched", more: "limits: {max_series_touched: 1}\n", form: []string{"query", "max_over_time(abs(up)[2h:15s])"}},
 	{name: "max_range", more: "limits: {max_range: 1d}\n", form: []string{"query", "rate(up[2d])"}},
 	{name: "max_query_bytes", more: "limits: {max_query_bytes: 1KiB}\n", form: []string{"query", "up + " + strings.Repeat("0", 2000)}},
 	{name: "max_points", path: "/api/v1/query_range", form: []string{"query", "up", "start", "0", "end", "20000", "step", "1"}},

@@ -53,6 +53,17 @@ func (x *exchange) lighter(pieces int, err error) (int, error) {
 	return 1, nil
 }
 
+// touches is what became of looking at how many series a query selects: where max_series_touched
+// would refuse it, and is in shadow, it is asked.
+func (x *exchange) touches(err error) error {
+	qe := (*qerr.Error)(nil)
+	if err == nil || !x.inShadow(policy.BoundMaxSeriesTouched) || !errors.As(err, &qe) || qe.Bound != policy.BoundMaxSeriesTouched {
+		return err
+	}
+	x.shade(policy.BoundMaxSeriesTouched)
+	return nil
+}
+
 func (x *exchange) shade(bound string) {
 	if !slices.Contains(x.shadow, bound) {
 		x.shadow = append(x.shadow, bound)

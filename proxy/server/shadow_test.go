@@ -42,6 +42,10 @@ var shadowCases = []struct {
 		policy.BoundMaxShardBytes, "max_shard_bytes: 1KiB", "max_shard_bytes: 1GiB", "/api/v1/query",
 		instantly("max_over_time(abs(up)[1h:15s])"),
 	},
+	{
+		policy.BoundMaxSeriesTouched, "max_series_touched: 1", "max_series_touched: 1000", "/api/v1/query",
+		instantly("max_over_time(abs(up)[2h:15s])"),
+	},
 	{policy.BoundMaxSeries, "max_series: 1", "max_series: 1000", "/api/v1/query", instantly("up")},
 	{policy.BoundMaxSeries, "max_series: 1", "max_series: 1000", "/api/v1/query", instantly("quantile(0.5, up)")},
 	{

@@ -27,7 +27,9 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers,
 		Held: func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
 	}
-	n, err = x.lighter(scale.Pieces(x.ctx, q, p))
+	if n, err = x.lighter(scale.Pieces(x.ctx, q, p)); err == nil {
+		err = x.touches(scale.Touched(x.ctx, q, p, x.strict.MaxSeriesTouched)) // by what was counted, too
+	}
 	return n, heavy, err
 }
 

@@ -216,6 +216,32 @@ func TestTooMuchForAServer(t *testing.T) {
 	}
 }
 
+// TestManySeriesAreTouched: what selects more series than max_series_touched is refused as soon as
+// the shards have said how many they have, however little a server holds of each; what selects few
+// of a large metric is counted and answered, and metadata is not looked at.
+func TestManySeriesAreTouched(t *testing.T) {
+	s, base, now := weighed(t, 100, "limits: {max_series_touched: 150}\n")
+	get := func(query string) (int, string) {
+		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(now)}})
+		return code, string(body)
+	}
+	(&rig{t: t, s: s}).eventually("what selects 200 series is refused", func() bool {
+		code, body := get("count(requests_total)")
+		return code == 422 && strings.Contains(body, `"bound":"max_series_touched"`) && strings.Contains(body, "would select 200 series for this, all of requests_total")
+	})
+	counted := seriesCounts(t, s)
+	if code, body := get(`count(requests_total{node="n3"})`); code != 200 || !strings.Contains(body, `"2"`) {
+		t.Errorf("few of many: %d %s", code, body)
+	}
+	if n := seriesCounts(t, s) - counted; n > 2 {
+		t.Errorf("%v counts of two servers", n)
+	}
+	form := url.Values{"match[]": {"requests_total"}, "start": {stamp(now.Add(-time.Hour))}, "end": {stamp(now)}}
+	if code, body := ask(t, base, "/api/v1/series", form); code != 200 {
+		t.Errorf("series: %d %.300s", code, body)
+	}
+}
+
 // TestCountsAreNobodysOwn: what one caller asks for in a way of its own, another one's number does
 // not come of it; nor of a moment at which there was nothing.
 func TestCountsAreNobodysOwn(t *testing.T) {

@@ -16,7 +16,8 @@
 // Estimate says what any request that selects series will take, of what is known: nobody is asked,
 // and nothing refused for it. docs/estimates.md has its units.
 //
-// It refuses (422, max_shard_bytes) what no number of pieces makes small enough. Memory: 100,000
+// It refuses (422, max_shard_bytes) what no number of pieces makes small enough, and
+// (max_series_touched) what selects too many series on all shards together. Memory: 100,000
 // numbers of about 200 bytes for a topology, 48 KiB for each shard or 480 KiB, and for a request
 // about 200 bytes for each selector on each shard.
 //

@@ -82,6 +82,13 @@ func (w *world) ask(t *testing.T, text string, steps int, move time.Duration) (i
 // leaves is ask for a query of several leaves with that text.
 func (w *world) leaves(t *testing.T, text string, n, steps int, move time.Duration) (int, error) {
 	t.Helper()
+	q, p := w.planned(t, text, n, steps, move)
+	return w.Pieces(t.Context(), q, p)
+}
+
+// planned is such a query and its plan.
+func (w *world) planned(t testing.TB, text string, n, steps int, move time.Duration) (plan.Query, *plan.Plan) {
+	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(text)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +104,7 @@ func (w *world) leaves(t *testing.T, text string, n, steps int, move time.Durati
 	for range n {
 		p.Leaves = append(p.Leaves, leaf)
 	}
-	return w.Pieces(t.Context(), q, p)
+	return q, p
 }
 
 // TestPieces: what weighs little is asked at once, and of nobody how many series there are; what
@@ -365,7 +372,7 @@ func TestCountForTheWidthAlone(t *testing.T) {
 }
 
 // sized is a world whose shards say that x_total has so many series.
-func sized(t *testing.T, sizes ...int) *world {
+func sized(t testing.TB, sizes ...int) *world {
 	t.Helper()
 	w := newWorld(t, int64(sizes[0]), 512<<20)
 	w.Known.Sizes = NewSizes(t.Context(), w.top, nil, func() time.Time { return time.UnixMilli(w.Now) }, nil)
