@@ -57,7 +57,8 @@ func TestLearnedIsBounded(t *testing.T) {
 	}
 }
 
-// TestShapes: texts share a shape if they differ in the values of labels alone.
+// TestShapes: texts share a shape if they differ in the values of labels alone, of which they have
+// about as many.
 func TestShapes(t *testing.T) {
 	shape := func(text string) Print {
 		t.Helper()
@@ -68,7 +69,14 @@ func TestShapes(t *testing.T) {
 		return PrintOfShape(expr, nil, "query")
 	}
 	const one = `sum by (job) (rate(x_total{node="a"}[5m])) > 2`
-	for _, same := range []string{`sum by (job) (rate(x_total{node="b"}[5m])) > 2`, `sum by (job)(rate(x_total{node=""}[5m]))>2.0`} {
+	for same, one := range map[string]string{
+		`sum by (job) (rate(x_total{node="b"}[5m])) > 2`: one,
+		`sum by (job)(rate(x_total{node="c"}[5m]))>2.0`:  one,
+		`x{a=~"n1|n2|n3|n4"}`:                            `x{a=~"n[5-7]"}`,
+		`x{a=~"gpu-1.*"}`:                                `x{a=~"gpu-2.+"}`,
+		`x{a=~"n7"}`:                                     `x{a=~"n8"}`,
+		`x{a=~".*7"}`:                                    `x{a=~".*8"}`,
+	} {
 		if shape(same) != shape(one) {
 			t.Errorf("%s has another shape than %s", same, one)
 		}
@@ -85,7 +93,8 @@ func TestShapes(t *testing.T) {
 		`x + y`, `y + x`, `x + (y)`, `x + on (a) y`, `x + ignoring (a) y`, `x + on (a) group_left () y`,
 		`x + on (a) group_right () y`,
 		`x + on (a) group_left (b) y`, `x[1h:]`,
-		`x[1h:1m]`, `x[2h:1m]`, `x[1h]`,
+		`x[1h:1m]`, `x[2h:1m]`, `x[1h]`, `x{a=""}`, `x{a="n7"}`, `x{a!=""}`, `x{a!="n7"}`, `x{a=~"n7"}`, `x{a=~"n7|n8"}`,
+		`x{a=~"n7|n8|n9"}`, `x{a=~".+"}`, `x{a=~"n.+"}`, `x{a=~".*n"}`, `x{a!~".+"}`, `x{a!~"n7"}`,
 	} {
 		p := shape(text)
 		if other, ok := seen[p]; ok {

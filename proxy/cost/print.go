@@ -3,6 +3,7 @@ package cost
 import (
 	"hash/maphash"
 	"math"
+	"math/bits"
 	"strconv"
 
 	"github.com/prometheus/common/model"
@@ -62,15 +63,37 @@ func PrintOfShape(expr parser.Expr, selectors [][]*labels.Matcher, words ...stri
 	return p.sum()
 }
 
-// matchers of a shape have no values but of the metric's name.
+// matchers of a shape have no values but of the metric's name: of others how many they are, or what
+// they have in common.
 func (p *printer) matchers(ms []*labels.Matcher, shape bool) {
 	for _, m := range ms {
 		p.write(m.Name, m.Type.String())
 		if !shape || m.Name == model.MetricNameLabel {
 			p.write(m.Value)
+		} else {
+			p.write(width(m))
 		}
 	}
 	p.write("}")
+}
+
+// width is how much of a label's values a matcher asks for, as far as its text tells: one value,
+// none, up to 2, 4, 8 or more of them, any, those that begin alike, or others. What one node showed
+// says something of another one, and nothing of all of them.
+func width(m *labels.Matcher) string {
+	switch {
+	case m.Value == "":
+		return "none"
+	case m.Type == labels.MatchEqual || m.Type == labels.MatchNotEqual:
+		return "1"
+	case m.Value == ".*" || m.Value == ".+":
+		return "any"
+	case len(m.SetMatches()) > 0:
+		return strconv.Itoa(1 << bits.Len(uint(len(m.SetMatches())-1)))
+	case m.Prefix() != "":
+		return "begin"
+	}
+	return "others"
 }
 
 // node goes through an expression. Its depth is that of the expression, which policy bounds.
