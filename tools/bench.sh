@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md, docs/loadtest.md and docs/storm.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, ejected, outages, clients, fanout, fleet, merge, policy, verdicts, mix, mixed, rules, dashboards, plugin, relabel, oom, storm; default: all)
+# The figures of docs/performance.md, docs/loadtest.md and docs/storm.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, console, ejected, outages, clients, fanout, fleet, merge, policy, verdicts, mix, mixed, rules, dashboards, plugin, relabel, oom, storm; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves ejected outages clients fanout fleet merge policy verdicts mix mixed rules dashboards plugin relabel oom storm
+[ $# -gt 0 ] || set -- passthrough leaves console ejected outages clients fanout fleet merge policy verdicts mix mixed rules dashboards plugin relabel oom storm
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -14,6 +14,7 @@ for name in "$@"; do
   case $name in
     passthrough) bench passthrough ./proxy/server 'PassThrough$' -benchtime 10x ;;
     leaves) bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x ;;
+    console) bench console ./proxy/server 'Console$' -benchtime 100x ;;
     ejected) bench ejected ./proxy/server 'Ejected$' -benchtime 400x ;;
     fleet)
       bench fleet ./proxy/server 'GroupLabelValues$' -benchtime 20x
