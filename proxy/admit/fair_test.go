@@ -448,6 +448,78 @@ func TestNewcomerWaitsForOneCall(t *testing.T) {
 	})
 }
 
+// TestInventedIdentities: one caller who has queued ten thousand heavy calls under a thousand names
+// takes nothing from ten others: the 99th percentile of their light calls, waits included, is at
+// most 1.2 times what it is without him, in one lane and beside a lane of theirs.
+func TestInventedIdentities(t *testing.T) {
+	for name, lanes := range map[string][]Lane{
+		"one lane":         nil,
+		"their own":        {{Name: "oncall", Share: 0.2}, {Name: "default", Share: 0.8}},
+		"a small lane":     {{Name: "oncall", Share: 0.05}, {Name: "default", Share: 0.95}},
+		"whoever is heavy": {{Name: "heavy", Share: 0.5}, {Name: "default", Share: 0.5}},
+	} {
+		for _, width := range []int{1, 10} {
+			t.Run(fmt.Sprintf("%s, %d wide", name, width), func(t *testing.T) {
+				alone, beside := p99BesideHeavy(t, lanes, 0, width), p99BesideHeavy(t, lanes, 10_000, width)
+				if t.Logf("%s alone, %s beside ten thousand", alone, beside); beside > alone*12/10 {
+					t.Errorf("light calls take %s, and %s alone", beside, alone)
+				}
+			})
+		}
+	}
+}
+
+// p99BesideHeavy is what light calls of ten callers take, beside so many heavy ones of one caller,
+// each so wide, that wait when they begin.
+func p99BesideHeavy(t *testing.T, lanes []Lane, heavy, width int) (p99 time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(24, 20, lanes)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg, light sync.WaitGroup
+		for i := range heavy {
+			wg.Go(func() {
+				p, err := g.Wait(ctx, Asker{Lane: "heavy", Flow: uint64(i % 1000), Peer: "heavy"}, width)
+				if err == nil {
+					time.Sleep(time.Duration(1000+i%500) * time.Millisecond)
+					g.Leave(&p, p.Places())
+				}
+			})
+		}
+		synctest.Wait()
+		var mu sync.Mutex
+		var took []time.Duration
+		for i := range 10 {
+			light.Go(func() {
+				rng := rand.New(rand.NewPCG(1, uint64(i)))
+				time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
+				for range 200 {
+					began := time.Now()
+					p, err := g.Wait(ctx, Asker{Lane: "oncall", Flow: uint64(10_000 + i), Peer: fmt.Sprint("light ", i)}, 1)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(50 * time.Millisecond)
+					g.Leave(&p, 1)
+					mu.Lock()
+					took = append(took, time.Since(began))
+					mu.Unlock()
+					time.Sleep(time.Duration(400+rng.IntN(300)) * time.Millisecond)
+				}
+			})
+		}
+		light.Wait()
+		if n, _ := g.Waiting(); heavy > 0 && n < 1000 {
+			t.Errorf("at the end %d wait: there was nobody beside them", n)
+		}
+		cancel()
+		wg.Wait()
+		slices.Sort(took)
+		p99 = took[len(took)*99/100]
+	})
+	return p99
+}
+
 // BenchmarkLanes is how long ten light callers wait behind two thousand heavy calls that three
 // addresses have queued: in order of arrival (one flow), with flows, and with a lane of their own.
 // A heavy call holds its place for 20 ms, a light one for 1 ms; x-alone compares the light ones'
