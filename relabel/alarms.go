@@ -2,8 +2,10 @@ package relabel
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/propose"
 	"github.com/spillwayproject/spillway/relabel/prove"
@@ -66,5 +68,33 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 			"(--dashboards, --grafana), rules (--rules) and autoscalers (--autoscalers), and the usage log (--usage); look at the largest rules in the report; then put the rules on one server first.",
 			dropped.Series, stored.Series))
 	}
+	if text := keptByFew(set, stored, dropped); text != "" {
+		out = append(out, text)
+	}
 	return out
+}
+
+const (
+	// hardlyAny is the share of series up to which a plan takes hardly anything.
+	hardlyAny = 0.05
+	// namedUses is how many uses an alarm names.
+	namedUses = 3
+)
+
+// keptByFew warns of a plan that takes hardly anything, where queries that name no metric may be
+// why.
+func keptByFew(set *uses.Set, stored, dropped propose.Saving) string {
+	all := set.Everything()
+	if len(all) == 0 || float64(dropped.Series) > hardlyAny*float64(stored.Series) {
+		return ""
+	}
+	var places []string
+	for _, u := range all[:min(len(all), namedUses)] {
+		places = append(places, fmt.Sprintf("%s: %s", u.Place(), clip.Text(u.Query, 200)))
+	}
+	if more := len(all) - len(places); more > 0 {
+		places = append(places, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("Hardly anything goes: %d of %d series. Queries that name no metric keep all that they match: %s. The proxy refuses most of such queries by default (unselective). "+
+		"Who can do without one leaves its file out, or gives it a metric's name, and makes the plan again.", dropped.Series, stored.Series, strings.Join(places, "; "))
 }

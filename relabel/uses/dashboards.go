@@ -22,6 +22,8 @@ func Dashboards(set *Set, path string) error {
 	if err != nil {
 		return fmt.Errorf("dashboards: %w", cmp.Or(unrendered(path), err))
 	}
+	set.boards = true
+	defer func() { set.boards = false }()
 	b := board{set: set, elements: map[string]*element{}}
 	before := len(set.Uses)
 	var errs []error
@@ -108,8 +110,8 @@ func (b *board) document(file string, n *node) error {
 			errs = append(errs, b.document(file, item))
 		}
 		return errors.Join(errs...)
-	case n.text("kind") == "ConfigMap" || n.text("kind") == "Secret" && n.get("stringData") != nil:
-		if err := b.configMap(file, n); err != nil || n.text("kind") == "Secret" {
+	case n.text("kind") == "ConfigMap" || n.text("kind") == "Secret":
+		if err := b.configMap(file, n); err != nil {
 			return err
 		}
 		_, err := other(b.set, file, n) // what else is in it
@@ -144,7 +146,7 @@ func (b *board) document(file string, n *node) error {
 		return b.dashboard(file, title, n.get("spec"))
 	case n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object() || n.get("templating").object():
 		return b.dashboard(file, n.text("title"), n)
-	case isAdapter(n), isTest(n):
+	case isAdapter(n), isTest(n), hasRules(n):
 		_, err := document(b.set, file, n)
 		return err
 	case n.any(func(n *node) bool { return n.get("expr") != nil || n.get("targets") != nil }):
@@ -174,8 +176,12 @@ func (b *board) configMap(file string, n *node) error {
 		for _, key := range n.get(field).names() {
 			value := n.get(field, key)
 			text := []byte(value.text())
-			if field == "binaryData" {
+			if field == "binaryData" || field == "data" && n.text("kind") == "Secret" {
 				text, _ = unpack(value.text())
+				value = &node{line: value.line, scalar: string(text)}
+			}
+			if text = bytes.TrimSpace(text); len(text) == 0 || text[0] != '{' && text[0] != '[' {
+				continue // no JSON: what else it may be is looked at later
 			}
 			errs = append(errs, b.embedded(file, key, text, value))
 		}

@@ -170,7 +170,8 @@ func TestDashboardErrors(t *testing.T) {
 		`{"panels": [}`:                            "f.json:1: invalid character '}'",
 		"{\"panels\": [\n\n":                       "f.json:3: unexpected EOF",
 		`{"panels": []} {}`:                        "f.json:1: something follows the document",
-		`{"groups": [{"rules": [{"expr": "x"}]}]}`: "f.json:1: there are queries in this document, but it is no dashboard",
+		`{"things": [{"parts": [{"expr": "x"}]}]}`: "f.json:1: there are queries in this document, but it is no dashboard",
+		`{"groups": [{"rules": [{"expr": "x"}]}]}`: "f.json:1: a rule of a group without a name is neither a record nor an alert",
 		"{\"title\": \"L\",\n\"panels\": [{\"libraryPanel\": {\"uid\": \"u\", \"name\": \"n\"}}]}": `f.json:2: dashboard L shows the library panel "n" (uid u), which is in none of the files`,
 	} {
 		err := Dashboards(new(Set), folder(t, "f.json", text))

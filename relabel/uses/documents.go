@@ -8,6 +8,8 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // Folders hold what their owners put there: a ScaledObject beside rules, a dashboard beside an SLO.
@@ -65,6 +67,9 @@ var (
 // in it.
 func other(set *Set, file string, n *node) (rules int, err error) {
 	switch kind := n.text("kind"); {
+	case isLoki(n):
+		set.otherLanguage(file, title(n))
+		return 0, nil
 	case slices.Contains(ruleKinds, kind):
 		return ruleObject(set, file, n)
 	case slices.Contains(scalerKinds, kind):
@@ -74,7 +79,7 @@ func other(set *Set, file string, n *node) (rules int, err error) {
 		return 0, nil
 	case !set.once(Object, file, n):
 		return 0, nil
-	case kind == "ConfigMap":
+	case kind == "ConfigMap" || kind == "Secret":
 		return configMap(set, file, n)
 	}
 	return 0, asks(set, file, n)
@@ -109,24 +114,97 @@ func asksAnything(set *Set, file string, n *node) (bool, error) {
 	return len(set.Uses)+len(set.made) > before, err
 }
 
-// configMap reads each value for what it is: another document, or a text that may be a query.
+// configMap reads each value of a ConfigMap or a Secret for what it is: another document, or a text
+// that may be a query.
 func configMap(set *Set, file string, n *node) (rules int, err error) {
+	if isLoki(n) {
+		set.otherLanguage(file, title(n))
+		return 0, nil
+	}
 	var errs []error
-	for _, key := range n.get("data").names() {
-		value := n.get("data", key)
-		docs := embedded(value)
-		for _, d := range docs {
-			number, err := document(set, file, d)
+	a := asker{set: set, file: file, title: title(n)}
+	for _, field := range []string{"data", "stringData", "binaryData"} {
+		coded := field == "binaryData" || field == "data" && n.text("kind") == "Secret"
+		for _, key := range n.get(field).names() {
+			value := n.get(field, key)
+			if coded {
+				text, err := unpack(value.text())
+				if err != nil || !utf8.Valid(text) {
+					continue // nothing that asks
+				}
+				value = &node{line: value.line, scalar: string(text)}
+			}
+			number, read, err := inside(set, file, value)
 			rules += number
 			errs = append(errs, err)
-		}
-		if len(docs) == 0 {
-			a := asker{set: set, file: file, title: title(n)}
-			a.walk(value, key, []string{"data", key})
-			errs = append(errs, a.errs...)
+			if !read {
+				a.walk(value, key, []string{field, key})
+			}
 		}
 	}
-	return rules, errors.Join(errs...)
+	return rules, errors.Join(append(errs, a.errs...)...)
+}
+
+// maxInside is how many documents stand in one another at most.
+const maxInside = 16
+
+// inside reads the documents that a text holds, each for what it is; read is false where it holds
+// none.
+func inside(set *Set, file string, at *node) (rules int, read bool, err error) {
+	docs := embedded(at)
+	if len(docs) == 0 {
+		return 0, false, nil
+	}
+	if set.inside++; set.inside > maxInside {
+		err = inFile(file, at.first(), errors.New("more than 16 documents stand in one another here: give the innermost ones as files of their own"))
+	}
+	for _, d := range docs {
+		if err != nil {
+			break
+		}
+		var number int
+		if number, err = document(set, file, d); errors.Is(err, errNone) {
+			err = nil
+		}
+		rules += number
+	}
+	set.inside--
+	return rules, true, err
+}
+
+// isLoki tells whether an object is for Loki, whose language is another one.
+func isLoki(n *node) bool {
+	return strings.HasPrefix(n.text("apiVersion"), "loki.grafana.com/") || n.get("metadata", "labels", "loki_rule") != nil
+}
+
+// otherLanguage warns once for each file of queries that are none of Prometheus.
+func (s *Set) otherLanguage(file, where string) {
+	warning := file + ": what is in LogQL there, such as " + where + ", asks Loki and not Prometheus; passed over"
+	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.HasPrefix(w, file+": what is in LogQL there") }) {
+		s.Warnings = append(s.Warnings, warning)
+	}
+}
+
+// isLogQL tells whether a text is LogQL: a | that is in no string is neither in PromQL nor in
+// MetricsQL.
+func isLogQL(query string) bool {
+	for i := 0; i < len(query); i++ {
+		switch c := query[i]; c {
+		case '|':
+			return true
+		case '"', '\'', '`':
+			for i++; i < len(query) && query[i] != c; i++ {
+				if query[i] == '\\' && c != '`' {
+					i++
+				}
+			}
+		case '#':
+			for i < len(query) && query[i] != '\n' {
+				i++
+			}
+		}
+	}
+	return false
 }
 
 // elsewhere adds a dashboard that stands in a folder of something else. One that is not in the file

@@ -35,6 +35,8 @@ type Set struct {
 
 	documents map[string]bool // those that were read, by file and content
 	made      []madeElsewhere // see Unmade
+	boards    bool            // while files are read of which all dashboards are promised
+	inside    int             // how many documents the one that is read stands in
 
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large
 	parsed   map[string]parsedQuery         // a dashboard repeats a query for each of its panels
@@ -71,6 +73,18 @@ func (s *Set) Add(u *Use) {
 			}
 		}
 	}
+}
+
+// Everything are the uses, but for what keep.yaml asks for, with a selector that names no metric:
+// they keep all that it matches.
+func (s *Set) Everything() []*Use {
+	var out []*Use
+	for _, u := range s.Uses {
+		if u.Kind != Kept && slices.ContainsFunc(u.Needs, func(n Need) bool { return n.everything() }) {
+			out = append(out, u)
+		}
+	}
+	return out
 }
 
 // intern is the one matcher of the set that equals m.

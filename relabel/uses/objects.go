@@ -74,7 +74,12 @@ func (a *asker) walk(n *node, key string, path []string) {
 			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil {
 			return
 		}
+		a.groups(n)
+		a.elsewhere(n, key, path)
 		for _, k := range n.keys {
+			if k == "groups" && hasRules(n) {
+				continue // read
+			}
 			if k == "kubectl.kubernetes.io/last-applied-configuration" ||
 				foreignLanguage(k) && slices.Contains([]string{"provider", "providers"}, key) {
 				continue // the document once more; another system's queries
@@ -86,11 +91,63 @@ func (a *asker) walk(n *node, key string, path []string) {
 			a.walk(item, key, append(path[:len(path):len(path)], fmt.Sprintf("[%d]", i)))
 		}
 	default:
-		if text := strings.TrimSpace(n.text()); text != "" {
+		if text := strings.TrimSpace(n.text()); text != "" && !a.documents(n, key, path, text) {
 			a.text(n, key, path, text)
 		}
 	}
 }
+
+// hasRules tells whether an object has groups of rules, as a value of a chart may.
+func hasRules(n *node) bool {
+	list := n.list("groups")
+	return len(list) > 0 && len(list[0].list("rules")) > 0
+}
+
+// groups reads the groups of rules of an object.
+func (a *asker) groups(n *node) {
+	if hasRules(n) {
+		_, err := groupList(a.set, a.file, n.list("groups"))
+		a.errs = append(a.errs, err)
+	}
+}
+
+// elsewhere tells of a dashboard that a chart's values name by its number or address: it is in none
+// of the files.
+func (a *asker) elsewhere(n *node, key string, path []string) {
+	from := ""
+	switch {
+	case n.get("gnetId") != nil && n.get("gnetId").word() != "":
+		from = "number " + n.get("gnetId").word() + " of grafana.com"
+	case slices.Contains(path, "dashboards") && strings.Contains(n.text("url"), "://") && n.get("json") == nil:
+		from = "at the address that is given there"
+	default:
+		return
+	}
+	err := inFile(a.file, n.line, fmt.Errorf("%s: the dashboard %s is not in this file but %s: export it from Grafana, or read Grafana's API (--grafana)", a.title, key, from))
+	if a.set.boards {
+		a.errs = append(a.errs, err)
+	} else {
+		a.set.Warnings = append(a.set.Warnings, err.Error())
+	}
+}
+
+// documents reads the documents that stand in a text, as in the values of charts. One that looks
+// like rules or a dashboard and cannot be read is an error: what it asks would be dropped.
+func (a *asker) documents(n *node, key string, path []string, text string) bool {
+	if a.queryKey(key) || !strings.Contains(text, "\n") && text[0] != '{' && text[0] != '[' || !mayAsk([]byte(text)) {
+		return false
+	}
+	_, read, err := inside(a.set, a.file, n)
+	a.errs = append(a.errs, err)
+	if !read && looksAsking.MatchString(text) {
+		a.errs = append(a.errs, unreadable(a.file, []byte(text), inFile(a.file, n.first(), fmt.Errorf("%s, %s: rules or a dashboard seem to stand in this text, and it is no document that can be read", a.title, strings.Join(path, ".")))))
+		return true
+	}
+	return read && !isQuery(templated(text))
+}
+
+// looksAsking finds what rules and dashboards have.
+var looksAsking = regexp.MustCompile(`(?m)^\s*(- )?\s*(expr|promql):\s|"(expr|targets)"\s*:`)
 
 // queryKey tells whether the values of a key are queries.
 func (a *asker) queryKey(key string) bool {

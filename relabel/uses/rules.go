@@ -119,13 +119,22 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 			if nested > 0 {
 				return nested, nil
 			}
-			if n.get("rules") != nil { // one group by itself
+			if isGroup(n) { // one group by itself
 				return groupList(set, file, []*node{n})
 			}
 		}
 		return noGroups(set, file, n)
 	}
 	return groups(set, file, n)
+}
+
+// isGroup tells whether the document is a group of rules: other programs have rules too, such as
+// the exporter of JMX.
+func isGroup(n *node) bool {
+	rules := n.get("rules")
+	return rules != nil && (len(rules.items) == 0 || slices.ContainsFunc(rules.items, func(r *node) bool {
+		return r.get("expr") != nil || r.get("alert") != nil || r.get("record") != nil || r.get("data") != nil
+	}))
 }
 
 // noGroups reads a document that has no rules for what else it may be.
@@ -136,7 +145,7 @@ func noGroups(set *Set, file string, n *node) (int, error) {
 	case isDashboard(n), isAdapter(n):
 		return document(set, file, n)
 	case n.any(func(n *node) bool { return n.get("expr") != nil }):
-		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file?"))
+		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file? Values of a chart are rendered first (helm template CHART -f FILE), and what comes out is given"))
 	}
 	if asked, err := asksAnything(set, file, n); err != nil || asked {
 		return 0, err
@@ -173,6 +182,11 @@ func groupList(set *Set, file string, list []*node) (int, error) {
 		if err := mustList(file, group, "rules"); err != nil {
 			return found, err
 		}
+		if group.get("rules") == nil && group.any(func(n *node) bool { return n.get("expr") != nil || n.get("query") != nil }) {
+			if err := asks(set, file, group); err != nil { // rules of another form, such as those of a catalogue
+				return found, err
+			}
+		}
 		for _, r := range group.list("rules") {
 			found++
 			if err := rule(set, file, group.text("name"), r); err != nil {
@@ -181,6 +195,14 @@ func groupList(set *Set, file string, list []*node) (int, error) {
 		}
 	}
 	return found, nil
+}
+
+// ofGroup names a group for people.
+func ofGroup(name string) string {
+	if name == "" {
+		return "a group without a name"
+	}
+	return "group " + name
 }
 
 // rule adds one rule, and the queries in an alert's texts.
@@ -197,9 +219,9 @@ func rule(set *Set, file, group string, r *node) error {
 	record, alert, expr := r.text("record"), r.text("alert"), r.get("expr")
 	switch {
 	case expr == nil:
-		return inFile(file, r.line, fmt.Errorf("a rule of group %s has no expr", group))
+		return inFile(file, r.line, fmt.Errorf("a rule of %s has no expr", ofGroup(group)))
 	case record == "" && alert == "":
-		return inFile(file, r.line, fmt.Errorf("a rule of group %s is neither a record nor an alert", group))
+		return inFile(file, r.line, fmt.Errorf("a rule of %s is neither a record nor an alert", ofGroup(group)))
 	}
 	u := &Use{
 		Kind: Rule, File: file, Line: expr.first(), Query: strings.TrimSpace(expr.word()), Records: record, Alerts: alert != "",
@@ -207,6 +229,10 @@ func rule(set *Set, file, group string, r *node) error {
 	}
 	if alert != "" {
 		u.Where = "alert " + alert
+	}
+	if isLogQL(u.Query) {
+		set.otherLanguage(file, u.Where)
+		return nil
 	}
 	if record != "" {
 		u.RuleLabels = map[string]string{}
