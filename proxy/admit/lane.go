@@ -124,8 +124,10 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 	if best.waiter != nil {
 		beside += best.n
 	}
-	if !l.room(beside) { // none of the lane passes
-		best = wide
+	if !l.room(beside) { // none of the lane passes who is as wide
+		if best = l.passing(g, wide.waiter, now); best.waiter == nil {
+			best = wide
+		}
 	}
 	if l.room(wide.n) {
 		wide.peer.wide = wide.waiter
@@ -134,6 +136,23 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 		}
 	}
 	return best.waiter, behind
+}
+
+// passing is whose turn is first of those for whom the lane has room beside x.
+func (l *lane) passing(g *Gate, x *waiter, now int64) (best turn) {
+	if !l.room(x.n + 1) {
+		return best
+	}
+	for _, f := range l.queued {
+		work := f.due(now, g.mean)
+		for w := f.first; w != nil && !(turn{w, work}).after(best); w = w.next {
+			if w != x && l.room(x.n+w.n) && (w.peer == nil || w.peer.room(g, w) && w.peer.lets(g, w, now)) {
+				best = turn{w, work}
+				break
+			}
+		}
+	}
+	return best
 }
 
 // within is whoever is next in the lane of what is kept for it, which somebody who wants more than

@@ -129,3 +129,57 @@ func TestWideBesideNewcomers(t *testing.T) {
 		})
 	}
 }
+
+// TestWideWithinItsShare: a call that takes several places, no more than its lane's share, waits no
+// longer beside a wall of calls of its own address in another lane than until that gives back what
+// it borrowed, however many of these have waited before it.
+func TestWideWithinItsShare(t *testing.T) {
+	for _, wide := range []int{0, 40, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			g := NewGate(24, 20, []Lane{{Name: "oncall", Share: 0.2}, {Name: "rules", Share: 0.2}, {Name: "default", Share: 0.6}})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			defer cancel()
+			var wg sync.WaitGroup
+			var served [2]atomic.Int64
+			for i := range 100 {
+				n := 1
+				if i < wide {
+					n = 3
+				}
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 11 * time.Millisecond)
+					for ctx.Err() == nil {
+						p, err := g.Wait(ctx, Asker{Lane: "default", Peer: "grafana", Flow: uint64(10 + i)}, n)
+						if err != nil {
+							return
+						}
+						served[n/3].Add(1)
+						time.Sleep(1003 * time.Millisecond)
+						g.Leave(&p, p.Places())
+					}
+				})
+			}
+			time.Sleep(20 * time.Second)
+			longest := time.Duration(0)
+			for range 50 {
+				began := time.Now()
+				p, err := g.Wait(ctx, Asker{Lane: "oncall", Peer: "grafana", Flow: 1}, 3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				longest = max(longest, time.Since(began))
+				time.Sleep(time.Second)
+				g.Leave(&p, p.Places())
+				time.Sleep(1700 * time.Millisecond)
+			}
+			if longest > 2*time.Second {
+				t.Errorf("beside %d wide calls it waits for %s", wide, longest)
+			}
+			cancel()
+			wg.Wait()
+			if wide > 0 && served[1].Load() < 100 || wide < 100 && served[0].Load() < 100 {
+				t.Errorf("of the wall %d narrow calls and %d wide ones were served", served[0].Load(), served[1].Load())
+			}
+		})
+	}
+}

@@ -12,7 +12,8 @@ import "slices"
 //   - Where he waits for places of his address, those of that address in other lanes go on within
 //     the shares of these lanes, as long as he finds room beside them once those of his own lane
 //     have left (lets). One Grafana asks in all of its lanes, and its dashboards are not to stop
-//     its on-call people.
+//     its on-call people. Of several such ones he is waited for first who is within the share of
+//     his lane.
 //
 // In his own lane those of his address pass whose turn is earlier, of users who have had less; and
 // while somebody of another address is first there, for whom places of the gate are kept, one that
@@ -76,14 +77,15 @@ func (p *peer) room(g *Gate, w *waiter) bool { return p.held+w.n <= g.ofPeer || 
 func (p *peer) keeps() bool { return p.wide != nil && p.wide.lane.room(p.wide.n) }
 
 // mayKeep tells whether places are kept for the waiter, or are to be when it is his turn in his
-// lane: for one of the peer at a time, of several lanes' for whoever has waited longest. A peer
-// that has all it may have keeps none, but in a lane in which one that passed would leave it no
-// room.
+// lane: for one of the peer at a time, of several lanes' for one that is within his lane's share
+// before any other, and else for whoever has waited longest. A peer that has all it may have keeps
+// none, but in a lane in which one that passed would leave it no room.
 func (p *peer) mayKeep(g *Gate, w *waiter) bool {
-	switch {
-	case p.wide == w:
+	switch x := p.wide; {
+	case x == w:
 		return true
-	case p.keeps() && (p.wide.lane == w.lane || p.wide.count < w.count):
+	case !p.keeps():
+	case x.lane == w.lane, x.within() && !w.within(), x.within() == w.within() && x.count < w.count:
 		return false
 	}
 	return p.held < g.ofPeer || w.lane.Most > 0
@@ -101,9 +103,9 @@ func (p *peer) lets(g *Gate, w *waiter, now int64) bool {
 		return true
 	case x.lane == w.lane:
 		return x.flow != w.flow && !w.turn(now, g.mean).after(x.turn(now, g.mean))
-	case g.own(w.lane, w.n), w.count < x.count:
+	case g.own(w.lane, w.n), w.count < x.count && !x.within():
 		return true
-	case float64(w.lane.held+w.n) > w.lane.nominal:
+	case !w.within():
 		return false
 	}
 	others := 0
@@ -114,6 +116,11 @@ func (p *peer) lets(g *Gate, w *waiter, now int64) bool {
 	}
 	return others+w.n+x.n <= g.ofPeer
 }
+
+// within tells whether the lane holds no more than its share with what the waiter wants. Such a one
+// does not wait for those of other lanes that have waited longer: beside a wall of calls of its
+// address a lane that asks now and then would never have its share.
+func (w *waiter) within() bool { return float64(w.lane.held+w.n) <= w.lane.nominal }
 
 // beside tells whether the head of a lane, nil for none, who wants more than is left of what is
 // kept for it, has room beside w once other lanes have given back what they borrowed.
