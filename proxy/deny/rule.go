@@ -53,6 +53,8 @@ type Rule struct {
 	Until time.Time `json:"until,omitzero"`
 	// Shadow counts what the rule would refuse, and lets it through.
 	Shadow bool `json:"shadow,omitempty"`
+	// SparesRules does that with what is asked for an alert or a rule, for rules of source Crash.
+	SparesRules bool `json:"spares_rules,omitempty"`
 
 	// Endpoint is a row of the endpoint table, such as query_range.
 	Endpoint string `json:"endpoint,omitempty"`
@@ -82,6 +84,8 @@ type Rule struct {
 // Subject is what of a request rules look at.
 type Subject struct {
 	Endpoint, Tenant, User, Dashboard, Panel string
+	// Rule tells that it is asked for an alert or a rule, as far as its caller is to be believed.
+	Rule bool
 	// Query is the query as Prometheus prints it, or the selectors of match[].
 	Query func() string
 	// Digest is its Digest.
@@ -127,11 +131,13 @@ func compile(r Rule, source Source) (*rule, error) {
 		return nil, fmt.Errorf("query, regex, selector: at most %d bytes each", MaxPattern)
 	case max(len(r.Endpoint), len(r.Tenant), len(r.User), len(r.Dashboard), len(r.Panel), len(r.Digest)) > MaxField:
 		return nil, fmt.Errorf("endpoint, tenant, user, dashboard, panel: at most %d bytes each", MaxField)
+	case r.SparesRules && source != Crash:
+		return nil, errors.New("spares_rules: it is for what was under way at a crash")
 	case r.Range < 0 || r.Step < 0:
 		return nil, errors.New("range, step: a duration such as 6h, above 0")
 	}
 	bare := r
-	bare.Name, bare.Reason, bare.Until, bare.Shadow = "", "", time.Time{}, false
+	bare.Name, bare.Reason, bare.Until, bare.Shadow, bare.SparesRules = "", "", time.Time{}, false, false
 	if bare == (Rule{}) {
 		return nil, errors.New("it names nothing to refuse; give one or more of endpoint, tenant, user, dashboard, panel, query, regex, selector, range, step")
 	}

@@ -46,12 +46,13 @@ func (t *Table) Look(s *Subject, now time.Time) Found {
 		return f
 	}
 	for _, r := range *all {
-		if r.over(now) || f.Rule != nil && !r.Shadow || !r.matches(s) {
+		shadow := r.Shadow || r.SparesRules && s.Rule
+		if r.over(now) || f.Rule != nil && !shadow || !r.matches(s) {
 			continue
 		}
 		r.hits.Add(1)
 		r.last.Store(now.UnixNano())
-		if r.Shadow {
+		if shadow {
 			f.Shadows = append(f.Shadows, r.Name)
 		} else {
 			f.Rule, f.Source = &r.Rule, r.source

@@ -68,12 +68,19 @@ func (s *Server) keeps(cfg *config.Config) error {
 		return nil
 	}
 	s.journal = j
-	seen := map[string]bool{} // of two that asked the same the one that held more comes first
+	seen, rules := map[string]bool{}, map[string]bool{} // of two that asked the same the one that held more comes first
+	for _, l := range left {
+		was, ok := rules[l.Digest]
+		rules[l.Digest] = l.Rule && (was || !ok) // for nothing but rules
+	}
 	left = slices.DeleteFunc(left, func(l journal.Leftover) bool {
 		was := seen[l.Digest]
 		seen[l.Digest] = true
 		return was
 	})
+	for i := range left {
+		left[i].Rule = rules[left[i].Digest]
+	}
 	for i, l := range left {
 		if i < maxSuspects && l.Held >= left[0].Held/suspectShare {
 			s.suspect(l, now, len(left))
@@ -90,7 +97,7 @@ func (s *Server) suspect(l journal.Leftover, now time.Time, of int) {
 			l.Began.UTC().Format("15:04:05 UTC"), admit.FormatBytes(l.Held)),
 	}
 	again := s.deny.Remove(r.Name) == nil
-	r.Shadow = l.Rule && !again // an alert that nobody hears is worse than another restart
+	r.Shadow, r.SparesRules = l.Rule && !again, !again // an alert that nobody hears is worse than another restart
 	if again || r.Shadow {
 		r.Until = now.Add(suspectedAgain).UTC()
 	}
@@ -138,7 +145,7 @@ func (x *exchange) forbid() error {
 func (x *exchange) lookDenied(now time.Time) error {
 	s, req, c := x.s, x.dec.Request, x.caller
 	f := s.deny.Look(&deny.Subject{
-		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel,
+		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Rule: c.Alert || c.Rule != "",
 		Digest: func() string { return deny.Digest(string(x.id), x.tenantName(), req.Label, words(req)) },
 		Query: sync.OnceValue(func() string {
 			if x.dec.Expr != nil {

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/deny"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/journal"
 )
 
@@ -262,6 +265,40 @@ func TestHeavySuspects(t *testing.T) {
 			t.Errorf("%q are refused", got)
 		}
 	})
+}
+
+// TestAlertsAreSpared: what is asked for an alert passes after the first kill, and is counted, also
+// where a dashboard asked the same text, which is refused, whoever of them held more; after the
+// second kill both are refused.
+func TestAlertsAreSpared(t *testing.T) {
+	t.Parallel()
+	for name, all := range map[string]map[string]journal.Leftover{
+		"the dashboard alone":  {"sum(up)": {Held: 2 << 20}},
+		"the dashboard first":  {"sum(up)": {Held: 2 << 20}, "sum(up)#2": {Held: 1 << 20, Rule: true}},
+		"the alert first":      {"sum(up)": {Held: 1 << 20}, "sum(up)#2": {Held: 2 << 20, Rule: true}},
+		"both, and both again": {"sum(up)": {}, "sum(up)#2": {Rule: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for kill, want := range []int{200, 503} {
+				left(t, filepath.Join(dir, "running.journal"), all)
+				t.Run(fmt.Sprint("kill ", kill+1), func(t *testing.T) {
+					r := newRig(t, manyShards(1), "state_dir: "+dir+"\n")
+					if got := r.asks("/api/v1/query", "query", "sum(up)"); got.status != 503 {
+						t.Errorf("the dashboard: %s", got)
+					}
+					req := r.request(t.Context(), asking{path: "/api/v1/query", form: url.Values{"query": {"sum(up)"}}})
+					req.Header.Set(identity.HeaderFromAlert, "true")
+					if got := r.ask(req); got.status != want {
+						t.Errorf("the alert: %s, want %d", got, want)
+					}
+					if got := r.metric("spillway_denied_requests_total", "mode=shadow"); kill == 0 && got != 1 {
+						t.Errorf("%v are counted", got)
+					}
+				})
+			}
+		})
+	}
 }
 
 // TestOneKillOfTwo: what two have asked alike when the process was killed was there once.
