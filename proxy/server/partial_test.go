@@ -19,7 +19,7 @@ import (
 func TestFaultsOfOneReplica(t *testing.T) {
 	for _, f := range faults {
 		switch f.name {
-		case "400", "422", "401", "404", "503 of its own deadline":
+		case "400", "422", "503 of its own deadline":
 			continue // a verdict on the request, which stands; it is not asked again elsewhere
 		}
 		if f.want == 200 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -99,14 +98,10 @@ func fits(ctx context.Context, wait time.Duration) bool {
 	return wait <= maxRetryWait && ok && wait <= time.Until(dl)/2
 }
 
-// retryable tells failures of the server from its verdicts on the request.
-func retryable(err error) bool {
-	var status *StatusError
-	if errors.As(err, &status) && status.Code >= 400 && status.Code < 500 && status.Code != http.StatusTooManyRequests {
-		return false
-	}
-	return qerr.From(err).Kind == qerr.ShardFailed
-}
+// retryable tells failures of the server from its verdicts on the request. What one copy refuses to
+// Spillway, or does not serve, another one may: a gateway, a password and a path prefix are a
+// copy's own.
+func retryable(err error) bool { return qerr.From(err).Kind == qerr.ShardFailed }
 
 func (s *Shard) ask(ctx context.Context, r *Replica, req *endpoint.Request, t try) (*Response, error) {
 	_, t.trial = r.up.breaker.allow(time.Now())

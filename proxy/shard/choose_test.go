@@ -95,7 +95,10 @@ func TestFailover(t *testing.T) {
 		{name: "hangs", script: "stall", kind: "ok", first: 1, second: 1, took: 5 * time.Second},
 		{name: "400", script: "error 400 bad_data no", kind: "bad_data", first: 1},
 		{name: "422", script: "error 422 execution no", kind: "too_expensive", first: 1},
-		{name: "401", script: "status 401; send no", kind: "shard_failed", first: 1},
+		{name: "401", script: "status 401; send no", kind: "ok", first: 1, second: 1},
+		{name: "403", script: "status 403; send no", kind: "ok", first: 1, second: 1},
+		{name: "404", script: "status 404; send no", kind: "ok", first: 1, second: 1},
+		{name: "405", script: "status 405; send no", kind: "ok", first: 1, second: 1},
 		{name: "503 timeout", script: "error 503 timeout no", kind: "timeout", first: 1},
 		{
 			// A query may compute as long as its deadline lets it: silence does not mean that the

@@ -252,7 +252,7 @@ func TestHedgedFailover(t *testing.T) {
 		{name: "login page", script: "garbage html", kind: "ok", second: 1},
 		{name: "400", script: "error 400 bad_data no", kind: "bad_data"},
 		{name: "422", script: "error 422 execution no", kind: "too_expensive"},
-		{name: "401", script: "status 401; send no", kind: "shard_failed"},
+		{name: "401", script: "status 401; send no", kind: "ok", second: 1},
 		{name: "503 timeout", script: "error 503 timeout no", kind: "timeout"},
 		{name: "late 500", script: "delay 3s; status 500; send x", other: "delay 2s; answer", kind: "ok", second: 1},
 		{name: "late 500 of the second", script: "delay 4s; answer", other: "delay 100ms; status 500; send x", kind: "ok", second: 1},
