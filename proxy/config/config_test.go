@@ -215,6 +215,8 @@ func problemRows() []problemRow {
 		{"deny by a broken regex", deny(`regex: "("`), "deny[0].regex", "missing closing"},
 		{"deny by a broken selector", deny(`selector: "{"`), "deny[0].selector", "parse error"},
 		{"deny until never", deny("user: c, until: -1h"), "deny[0].until", "a distance from now"},
+		{"deny an endpoint that is none", deny("endpoint: query-range"), "deny[0].endpoint", "did you mean query_range?"},
+		{"deny a tenant where there is none", deny("tenant: a"), "deny[0].tenant", "there are no tenants"},
 		{"deny twice", minimal + "deny: [{name: a, reason: b, user: c}, {name: a, reason: b, user: d}]\n", "deny[1].name", "is taken by deny[0]"},
 		{"deny by too many regexes", minimal + "deny:\n" + manyRegexes(), "deny", "21 rules have a regex"},
 		{"jwt without issuer", jwt(`audience: [a], claim: c, jwks_file: f`), "jwt.issuer", "it is missing"},

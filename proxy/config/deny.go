@@ -1,6 +1,9 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,8 +76,39 @@ func (d DenyRule) Rule() deny.Rule {
 	return r
 }
 
+// CheckDeny tells what a rule names that is not there, and therefore matches no request. The error
+// begins with the field and a colon.
+func (c *Config) CheckDeny(r deny.Rule) error {
+	if r.Endpoint != "" {
+		names := make([]string, len(endpointIDs))
+		for i, id := range endpointIDs {
+			names[i] = string(id)
+		}
+		if !slices.Contains(names, r.Endpoint) {
+			return fmt.Errorf("endpoint: there is none that is called %.64q; %s", r.Endpoint,
+				strings.Replace(suggest(r.Endpoint, "", names), "the keys here are", "they are", 1))
+		}
+	}
+	if r.Tenant == "" {
+		return nil
+	}
+	names := make([]string, len(c.Tenants))
+	for i := range c.Tenants {
+		names[i] = c.Tenants[i].Name
+	}
+	switch {
+	case slices.Contains(names, r.Tenant):
+		return nil
+	case len(names) == 0:
+		return fmt.Errorf("tenant: there are no tenants, so none is called %.64q", r.Tenant)
+	}
+	return fmt.Errorf("tenant: there is none that is called %.64q; %s", r.Tenant,
+		strings.Replace(suggest(r.Tenant, "", names), "the keys here are", "they are", 1))
+}
+
 // deny checks the rules that refuse requests.
-func (v *validator) deny(all []DenyRule) {
+func (v *validator) deny(c *Config) {
+	all := c.Deny
 	names, regexes := map[string]string{}, 0
 	if len(all) > deny.MaxRules {
 		v.problem("deny", "%d rules are more than a request is compared with (%d)", len(all), deny.MaxRules)
@@ -92,7 +126,7 @@ func (v *validator) deny(all []DenyRule) {
 		if d.Regex != "" {
 			regexes++
 		}
-		if err := deny.Check(d.Rule()); err != nil {
+		if err := cmp.Or(deny.Check(d.Rule()), c.CheckDeny(d.Rule())); err != nil {
 			if field, what, _ := strings.Cut(err.Error(), ": "); what != "" && !strings.Contains(field, " ") {
 				v.problem(path+"."+field, "%s", what)
 			} else {

@@ -270,6 +270,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"jwt follows redirects": clients,
 		"deny nothing":          others, "deny twice": others, "deny by too many regexes": others,
 		"deny by a broken regex": words, "deny by a broken selector": words, "deny until never": words,
+		"deny an endpoint that is none": words, "deny a tenant where there is none": others,
 	}
 	seen := 0
 	for _, tc := range slices.Concat(problemRows(), hashmodRows()) {

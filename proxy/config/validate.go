@@ -56,7 +56,7 @@ func (v *validator) config(c *Config) {
 	v.lanes(c.Lanes, c.Tenants)
 	v.usageLog(&c.UsageLog)
 	v.dropRules(&c.DropRules)
-	v.deny(c.Deny)
+	v.deny(c)
 	if c.StateDir != "" {
 		c.StateDir = commonconfig.JoinDir(v.dir, c.StateDir)
 	}

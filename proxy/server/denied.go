@@ -201,6 +201,9 @@ func (s *Server) adminForbid(w http.ResponseWriter, r *http.Request) {
 	dec := json.NewDecoder(io.LimitReader(r.Body, maxDenyBody))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(&n)
+	if _, more := dec.Token(); err == nil && more != io.EOF {
+		err = errors.New("something follows it; one rule is added at a time")
+	}
 	now := s.now()
 	switch {
 	case err != nil:
@@ -209,6 +212,11 @@ func (s *Server) adminForbid(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("for: a duration up to %s; what is to last longer stands in the configuration", model.Duration(maxDenyFor))
 	case !n.Until.IsZero() || n.Digest != "":
 		err = errors.New("until, digest: say with for how long the rule is to hold")
+	}
+	if err == nil {
+		st, done := s.peek()
+		err = st.cfg.CheckDeny(n.Rule)
+		done()
 	}
 	if err == nil {
 		if n.Name == "" {

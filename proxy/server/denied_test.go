@@ -144,6 +144,9 @@ func TestDenyRules(t *testing.T) {
 		`{"reason": "a", "user": "a", "until": "2027-01-01T00:00:00Z"}`:      "say with for",
 		`{"reason": "a", "user": "a", "name": "wall"}`:                       "another rule has this name",
 		`{"reason": "a", "regex": "("}`:                                      "regex: ",
+		`{"reason": "a", "endpoint": "query-range"}`:                         "did you mean query_range?",
+		`{"reason": "a", "tenant": "nobody"}`:                                "there are no tenants",
+		`{"reason": "a", "user": "a"}{"b": 1}`:                               "something follows it",
 		`{"reason": "` + strings.Repeat("a", maxDenyBody) + `", "user": ""}`: "it is no rule in JSON",
 	} {
 		if got := r.adminRule(http.MethodPost, "", body, 400); !strings.Contains(got, want) {
