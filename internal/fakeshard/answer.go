@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -90,6 +91,8 @@ func (s *Shard) healthy(r *Record) Answer {
 	switch p {
 	case "/-/healthy", "/-/ready":
 		return textAnswer("text/plain; charset=utf-8", "Prometheus Server is Ready.\n")
+	case "/metrics":
+		return textAnswer("text/plain; version=0.0.4; charset=utf-8; escaping=underscores", s.metrics(r))
 	case "/federate":
 		return s.federate(r)
 	case "/api/v1/query":
@@ -479,4 +482,23 @@ func (s *Shard) federate(r *Record) Answer {
 		fmt.Fprintf(&b, "%s{%s} 1 %d\n", name, strings.Join(pairs, ","), time.Now().UnixMilli())
 	}
 	return textAnswer(contentType, b.String())
+}
+
+// metrics is the page of the shard's own metrics, or those of them that are asked for by name.
+func (s *Shard) metrics(r *Record) string {
+	values := map[string]float64{
+		"process_start_time_seconds": float64(s.start.Unix()), "process_resident_memory_bytes": 120 << 20,
+		"go_gc_gomemlimit_bytes": math.MaxInt64, "go_gc_heap_live_bytes": 40 << 20,
+		"go_memstats_sys_bytes": 100 << 20, "go_memstats_heap_sys_bytes": 90 << 20, "go_memstats_heap_released_bytes": 10 << 20,
+		"prometheus_engine_queries": 0, "prometheus_engine_queries_concurrent_max": 20, "prometheus_ready": 1,
+		"prometheus_tsdb_data_replay_duration_seconds": 0.5, "prometheus_tsdb_head_series": float64(len(s.series)),
+	}
+	maps.Copy(values, s.cfg.Metrics)
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if wanted := r.Form["name[]"]; !math.IsNaN(values[name]) && (len(wanted) == 0 || slices.Contains(wanted, name)) {
+			fmt.Fprintf(&b, "# HELP %s Of the fake shard.\n# TYPE %s gauge\n%s %g\n", name, name, name, values[name])
+		}
+	}
+	return b.String()
 }

@@ -38,6 +38,9 @@ type Config struct {
 	// hold for query and query_range, before the built-in answers (a scalar for a number or a sum
 	// of two, else all Series).
 	Queries map[string]string
+	// Metrics are values on /metrics, by name. They replace those of a small Prometheus without a
+	// memory limit; a NaN takes one away.
+	Metrics map[string]float64
 	// Probe tells whether a request that no route matches is one of those with which a proxy
 	// examines its shards; Default is not run for these. Nil: DefaultProbe.
 	Probe func(Record) bool
@@ -83,12 +86,12 @@ func within(n, nth, to int) bool {
 	return n >= nth && n <= to
 }
 
-// DefaultProbe is true for health and readiness, status/config, status/flags, status/buildinfo,
-// features, and for the two queries that need no or hardly any series: 1+1, and those about the
-// heartbeat, which count the samples of up.
+// DefaultProbe is true for health, readiness and the server's own metrics, status/config,
+// status/flags, status/buildinfo, features, and for the two queries that need no or hardly any
+// series: 1+1, and those about the heartbeat, which count the samples of up.
 func DefaultProbe(r Record) bool {
 	switch {
-	case strings.HasSuffix(r.Path, "/-/healthy"), strings.HasSuffix(r.Path, "/-/ready"),
+	case strings.HasSuffix(r.Path, "/-/healthy"), strings.HasSuffix(r.Path, "/-/ready"), strings.HasSuffix(r.Path, "/metrics"),
 		strings.HasSuffix(r.Path, "/api/v1/status/config"), strings.HasSuffix(r.Path, "/api/v1/status/flags"),
 		strings.HasSuffix(r.Path, "/api/v1/status/buildinfo"), strings.HasSuffix(r.Path, "/api/v1/features"):
 		return true

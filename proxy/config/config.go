@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -248,6 +249,35 @@ type Replica struct {
 	// HTTPClient is its authentication, TLS and proxy; file paths are absolute or relative to the
 	// working directory. Redirects are never followed.
 	HTTPClient commonconfig.HTTPClientConfig `yaml:"http_client"`
+	// Metrics is where its own metrics are: a path below URL, a whole URL of the same host and
+	// port, or MetricsNone.
+	Metrics string `yaml:"metrics" default:"/metrics" is:"filled"`
+	// MemoryLimit is how much memory it may hold; 0 is what it says itself (GOMEMLIMIT).
+	MemoryLimit Bytes `yaml:"memory_limit"`
+}
+
+// MetricsNone is the Metrics of a server whose own metrics are not to be read.
+const MetricsNone = "none"
+
+// MetricsURL is where the server's own metrics are; nil where they are not to be read. The error
+// says what is wrong with Metrics.
+func (r *Replica) MetricsURL() (*url.URL, error) {
+	if r.Metrics == MetricsNone {
+		return nil, nil
+	}
+	base, err := r.Base()
+	if err != nil {
+		return nil, err
+	}
+	at := cmp.Or(r.Metrics, "/metrics")
+	if strings.HasPrefix(at, "/") && !strings.ContainsAny(at, "?#") {
+		return base.JoinPath(at), nil
+	}
+	u, err := parseURL(at)
+	if err != nil || u.Scheme != base.Scheme || u.Host != base.Host {
+		return nil, fmt.Errorf("write a path below url, such as /metrics, a whole URL with the scheme, host and port of url, since credentials go along, or %s", MetricsNone)
+	}
+	return u, nil
 }
 
 func (Replica) meaning() map[string]string {
@@ -261,6 +291,9 @@ func (Replica) meaning() map[string]string {
 		"http_client": "Authentication, TLS and proxy, as [Prometheus spells " +
 			"them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#http_config). Paths are " +
 			"relative to the configuration file. `follow_redirects: true` and the keys `*_ref` are refused.",
+		"metrics": "Where its own metrics are, which tell its memory and its limit: a path below `url`, a whole URL with the scheme, host and port of `url`, or " +
+			"`none`; see [shards.md](shards.md#memory). A server without them is asked like one that is well.",
+		"memory_limit": "How much memory it may hold, where it does not say so itself by GOMEMLIMIT, or where that is more: that of its container, say.",
 	}
 }
 

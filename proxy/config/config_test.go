@@ -178,6 +178,23 @@ func TestCeilingHoldsForBuiltInValues(t *testing.T) {
 // problemRow is a file with one problem.
 type problemRow struct{ name, text, path, message string }
 
+// TestMetricsURL: where a server's own metrics are.
+func TestMetricsURL(t *testing.T) {
+	for _, tc := range []struct{ url, metrics, want string }{
+		{"http://h:9090", "", "http://h:9090/metrics"},
+		{"http://H:80/a/", "/metrics", "http://h/a/metrics"},
+		{"http://h:9090/a", "/b/metrics", "http://h:9090/a/b/metrics"},
+		{"http://h:9090/a", "http://h:9090/metrics", "http://h:9090/metrics"},
+		{"http://h:9090", "none", ""},
+	} {
+		r := Replica{URL: tc.url, Metrics: tc.metrics}
+		got, err := r.MetricsURL()
+		if err != nil || (got == nil) != (tc.want == "") || got != nil && got.String() != tc.want {
+			t.Errorf("%q of %q: %v, %v; want %q", tc.metrics, tc.url, got, err, tc.want)
+		}
+	}
+}
+
 // problemRows are what has a rule of its own and is not in the broken file.
 func problemRows() []problemRow {
 	group := func(rest string) string {
@@ -192,6 +209,18 @@ func problemRows() []problemRow {
 	deny := func(rest string) string { return minimal + "deny: [{name: a, reason: b, " + rest + "}]\n" }
 	const unfilled = "values like ${file:…} and ${NAME} are not filled in here; "
 	return []problemRow{
+		{
+			"metrics of another host", replica("url: 'http://h:9090', metrics: 'http://other:9090/metrics'"),
+			"groups[0].shards[0].replicas[0].metrics", "since credentials go along",
+		},
+		{
+			"metrics of another scheme", replica("url: 'https://h:9090', metrics: 'http://h:9090/metrics'"),
+			"groups[0].shards[0].replicas[0].metrics", "write a path below url",
+		},
+		{
+			"metrics with a query", replica("url: 'http://h:9090', metrics: '/metrics?a=b'"),
+			"groups[0].shards[0].replicas[0].metrics", "write a path below url",
+		},
 		{
 			"a password from elsewhere", replica("url: 'http://h:9090', http_client: {basic_auth: {username: a, password: '${file:/run/x}'}}"),
 			"groups[0].shards[0].replicas[0].http_client.basic_auth.password", unfilled + "name the file by password_file",

@@ -265,6 +265,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"a label of the group": others, "no hash": others, "hash without hashmod": others,
 		"hash too large": others, "the same hash": others, "the same hash for a while": others, "the same hash some day": others,
 		"names twice": others, "two types": others,
+		"metrics of another host": others, "metrics of another scheme": others, "metrics with a query": others,
 		"jwt without keys": others, "jwt with keys twice": others, "jwt client of a file": others, "jwt of nobody": others,
 		"jwt_values without jwt": others, "jwt_values of two": others, "jwt over plain http": words, "jwt with credentials": words,
 		"jwt follows redirects": clients,

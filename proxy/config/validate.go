@@ -220,6 +220,11 @@ func (v *validator) replica(r *Replica, path string, urls map[string]string) {
 	default:
 		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", clip.Text(r.Type, 40))
 	}
+	if _, err := r.MetricsURL(); err != nil && r.URL != "" && !v.wrong[path+".metrics"] {
+		if _, bad := r.Base(); bad == nil {
+			v.problem(path+".metrics", "%s", err)
+		}
+	}
 	v.headers(r, path)
 	r.HTTPClient.SetDirectory(v.dir)
 	if o := r.HTTPClient.OAuth2; o != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/live"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/vitals"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -163,6 +164,28 @@ func TestTwoClicks(t *testing.T) {
 	}
 }
 
+// TestMemoryOfServers: how much of its memory a server holds stands beside it, and how it is where
+// that is a reason to look.
+func TestMemoryOfServers(t *testing.T) {
+	s := &scene{glance: Glance{Shards: []shard.Places{{Group: "main", Places: 24}}}}
+	for want, v := range map[string]shard.VitalsInfo{
+		`11GiB of 12GiB (91 %)</span> <b class="bad">sick</b>`: {State: vitals.Sick, HeldBytes: 11 << 30, LimitBytes: 12 << 30},
+		`10GiB of 12GiB (83 %)</span> <b class="bad">busy</b>`: {State: vitals.Busy, HeldBytes: 10 << 30, LimitBytes: 12 << 30},
+		"2GiB of 12GiB (16 %)</span>":                          {State: vitals.Sound, HeldBytes: 2 << 30, LimitBytes: 12 << 30},
+		"2GiB</span>":                                          {State: vitals.Unknown, HeldBytes: 2 << 30, LimitBytes: -1},
+	} {
+		s.replicas = []shard.Info{{Group: "main", URL: "http://a:9090", State: shard.Up, Vitals: v}}
+		if page := get(t, New(s), "/", 200); !strings.Contains(page, want) {
+			t.Errorf("%q is not on the page", want)
+		}
+	}
+	s.replicas = []shard.Info{{Group: "main", URL: "http://a:9090", State: shard.Up}}
+	s.replicas[0].Vitals = shard.VitalsInfo{State: vitals.Unknown, HeldBytes: -1, LimitBytes: -1}
+	if page := get(t, New(s), "/", 200); strings.Contains(page, "-1B") {
+		t.Error("memory that is not known is shown")
+	}
+}
+
 // hostile is what a client may call itself, or ask for.
 const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>&amp;'</textarea></pre>{{.}}javascript:alert(1)`
 
@@ -244,6 +267,7 @@ func crowded() *scene {
 		for range 2 {
 			s.replicas = append(s.replicas, shard.Info{
 				Group: p.Group, Shard: p.Shard, URL: "http://prometheus-a-0.monitoring.svc:9090", State: shard.Up, Version: "3.15.0",
+				Vitals: shard.VitalsInfo{State: vitals.Sick, HeldBytes: 11 << 30, LimitBytes: 12 << 30},
 			})
 		}
 	}

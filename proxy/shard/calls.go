@@ -64,6 +64,7 @@ type crowd struct {
 	desks desks
 	// stores are the desks of lists of stores.
 	stores desks
+	pages  chan struct{} // held by each server whose own metrics are being read
 
 	mu sync.Mutex
 	by map[string]*gate // by shard name; as many as configurations ever named
@@ -74,7 +75,8 @@ func newCrowd(o Options) *crowd {
 	// probes.
 	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
 	return &crowd{
-		by: map[string]*gate{}, desks: newDesks(), stores: newDesks(), idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)},
+		by: map[string]*gate{}, desks: newDesks(), stores: newDesks(), pages: make(chan struct{}, vitalsAtOnce),
+		idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)},
 		all: newGate(n, unbounded(o.Lanes), "process_calls", "call",
 			"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise it"),
 	}

@@ -65,7 +65,7 @@ func TestIdleFleet(t *testing.T) {
 		if got := later - rounds; got > minutes*2+1 {
 			t.Errorf("%d comparisons in %d minutes in which nothing changed", got, minutes)
 		}
-		if got := (then - asked) / n / minutes; got > 30 {
+		if got := (then - asked) / n / minutes; got > 36 { // six of them for its own metrics
 			t.Errorf("%d questions a minute to each server that nobody asks anything", got)
 		}
 		lookback.Store("1m")

@@ -118,6 +118,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole,
 		descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy, descStoresLeftOut,
+		descMemory, descMemoryLimit, descHealth,
 	} {
 		ch <- d
 	}
@@ -142,6 +143,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		return 0
 	}
 	t.collectSick(gauge)
+	t.collectVitals(gauge)
 	t.collectCalls(func(d *prometheus.Desc, kind prometheus.ValueType, v float64, l ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, v, l...)
 	})

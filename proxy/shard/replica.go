@@ -39,6 +39,8 @@ type Replica struct {
 	counted      counters
 	targets      atomic.Pointer[targets] // nil: not known
 	differs      atomic.Bool
+	metrics      *url.URL // its own; nil where they are not read
+	memoryLimit  int64    // of the configuration; 0 is none
 }
 
 // counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than
@@ -88,6 +90,7 @@ type upstream struct {
 	lag       lag
 	pace      pace
 	running   running
+	watched   watched
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer

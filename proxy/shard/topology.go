@@ -53,6 +53,9 @@ type Options struct {
 	// replicas it is stretched as ProbeInterval is, except where hashmod, shard_by or names are to
 	// be checked.
 	FactsEvery time.Duration
+	// VitalsEvery is the time between two readings of a server's own metrics, give or take a tenth;
+	// 0 is 10 s. It is stretched as ProbeInterval is.
+	VitalsEvery time.Duration
 	// MaxCalls is how many calls one replica is asked at once; 0 is 24.
 	MaxCalls int
 	// Budget is how many bytes all calls together may make one replica hold, as estimated: each of
@@ -86,6 +89,7 @@ func (o Options) withDefaults() Options {
 	def(&o.ProbeInterval, 5*time.Second)
 	def(&o.FirstProbeWait, 2*time.Second)
 	def(&o.FactsEvery, factsEvery)
+	def(&o.VitalsEvery, 10*time.Second)
 	if o.MaxCalls <= 0 {
 		o.MaxCalls = maxCalls
 	}
@@ -270,7 +274,13 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 				t.drop(g.Shards...)
 				return nil, fmt.Errorf("shards[%d].replicas[%d].%w", si, ri, err)
 			}
-			r := &Replica{Shard: s, Index: ri, up: up, host: up.base.Host, name: g.Name + "/" + up.base.Host}
+			r := &Replica{
+				Shard: s, Index: ri, up: up, host: up.base.Host, name: g.Name + "/" + up.base.Host,
+				memoryLimit: int64(sc.Replicas[ri].MemoryLimit),
+			}
+			if r.metrics, err = sc.Replicas[ri].MetricsURL(); err != nil {
+				r.metrics = nil // a configuration that was checked has none
+			}
 			r.metricLabels = []string{g.Name, strconv.Itoa(si), up.base.Host}
 			r.span = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 				attribute.String("spillway.group", g.Name), attribute.Int("spillway.shard", si),
@@ -333,6 +343,9 @@ func (t *Topology) Start(ctx context.Context) {
 	t.metrics.current.Store(t)
 	for r := range t.replicas() {
 		t.done.Go(func() { r.probeLoop(ctx) })
+		if r.metrics != nil {
+			t.done.Go(func() { r.vitalsLoop(ctx) })
+		}
 	}
 	t.done.Go(func() { t.compareLoop(ctx) })
 	for _, g := range t.Groups {

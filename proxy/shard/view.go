@@ -85,6 +85,8 @@ type Info struct {
 	Silent time.Time `json:"silent,omitzero"`
 	// ClockSkew is how many seconds its clock is ahead of ours, by its Date header.
 	ClockSkew float64 `json:"clockSkewSeconds"`
+	// Vitals is how the server is by its own metrics.
+	Vitals VitalsInfo `json:"vitals"`
 	// InFlight are calls under way, Waiting those that wait for a slot.
 	InFlight int `json:"inFlight"`
 	Waiting  int `json:"waiting"`
@@ -126,7 +128,7 @@ func (t *Topology) Status() []Info {
 			Base:    int(s.base.Load()) == r.Index, Do: nonNil(r.misconfigured()), EngineDiffers: nonNil(r.Engine().Differences(ref)),
 			Heartbeat: g.Heartbeat,
 			Whole:     len(s.Replicas) == 1, InFlight: r.InFlight(), StoresOwnLabels: []string{},
-			Waiting: r.up.gates.waiting(),
+			Waiting: r.up.gates.waiting(), Vitals: r.vitalsInfo(),
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Names, i.NamesError = r.Names()
