@@ -21,7 +21,13 @@ type Lane struct {
 	MaxConcurrent int `yaml:"max_concurrent"`
 	// MaxWait is how long a call waits for all its places at most; 0 is until its deadline.
 	MaxWait time.Duration `yaml:"max_wait"`
+	// NeverShed tells that its calls are made however little memory a server has; so are those of a
+	// lane whose Match has SourceAlerting.
+	NeverShed bool `yaml:"never_shed"`
 }
+
+// GoesOn tells whether its calls are made however little memory a server has.
+func (l *Lane) GoesOn() bool { return l.NeverShed || l.Match.Source == SourceAlerting }
 
 // LaneMatch is what a caller has to be. What is empty is not asked for.
 type LaneMatch struct {
@@ -45,6 +51,7 @@ func (Lane) meaning() map[string]string {
 		"match":          "Who belongs to it: whoever fits all that is given. The first lane that fits is a request's lane.",
 		"share":          "Its part of each shard's places (`limits.replica_calls`, `limits.read_slots`), such as `0.5`. All shares together are at most 1; the rest is the lane `default`'s, where everybody else is.",
 		"max_wait":       "How long a call waits at most, such as `6s`, for all the places that it needs, at its shards and of the process, before it is answered with 429, also where partial answers are accepted. Without it until its deadline.",
+		"never_shed":     "Whether its calls are made however little memory a server has left and however much they need; see [shards.md](shards.md#memory). Where `match.source` is `alerting` they are in any case.",
 		"max_concurrent": "How many places at one shard it holds at most, borrowed ones included. Without it as many as are idle.",
 	}
 }

@@ -194,11 +194,11 @@ func quietRig(t *testing.T) (r *rig, address string) {
 	t.Helper()
 	r = newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample), func(o *Options) {
 		o.Logger = slog.New(slog.DiscardHandler)
-		o.shards = shard.Options{ProbeInterval: time.Hour}
+		o.shards = shard.Options{ProbeInterval: time.Hour, VitalsEvery: time.Hour}
 		o.HeaderTimeout, o.BodyTimeout, o.IdleTimeout = 10*patience, 10*patience, 10*patience
 	})
 	s := r.all()[0]
-	for n := -1; n != s.Seen(); time.Sleep(300 * time.Millisecond) {
+	for n := -1; n != s.Seen() || len(s.RequestsTo("/metrics")) == 0; time.Sleep(300 * time.Millisecond) {
 		n = s.Seen()
 	}
 	return r, strings.TrimPrefix(r.url, "http://")

@@ -105,6 +105,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
 	o.Budget = max(cfg.Limits.ShardBudget, cfg.Limits.MaxShardBytes)
 	for _, l := range st.lanes {
+		if l.GoesOn() {
+			o.NeverShed = append(o.NeverShed, l.Name)
+		}
 		o.Lanes = append(o.Lanes, admit.Lane{Name: l.Name, Share: float64(l.Share), Most: l.MaxConcurrent, MaxWait: l.MaxWait})
 	}
 	var prevTop *shard.Topology

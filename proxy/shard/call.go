@@ -235,6 +235,9 @@ func (r *Replica) mayAttempt(ctx context.Context, id endpoint.ID, t try) error {
 		}
 		return e
 	}
+	if e := r.shed(ctx, &t.CallOptions); e != nil {
+		return e
+	}
 	r.up.metrics.again.earn()
 	r.Shard.hedge.again.earn()
 	return nil

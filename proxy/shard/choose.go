@@ -25,9 +25,16 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	if ctx.Err() != nil {
 		return nil, s.Replicas[0].ctxError(ctx)
 	}
-	order, err := s.order(time.Now())
+	now := time.Now()
+	order, err := s.order(now)
 	if err != nil {
 		return nil, err
+	}
+	if s.spared(ctx, &o) != "" {
+		order = easiest(order, now)
+		if e := order[0].shed(ctx, &o); e != nil { // nobody else has memory either
+			return nil, e
+		}
 	}
 	if len(order) == 1 {
 		return s.alone(ctx, order[0], req, o)
@@ -162,8 +169,9 @@ func (s *Shard) Ejected() bool {
 
 // order sorts the replicas that may be asked: those that are well before those that are not, the
 // one that served last before the others, then as listed. A replica that is doubtful is never left
-// out for that; only one that is misconfigured is, and one that cannot even be connected to for two
-// probes running, since asking it costs time and gives nothing.
+// out for that; only one that is misconfigured is, one that cannot even be connected to for two
+// probes running, and one that says itself that it is starting, since asking it costs time and
+// gives nothing.
 func (s *Shard) order(now time.Time) ([]*Replica, error) {
 	if len(s.Replicas) == 1 {
 		if _, ok := s.Replicas[0].rank(now); !ok {
@@ -214,11 +222,12 @@ func (r *Replica) rank(now time.Time) (int, bool) {
 	u := r.up
 	u.mu.Lock()
 	down, unreachable, cooling := u.health.state == Down, u.health.unreachable, now.Before(u.notYet)
+	starting := u.health.starting != ""
 	u.mu.Unlock()
 	breaker := u.breaker.current(now)
 	lagging, hung := u.lagging(now)
 	switch {
-	case unreachable >= 2:
+	case unreachable >= 2, starting:
 		return 0, false
 	case down:
 		return 4, true
@@ -250,11 +259,17 @@ func (s *Shard) unusable() *qerr.Error {
 			why = append(why, r.Name()+" is misconfigured: "+strings.Join(m, "; "))
 			continue
 		}
-		_, since := r.Trouble()
-		why = append(why, r.Name()+" cannot be reached"+Since(since))
+		what, since := r.Trouble()
+		if r.Starting() == "" {
+			what = "cannot be reached"
+		}
+		why = append(why, r.Name()+" "+what+Since(since))
 	}
 	e := qerr.New(qerr.ShardFailed, "shard %s has no replica that can be asked: %s", s.Name(), strings.Join(why, ", "))
 	e.Advice = "see whether it runs, and start it; or correct its url"
+	if slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.Starting() != "" }) {
+		e.Advice = "wait until it is ready: it is asked again then, within seconds"
+	}
 	e.Shards = names
 	return e
 }

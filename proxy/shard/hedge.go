@@ -209,6 +209,13 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	if len(replicas) == 0 {
 		return nil, qerr.New(qerr.Internal, "Spillway asked no replica of shard %s", s.Name())
 	}
+	heavy := s.spared(ctx, &o) != ""
+	if heavy {
+		replicas = easiest(replicas, time.Now())
+		if e := replicas[0].shed(ctx, &o); e != nil { // nobody else has memory either
+			return nil, e
+		}
+	}
 	for _, r := range replicas[:min(2, len(replicas))] {
 		if err := r.admit(ctx); err != nil {
 			return nil, err
@@ -228,10 +235,12 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	}
 	// Who waited for a place may have waited because the first of them hangs: what was learned of
 	// it meanwhile counts.
-	if now := time.Now(); replicas[1].doubt(now) < replicas[0].doubt(now) {
+	if now := time.Now(); heavy {
+		replicas = easiest(replicas, now)
+	} else if replicas[1].doubt(now) < replicas[0].doubt(now) {
 		replicas = []*Replica{replicas[1], replicas[0]}
 	}
-	h := &race{s: s, ctx: ctx, req: req, o: o, results: make(chan *runner, 2), class: hedgeClass(req.ID)}
+	h := &race{s: s, ctx: ctx, req: req, o: o, heavy: heavy, results: make(chan *runner, 2), class: hedgeClass(req.ID)}
 	resp, err := h.run(replicas[0], replicas[1])
 	if err != nil {
 		leave()
@@ -248,6 +257,7 @@ type race struct {
 	ctx     context.Context
 	req     *endpoint.Request
 	o       CallOptions
+	heavy   bool // a server without memory is spared it
 	class   int
 	results chan *runner // of both at most: sending never waits
 
@@ -302,7 +312,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				reserve = hedgeReserve
 			}
 			switch {
-			case h.o.Class != Unselective && s.calm(now) && hedge.spend(reserve) && s.mayRetry(1):
+			case h.o.Class != Unselective && !(h.heavy && other.strain() > 0) && s.calm(now) && hedge.spend(reserve) && s.mayRetry(1):
 				s.hedgedMetrics().hedged.WithLabelValues(first.labels()...).Inc()
 				two = h.launch(other, true)
 			case next < far:

@@ -91,6 +91,8 @@ type Places struct {
 	Waiting int `json:"waiting"`
 	// Refused is how many calls found no place, or no room to wait.
 	Refused int64 `json:"refused"`
+	// Shed is how many calls were not made since their server had nearly no memory left.
+	Shed int64 `json:"shed"`
 }
 
 // Places is how full each shard's gate is, in the order of the configuration.
@@ -103,6 +105,9 @@ func (t *Topology) Places() []Places {
 				p.Held += l.Held
 				p.Waiting += l.Waiting
 				p.Refused += l.Refused
+			}
+			for _, r := range s.Replicas {
+				p.Shed += r.up.watched.shed.Load()
 			}
 			all = append(all, p)
 		}

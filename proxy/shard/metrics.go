@@ -24,6 +24,7 @@ type metrics struct {
 	retriesRefused prometheus.Counter
 	held           quarantine
 	quarantined    *prometheus.CounterVec
+	shed           *prometheus.CounterVec
 
 	current atomic.Pointer[Topology] // whose replicas the gauges speak of
 }
@@ -88,14 +89,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}),
 		hedgeMetrics: newHedgeMetrics(),
 		again:        newRetries(), retriesRefused: newRetriesRefused(),
-		quarantined: newQuarantined(),
+		quarantined: newQuarantined(), shed: newShed(),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
 		m.requests, m.retries, m.failover, m.bytes, m.duration, m.header, m.linger, m.noFile, m.hedged,
-		m.wins, m.retriesRefused, m.quarantined, m,
+		m.wins, m.retriesRefused, m.quarantined, m.shed, m,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -107,7 +108,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // forget drops the counters of a replica that no configuration names any more.
 func (m *metrics) forget(l []string) {
 	match := prometheus.Labels{"group": l[0], "shard": l[1], "replica": l[2]}
-	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins, m.quarantined} {
+	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins, m.quarantined, m.shed} {
 		v.DeletePartialMatch(match)
 	}
 	m.header.DeletePartialMatch(match)

@@ -61,6 +61,7 @@ type health struct {
 	since       time.Time // of the state
 	last        time.Time // of the last probe
 	unreachable int       // probes in a row that could not even connect
+	starting    string    // what it does before it is ready, as it says itself; empty for one that is down otherwise
 	skew        time.Duration
 	skewTold    bool
 	farSkew     time.Duration // the last one beyond maxSkew
@@ -173,6 +174,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 		u.health.since = now
 	}
 	u.health.state, u.health.err, u.health.unreachable, u.health.last = Up, "", 0, now
+	u.health.starting = ""
 	skew, told := u.health.skew, u.health.skewTold
 	u.health.skewTold = skew.Abs() > maxSkew
 	due := fresh || was == Down || now.Sub(u.health.facts) >= r.factsEvery() || !u.health.externalOK && u.health.note == ""
@@ -206,7 +208,11 @@ func (r *Replica) markDown(err error, now time.Time) {
 	if was != Down {
 		u.health.since = now
 	}
-	u.health.state, u.health.err, u.health.last = Down, err.Error(), now
+	u.health.state, u.health.err, u.health.last, u.health.starting = Down, err.Error(), now, ""
+	var starting *startingError
+	if errors.As(err, &starting) {
+		u.health.starting = starting.text
+	}
 	if errors.As(err, &dial) {
 		u.health.unreachable++
 	} else {
@@ -237,7 +243,7 @@ func (r *Replica) ready(ctx context.Context) error {
 	if statusOf(err) == http.StatusNotFound {
 		err = r.get(ctx, probeJSON, "/api/v1/status/buildinfo", nil, smallPage, unread)
 	}
-	return err
+	return r.starting(ctx, err)
 }
 
 // examine reads what the server says about itself. What cannot be read now keeps its last value;

@@ -35,12 +35,19 @@ type StatusError struct {
 	// Body is the beginning of what came with it, for the log.
 	Body string
 
-	unasked bool // the call was not made: the server had said so before
+	unasked bool  // the call was not made: the server had said so before
+	cause   error // why it was not made, where it was not for that; nil else
 }
 
 func (e *StatusError) Error() string {
+	if e.cause != nil {
+		return e.cause.Error()
+	}
 	return fmt.Sprintf("status %d: %s", e.Code, strconv.QuoteToASCII(e.Body))
 }
+
+// Unwrap is why a call was not made, for which no server has answered with a status; else nil.
+func (e *StatusError) Unwrap() error { return e.cause }
 
 // status maps a status other than 200 to an error. What Prometheus itself says about a query (400,
 // 422, 503 timeout) is passed on in its own words; everything else is the shard's failure.

@@ -66,6 +66,8 @@ type Options struct {
 	// Lanes share the places at gates; the last one is for whoever is in no other. With none there
 	// is one. They are in force from Start on, and at new gates at once.
 	Lanes []admit.Lane
+	// NeverShed are the names of lanes whose calls are made however little memory a server has.
+	NeverShed []string
 	// OpenFiles is how many files the process may have open; 0 is what the system says. A quarter
 	// of it may be calls to shards.
 	OpenFiles int

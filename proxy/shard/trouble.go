@@ -23,12 +23,15 @@ func (r *Replica) Trouble() (what string, since time.Time) {
 	}
 	r.up.mu.Lock()
 	down, unreachable, since := r.up.health.state == Down, r.up.health.unreachable > 0, r.up.health.since
+	starting := r.up.health.starting
 	r.up.mu.Unlock()
 	failing := time.Time{}
 	if at := r.up.failing.Load(); at != 0 {
 		failing = time.Unix(0, at)
 	}
 	switch {
+	case starting != "":
+		return starting, since
 	case down && unreachable:
 		return "cannot be reached", since
 	case down:
@@ -37,6 +40,14 @@ func (r *Replica) Trouble() (what string, since time.Time) {
 		return "has failed each call", failing
 	}
 	return "", time.Time{}
+}
+
+// Starting is what the server does before it is ready, such as reading its log, a part of a
+// sentence; empty where it is ready, or not for that.
+func (r *Replica) Starting() string {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return r.up.health.starting
 }
 
 // Gone says why no replica of the shard can be asked, or would answer, and since when: a sentence.

@@ -31,6 +31,9 @@ type Info struct {
 	Base bool `json:"base"`
 	// Error is why it is not up; empty where it is.
 	Error string `json:"error"`
+	// Starting is what it does before it is ready, such as reading its log, as far as it says so:
+	// it is not asked meanwhile. Empty otherwise.
+	Starting string `json:"starting"`
 	// Do is what to change in the configuration where it is misconfigured.
 	Do []string `json:"do"`
 	// Note is what could not be found out, or keeps the server from being used in full.
@@ -149,6 +152,7 @@ func (t *Topology) Status() []Info {
 		r.up.mu.Lock()
 		h := &r.up.health
 		i.Since, i.LastProbe, i.Error, i.Note, i.Version = h.since, h.last, h.err, h.note, h.version
+		i.Starting = h.starting
 		i.Note = cmp.Or(i.Note, unannounced, unlisted, leftOut)
 		i.ExternalLabels, i.Engine, i.ClockSkew = maps.Clone(h.external), h.engine, h.skew.Seconds()
 		for _, name := range g.ownLabels() {

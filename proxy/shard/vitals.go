@@ -43,6 +43,7 @@ const (
 type watched struct {
 	watch   vitals.Watch
 	reading atomic.Bool
+	shed    atomic.Int64 // calls that were not made
 
 	mu  sync.Mutex
 	why string // why it is not watched; empty where it is, or was not tried yet

@@ -148,7 +148,7 @@ func (z *Sizes) Names(sh *shard.Shard) *cost.Names { return z.by[sh] }
 // ask asks a shard for its largest metrics, unless something is wrong with it: what it is asked
 // then is what people wait for.
 func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
-	if !sh.Sound() {
+	if !sh.Sound() || sh.Strained() {
 		n.Later(z.now())
 		return
 	}
