@@ -163,7 +163,7 @@ func (f *fanout) enter() (err error) {
 func (f *fanout) noRoom(err error) error {
 	if e := qerr.From(err); e != nil && len(e.Shards) == 1 {
 		for _, q := range f.questions {
-			if q.shard.Name() == e.Shards[0] {
+			if r := f.x.st.top.Replica(e.Shards[0]); q.shard.Name() == e.Shards[0] || r != nil && r.Shard == q.shard {
 				return f.x.shardError(q.shard, err)
 			}
 		}

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -21,6 +23,20 @@ const queueing = "5s"
 // roomSayings are the errors of who finds no room, each with others who have taken it, and that of
 // who was there when a server ended.
 var roomSayings = []saying{
+	{
+		name: "a shard has no memory for a wide query", more: "limits: {max_shard_bytes: 100KiB, shard_budget: 100KiB}\n", own: withoutMemory,
+		before: noMemory, form: []string{"query", "max_over_time(abs(up)[1h:15s])"},
+	},
+	{
+		name: "a shard has no memory for what selects nothing in particular", own: withoutMemory, before: noMemory, path: "/api/v1/series",
+		form: []string{"match[]", `{le!=""}`},
+	},
+	{name: "a shard reads its log", form: []string{"query", "up"}, own: func(t *testing.T) (string, string) {
+		return fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{
+			{Path: "/-/ready", Script: "status 503; send 'Service Unavailable'"},
+			{Path: "/api/v1/status/walreplay", Script: `header Content-Type application/json; send '{"status":"success","data":{"min":0,"max":40,"current":12}}'`},
+		}}).URL(), config.TypePrometheus
+	}},
 	{
 		name: "replica_calls of one address", more: "limits: {replica_calls: 2, read_slots: 1}\n", script: "stall",
 		form:   []string{"query", "up", "timeout", queueing},
@@ -180,4 +196,16 @@ func (r *rig) endWhileAsked() {
 		bad.Close()
 	})
 	r.t.Cleanup(wg.Wait)
+}
+
+// withoutMemory is a server that holds nearly all that it may.
+func withoutMemory(t *testing.T) (string, string) {
+	return fakeshard.Start(t, fakeshard.Config{Metrics: map[string]float64{
+		"go_gc_gomemlimit_bytes": 3 << 30, "go_gc_heap_live_bytes": 2.8 * (1 << 30),
+	}}).URL(), config.TypePrometheus
+}
+
+// noMemory waits until that is known.
+func noMemory(r *rig) {
+	r.eventually("jaguar is known to have no memory", r.s.state.Load().top.Groups[1].Shards[0].Strained)
 }

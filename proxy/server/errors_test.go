@@ -225,6 +225,7 @@ var (
 	maskMinute = regexp.MustCompile(`^5[0-9]$`)
 	maskClock  = regexp.MustCompile(`[0-9]{2}:[0-9]{2}:[0-9]{2} UTC`)
 	maskWaited = regexp.MustCompile(`for [0-9.]+m?s after it had run for [0-9.]+m?s`)
+	maskPort   = regexp.MustCompile(`127\.0\.0\.1:[0-9]{4,5}`)
 	maskWait   = regexp.MustCompile(`it waited [0-9.]+m?s`)
 	maskHeld   = regexp.MustCompile(`[0-9.]+MiB (in use|of 1MiB)`)
 )
@@ -242,6 +243,7 @@ func (r *rig) masked(text string) string {
 	text = maskLeft.ReplaceAllString(text, "another 30s")
 	text = maskWaited.ReplaceAllString(text, "for 900ms after it had run for 20ms")
 	text = maskWait.ReplaceAllString(text, "it waited 900ms")
+	text = maskPort.ReplaceAllString(text, "127.0.0.1:9090") // of a server that is none of the rig's
 	text = maskHeld.ReplaceAllString(text, "100MiB $1")
 	return maskClock.ReplaceAllString(text, "03:00:00 UTC")
 }

@@ -157,7 +157,7 @@ func (r *Replica) shed(ctx context.Context, o *CallOptions) *qerr.Error {
 		advice = "try again in a moment, or ask for fewer series or fewer steps"
 	}
 	st := &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: shedFor, unasked: true, cause: errShed}
-	e := qerr.Wrap(qerr.ShardFailed, st, "%s has nearly no memory left (it holds %s of %s) and this was not sent to it, since %s",
+	e := qerr.Wrap(qerr.ShardFailed, st, "%s has nearly no memory left (it holds %s of %s), so this was not sent to it: %s",
 		r.Name(), admit.FormatBytes(max(v.Held, 0)>>20<<20), admit.FormatBytes(max(v.Of, 0)>>20<<20), needs)
 	e.Advice = advice + "; light queries are answered; for good, give that server more memory, drop series that nobody asks for, or spread them over more shards (the admin API's shards has its memory)"
 	e.RetryAfter = shedFor
@@ -174,11 +174,7 @@ func (s *Shard) shedAll(ctx context.Context, held int64) *qerr.Error {
 	if strain < 2 {
 		return nil
 	}
-	e := r.shed(ctx, &CallOptions{Held: held})
-	if e != nil {
-		e.Shards = []string{s.Name()}
-	}
-	return e
+	return r.shed(ctx, &CallOptions{Held: held})
 }
 
 // room is what a heavy call's width is reckoned by: the shard's budget, or, while no copy of the
