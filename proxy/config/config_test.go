@@ -195,6 +195,19 @@ func TestMetricsURL(t *testing.T) {
 	}
 }
 
+// TestFoundServersAreWatched: what shards_from says of the servers' own metrics holds for each.
+func TestFoundServersAreWatched(t *testing.T) {
+	f := ShardsFrom{Metrics: "/a/metrics", MemoryLimit: 3 << 30}
+	r := f.Replica("http://h:9090")
+	if u, err := r.MetricsURL(); err != nil || u.String() != "http://h:9090/a/metrics" || r.MemoryLimit != 3<<30 {
+		t.Errorf("%v, %d: %v", u, r.MemoryLimit, err)
+	}
+	r = (&ShardsFrom{}).Replica("http://h:9090")
+	if u, err := r.MetricsURL(); err != nil || u.String() != "http://h:9090/metrics" || r.MemoryLimit != 0 {
+		t.Errorf("by default %v, %d: %v", u, r.MemoryLimit, err)
+	}
+}
+
 // problemRows are what has a rule of its own and is not in the broken file.
 func problemRows() []problemRow {
 	group := func(rest string) string {
@@ -209,6 +222,10 @@ func problemRows() []problemRow {
 	deny := func(rest string) string { return minimal + "deny: [{name: a, reason: b, " + rest + "}]\n" }
 	const unfilled = "values like ${file:…} and ${NAME} are not filled in here; "
 	return []problemRow{
+		{
+			"metrics of servers that are found", "groups: [{name: a, shards_from: {files: [a.json], metrics: 'http://h:9090/metrics'}}]\n",
+			"groups[0].shards_from.metrics", "write a path below the servers' addresses",
+		},
 		{
 			"metrics of another host", replica("url: 'http://h:9090', metrics: 'http://other:9090/metrics'"),
 			"groups[0].shards[0].replicas[0].metrics", "since credentials go along",

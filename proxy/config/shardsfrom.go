@@ -42,6 +42,10 @@ type ShardsFrom struct {
 	Headers map[string]Secret `yaml:"headers"`
 	// HTTPClient is for all of them, as Replica.HTTPClient; the list of HTTP is read with it too.
 	HTTPClient commonconfig.HTTPClientConfig `yaml:"http_client"`
+	// Metrics is where their own metrics are: a path below each one's URL, or MetricsNone.
+	Metrics string `yaml:"metrics" is:"filled"`
+	// MemoryLimit is how much memory each of them may hold, as Replica.MemoryLimit.
+	MemoryLimit Bytes `yaml:"memory_limit"`
 }
 
 // The defaults of ShardsFrom.
@@ -64,9 +68,11 @@ func (ShardsFrom) meaning() map[string]string {
 			"takes nothing away; 15m where it is absent.",
 		"relabel_configs": "As [Prometheus spells them](https://prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config). " +
 			"They end with the labels `__spillway_shard__` and the others of [discovery.md](discovery.md).",
-		"type":        "What kind of servers they are, as `type` of a replica.",
-		"headers":     "Headers for every request to them, as `headers` of a replica.",
-		"http_client": "Authentication, TLS and proxy for all of them, as `http_client` of a replica, and for the list of `http_sd`.",
+		"type":         "What kind of servers they are, as `type` of a replica.",
+		"headers":      "Headers for every request to them, as `headers` of a replica.",
+		"http_client":  "Authentication, TLS and proxy for all of them, as `http_client` of a replica, and for the list of `http_sd`.",
+		"metrics":      "Where their own metrics are, as `metrics` of a replica: a path below each one's address, or `none`; `/metrics` where it is absent.",
+		"memory_limit": "How much memory each of them may hold, as `memory_limit` of a replica.",
 	}
 }
 
@@ -84,6 +90,10 @@ func (f *ShardsFrom) Replica(url string) Replica {
 	if !reflect.ValueOf(f.HTTPClient).IsZero() {
 		r.HTTPClient = f.HTTPClient
 	}
+	if f.Metrics != "" {
+		r.Metrics = f.Metrics
+	}
+	r.MemoryLimit = f.MemoryLimit
 	return r
 }
 
@@ -171,6 +181,9 @@ func (v *validator) shardsFrom(g *Group, path string) {
 	}
 	if f.Type != "" && !servedType(f.Type) {
 		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", clip.Text(f.Type, 40))
+	}
+	if m := f.Metrics; m != "" && m != MetricsNone && (!strings.HasPrefix(m, "/") || strings.ContainsAny(m, "?#")) {
+		v.problem(path+".metrics", "write a path below the servers' addresses, such as /metrics, or %s", MetricsNone)
 	}
 	if len(f.Relabel) > 100 {
 		v.problem(path+".relabel_configs", "%d rules are more than are applied (100)", len(f.Relabel))

@@ -159,6 +159,9 @@ func FuzzRead(f *testing.F) {
 				t.Errorf("%+v", got)
 			}
 		}
+		if bytes.IndexByte(text, 0) >= 0 {
+			return // which ends a page for Prometheus' parser
+		}
 		first := map[string]float64{}
 		p := textparse.NewPromParser(bytes.Clone(text), labels.NewSymbolTable(), false)
 		for {
