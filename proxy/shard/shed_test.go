@@ -151,7 +151,7 @@ func TestOnlyTheSickShardIsSpared(t *testing.T) {
 // whichever it would else; a slow answer has no second question put to a copy without memory.
 func TestCopyWithMemoryIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, second := share(92), share(50)
+		first, second := share(85), share(50)
 		slow := paced(steady(3 * time.Second))
 		cfg := holding(second)
 		answer := cfg.Answer
@@ -186,6 +186,7 @@ func TestCopyWithMemoryIsAsked(t *testing.T) {
 			}
 			_ = resp.Body.Close()
 		}
+		first.Store(92)
 		second.Store(95)
 		time.Sleep(12 * time.Second)
 		for name, do := range map[string]func() error{

@@ -228,3 +228,38 @@ func TestVitalsFollowTheConfiguration(t *testing.T) {
 		third.Close()
 	})
 }
+
+// TestOneReadingAtATime: while a reload puts another topology beside the one before, a server is
+// not asked for its metrics twice at once.
+func TestOneReadingAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var now, most atomic.Int64
+		cfg := holding(share(50))
+		answer := cfg.Answer
+		cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if r.Path == metricsPage {
+				most.Store(max(most.Load(), now.Add(1)))
+				time.Sleep(time.Second)
+				defer now.Add(-1)
+			}
+			return answer(r)
+		}
+		b := newBubble(t, cfg)
+		defer b.close()
+		o := Options{Dial: b.dial, VitalsEvery: 500 * time.Millisecond}
+		var before *Topology
+		for range 4 {
+			top, err := New([]config.Group{group(b.urls...)}, o, before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer top.Close()
+			top.Start(t.Context())
+			before = top
+		}
+		time.Sleep(time.Minute)
+		if n := b.count(0, metricsPage); most.Load() != 1 || n < 30 {
+			t.Errorf("%d times at once, of %d", most.Load(), n)
+		}
+	})
+}
