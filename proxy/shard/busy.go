@@ -12,11 +12,13 @@ import (
 // tried again before long.
 const maxBusy = time.Minute
 
-// coolDown has the server left alone for as long as it asked for, at most maxBusy.
-func (u *upstream) coolDown(st *StatusError) {
-	if st.RetryAfter <= 0 {
+// coolDown has the server left alone for as long as it asked for, at most maxBusy, unless it asked
+// only that its own metrics be left alone.
+func (c *call) coolDown(st *StatusError) {
+	if st.RetryAfter <= 0 || c.id == vitalsText {
 		return
 	}
+	u := c.r.up
 	u.mu.Lock()
 	u.notYet, u.notYetCode = time.Now().Add(min(st.RetryAfter, maxBusy)), st.Code
 	u.mu.Unlock()

@@ -40,6 +40,8 @@ var states = []State{Up, Down, Misconfigured, Unknown}
 const (
 	probeText endpoint.ID = "probe"
 	probeJSON endpoint.ID = "examine"
+	// vitalsText reads a server's own metrics: whatever it answers says nothing of its queries.
+	vitalsText endpoint.ID = "vitals"
 )
 
 const (

@@ -89,7 +89,7 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 		err, b.json = nil, true // its last line says that it is whole
 	case c.id.JSON() && c.id.Decode() != endpoint.DecodeSearch && ct == "application/json":
 		err, b.json = nil, true
-	case c.id == probeText:
+	case c.id == probeText, c.id == vitalsText:
 		err = nil
 	default:
 		want := "JSON"
@@ -103,7 +103,7 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 		return nil, c.malformedf(fmt.Errorf("Content-Type %q", cleaned(resp.Header.Get("Content-Type"))), first[:n],
 			"%s answered with something that is not %s; is its url that of a Prometheus, and does a login page stand before it?", name, want)
 	}
-	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText {
+	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText && c.id != vitalsText {
 		// The end of such a body is the end of the connection, which looks like a cut; JSON has a
 		// last brace, these have none.
 		return nil, qerr.New(qerr.ShardFailed, "%s sent an answer with neither a length nor chunks, whose end cannot be told from a cut; "+

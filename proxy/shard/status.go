@@ -95,13 +95,13 @@ func (c *call) status(resp *http.Response) error {
 	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed:
 		return fail(qerr.ShardFailed, "%s does not serve %s (status %d); is its url complete, with its path prefix, and its version recent enough?", name, c.id, code)
 	case code == http.StatusTooManyRequests:
-		c.r.up.coolDown(st)
+		c.coolDown(st)
 		if st.later() {
 			return c.r.busyError(st, said)
 		}
 		return fail(qerr.ShardFailed, "%s has no room for more requests (status 429); try again in a moment", name)
 	case code == http.StatusServiceUnavailable:
-		c.r.up.coolDown(st)
+		c.coolDown(st)
 		if st.later() {
 			return c.r.busyError(st, said)
 		}

@@ -131,7 +131,7 @@ func (r *Replica) readVitals(ctx context.Context, interval time.Duration) (serve
 func (r *Replica) fetchVitals(ctx context.Context) (vitals.Sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, vitalsTimeout, context.DeadlineExceeded)
 	defer cancel()
-	resp, err := r.attempt(ctx, probeText, func(ctx context.Context, _ *url.URL, _ time.Duration) (*http.Request, error) {
+	resp, err := r.attempt(ctx, vitalsText, func(ctx context.Context, _ *url.URL, _ time.Duration) (*http.Request, error) {
 		u := *r.metrics
 		u.RawQuery = url.Values{"name[]": vitals.Names()}.Encode()
 		return http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)

@@ -150,7 +150,8 @@ func TestVitalsFaults(t *testing.T) {
 	unwatched := map[string]bool{"404": true, "401": true, "403": true, "login": true, "deep": true}
 	for name, script := range map[string]string{
 		"404": "status 404; send 'not here'", "401": "status 401", "403": "status 403", "login": "garbage html", "empty": "garbage empty",
-		"500": "status 500; send broken", "503": "status 503", "random": "send 'prometheus_ready x\n'", "hang": "stall", "slow": "header Content-Type text/plain; drip 1B/1s; send 'prometheus_ready 1'",
+		"500": "status 500; send broken", "503": "status 503", "429": "status 429; header Retry-After 60",
+		"503, later": "status 503; header Retry-After 60", "random": "send 'prometheus_ready x\n'", "hang": "stall", "slow": "header Content-Type text/plain; drip 1B/1s; send 'prometheus_ready 1'",
 		"reset": "reset", "cut": "length 5000; send 'prometheus_ready 1\n'; close", "bomb": "gzip bomb 1GiB", "huge": "generate 1GiB",
 		"redirect": "redirect http://10.9.9.9/ 302", "deep": "garbage deep",
 	} {
@@ -178,8 +179,11 @@ func TestVitalsFaults(t *testing.T) {
 						t.Errorf("%d bytes were read", r.Sent)
 					}
 				}
-				if _, err := ask(t.Context(), top.Groups[0].Shards[0], seriesRequest); err != nil {
-					t.Error(err)
+				for range 30 { // whenever it is asked
+					time.Sleep(time.Second)
+					if _, err := ask(t.Context(), top.Groups[0].Shards[0], seriesRequest); err != nil {
+						t.Fatal(err)
+					}
 				}
 			})
 		})
