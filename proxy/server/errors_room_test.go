@@ -35,6 +35,7 @@ var roomSayings = []saying{
 		return fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{
 			{Path: "/-/ready", Script: "status 503; send 'Service Unavailable'"},
 			{Path: "/api/v1/status/walreplay", Script: `header Content-Type application/json; send '{"status":"success","data":{"min":0,"max":40,"current":12}}'`},
+			{Path: "/api/v1/status/buildinfo", Script: "status 503; send 'Service Unavailable'"},
 		}}).URL(), config.TypePrometheus
 	}},
 	{

@@ -3,15 +3,25 @@ package shard
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // A Prometheus that reads its log answers nothing of its API but how far it has come. It is not
 // asked meanwhile, as one that is not there, and is asked again as soon as its readiness page says
-// that it is ready.
+// that it is ready. A server is taken for one only where everything says so: its readiness page, a
+// page of its API that any other server answers, and a log of which it has not read all. What
+// stands before a server may answer 503 for the one page or the other while queries pass.
 
-// startingError is why a server is not ready that has just been started, or is about to stop.
+// startsAgain is when who needs a server that reads its log may come again.
+const startsAgain = 5 * time.Second
+
+// errStarting is the private cause of a call that is not made because of that.
+var errStarting = errors.New("the server reads its log")
+
+// startingError is why a server is not ready that reads its log.
 type startingError struct {
 	name, text string
 	err        error
@@ -31,12 +41,14 @@ func (r *Replica) starting(ctx context.Context, err error) error {
 	asked := r.get(ctx, probeJSON, "/api/v1/status/walreplay", nil, smallPage, r.data(func(raw json.RawMessage) error {
 		return json.Unmarshal(raw, &read)
 	}))
-	if asked != nil { // it is no Prometheus that says so, but what stands before it perhaps
+	n, all := read.Current-read.Min, read.Max-read.Min
+	if asked != nil || n < 0 || n >= all {
 		return err
 	}
-	e := &startingError{name: r.Name(), text: "is starting, or about to stop", err: err}
-	if n, all := read.Current-read.Min, read.Max-read.Min; all > 0 && n >= 0 && n < all {
-		e.text = fmt.Sprintf("has been started and reads its log, of which it has read %d of %d segments", n, all)
+	api := r.get(ctx, probeJSON, "/api/v1/status/buildinfo", nil, smallPage, func([]byte) error { return nil })
+	if statusOf(api) != http.StatusServiceUnavailable {
+		return err
 	}
-	return e
+	text := fmt.Sprintf("has been started and reads its log, of which it has read %d of %d segments", n, all)
+	return &startingError{name: r.Name(), text: text, err: err}
 }

@@ -53,7 +53,7 @@ func TestOneThatReadsItsLogIsNotAsked(t *testing.T) {
 		_, err := ask(t.Context(), s, seriesRequest)
 		if e := qerr.From(err); e == nil || b.count(0, seriesPath) != asked ||
 			!strings.Contains(e.Message, "has been started and reads its log, of which it has read 3 of 10 segments") ||
-			!strings.Contains(e.Advice, "wait until it is ready") {
+			!strings.Contains(e.Advice, "wait until it is ready") || Busy(e).Kind != qerr.Unavailable || Busy(e).RetryAfter != 5*time.Second {
 			t.Errorf("asked %d times: %v", b.count(0, seriesPath)-asked, err)
 		}
 		if gone := s.Gone(); !strings.Contains(gone, "reads its log") || s.Sound() {
@@ -86,4 +86,50 @@ func TestOneThatReadsItsLogIsNotAsked(t *testing.T) {
 			t.Errorf("%+v", i)
 		}
 	})
+}
+
+// TestReadinessAloneIsNoStart: a server whose readiness page alone answers 503, whatever its log
+// is said to be, goes on being asked, alone and where its copy fails.
+func TestReadinessAloneIsNoStart(t *testing.T) {
+	for name, routes := range map[string][]fakeshard.Route{
+		"its log is read": {walreplay(13), unavailable("/api/v1/status/buildinfo")}, "its API is well": {walreplay(5)}, "no log": {walreplay(3)},
+		"a log of no length": {walreplay(0), unavailable("/api/v1/status/buildinfo")}, "nothing of a log": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := fakeshard.Config{Routes: append([]fakeshard.Route{unavailable("/-/ready")}, routes...)}
+				b := newBubble(t, cfg, cfg, fakeshard.Config{Routes: []fakeshard.Route{{Path: seriesPath, Script: "status 500"}}})
+				defer b.close()
+				alone, pair := group(b.urls[0]), group(b.urls[1:]...)
+				pair.Name = "heron"
+				top := build(t, Options{Dial: b.dial}, true, alone, pair)
+				defer top.Close()
+				time.Sleep(20 * time.Second)
+				for i, g := range top.Groups {
+					if _, err := ask(t.Context(), g.Shards[0], seriesRequest); err != nil {
+						t.Errorf("group %d: %v", i, err)
+					}
+				}
+				if i := top.Status()[0]; i.State != Down || i.Starting != "" {
+					t.Errorf("%+v", i)
+				}
+			})
+		})
+	}
+}
+
+// walreplay says that of a log from 3 to 13 so much was read; 0 is that there is none.
+func walreplay(current int) fakeshard.Route {
+	low, high := 3, 13
+	if current == 0 {
+		low, high = 0, 0
+	}
+	return fakeshard.Route{
+		Path:   "/api/v1/status/walreplay",
+		Script: fmt.Sprintf(`header Content-Type application/json; send '{"status":"success","data":{"min":%d,"max":%d,"current":%d}}'`, low, high, current),
+	}
+}
+
+func unavailable(path string) fakeshard.Route {
+	return fakeshard.Route{Path: path, Script: "status 503; send 'Service Unavailable'"}
 }
