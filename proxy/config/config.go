@@ -259,6 +259,13 @@ type Replica struct {
 // MetricsNone is the Metrics of a server whose own metrics are not to be read.
 const MetricsNone = "none"
 
+// metricsPath is where a server's own metrics are unless Metrics says otherwise.
+const metricsPath = "/metrics"
+
+// NamesMetrics tells whether Metrics is another page than where every server has its metrics, so
+// that it is known to be the server's own.
+func (r *Replica) NamesMetrics() bool { return r.Metrics != "" && r.Metrics != metricsPath }
+
 // MetricsURL is where the server's own metrics are; nil where they are not to be read. The error
 // says what is wrong with Metrics.
 func (r *Replica) MetricsURL() (*url.URL, error) {
@@ -269,7 +276,7 @@ func (r *Replica) MetricsURL() (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := cmp.Or(r.Metrics, "/metrics")
+	at := cmp.Or(r.Metrics, metricsPath)
 	if strings.HasPrefix(at, "/") && !strings.ContainsAny(at, "?#") {
 		return base.JoinPath(at), nil
 	}

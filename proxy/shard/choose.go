@@ -268,7 +268,8 @@ func (s *Shard) unusable() *qerr.Error {
 	e := qerr.New(qerr.ShardFailed, "shard %s has no replica that can be asked: %s", s.Name(), strings.Join(why, ", "))
 	e.Advice = "see whether it runs, and start it; or correct its url"
 	if slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.Starting() != "" }) {
-		e = qerr.Wrap(qerr.ShardFailed, &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: startsAgain, unasked: true, cause: errStarting}, "%s", e.Message)
+		st := &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: startsAgain, unasked: true, cause: errStarting}
+		e = qerr.Wrap(qerr.ShardFailed, st, "%s", e.Message)
 		e.Advice, e.RetryAfter = "wait until it is ready: it is asked again then, within seconds", startsAgain
 	}
 	e.Shards = names

@@ -40,6 +40,7 @@ type Replica struct {
 	targets      atomic.Pointer[targets] // nil: not known
 	differs      atomic.Bool
 	metrics      *url.URL // its own; nil where they are not read
+	ownPage      bool     // the configuration says which page that is
 	memoryLimit  int64    // of the configuration; 0 is none
 }
 

@@ -103,7 +103,8 @@ func (c *call) accept(resp *http.Response) (*Response, error) {
 		return nil, c.malformedf(fmt.Errorf("Content-Type %q", cleaned(resp.Header.Get("Content-Type"))), first[:n],
 			"%s answered with something that is not %s; is its url that of a Prometheus, and does a login page stand before it?", name, want)
 	}
-	if !b.json && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && c.id != probeText && c.id != vitalsText {
+	text := c.id == probeText || c.id == vitalsText
+	if !b.json && !text && resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 {
 		// The end of such a body is the end of the connection, which looks like a cut; JSON has a
 		// last brace, these have none.
 		return nil, qerr.New(qerr.ShardFailed, "%s sent an answer with neither a length nor chunks, whose end cannot be told from a cut; "+

@@ -53,7 +53,8 @@ func TestOneThatReadsItsLogIsNotAsked(t *testing.T) {
 		_, err := ask(t.Context(), s, seriesRequest)
 		if e := qerr.From(err); e == nil || b.count(0, seriesPath) != asked ||
 			!strings.Contains(e.Message, "has been started and reads its log, of which it has read 3 of 10 segments") ||
-			!strings.Contains(e.Advice, "wait until it is ready") || Busy(e).Kind != qerr.Unavailable || Busy(e).RetryAfter != 5*time.Second {
+			!strings.Contains(e.Advice, "wait until it is ready") ||
+			Busy(e).Kind != qerr.Unavailable || Busy(e).RetryAfter != 5*time.Second {
 			t.Errorf("asked %d times: %v", b.count(0, seriesPath)-asked, err)
 		}
 		if gone := s.Gone(); !strings.Contains(gone, "reads its log") || s.Sound() {
@@ -92,8 +93,8 @@ func TestOneThatReadsItsLogIsNotAsked(t *testing.T) {
 // is said to be, goes on being asked, alone and where its copy fails.
 func TestReadinessAloneIsNoStart(t *testing.T) {
 	for name, routes := range map[string][]fakeshard.Route{
-		"its log is read": {walreplay(13), unavailable("/api/v1/status/buildinfo")}, "its API is well": {walreplay(5)}, "no log": {walreplay(3)},
-		"a log of no length": {walreplay(0), unavailable("/api/v1/status/buildinfo")}, "nothing of a log": {},
+		"its log is read": {walreplay(13), unavailable("/api/v1/status/buildinfo")}, "its API is well": {walreplay(5)},
+		"no log": {walreplay(3)}, "a log of no length": {walreplay(0), unavailable("/api/v1/status/buildinfo")}, "nothing of a log": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

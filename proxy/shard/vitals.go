@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,13 +24,13 @@ import (
 // not serve them is not watched, and is asked like one that is well.
 
 const (
-	// vitalsTimeout bounds one reading: a server that takes longer says nothing by that.
-	vitalsTimeout = 2 * time.Second
+	// vitalsTimeout bounds one reading. A server that has no memory left takes long for it.
+	vitalsTimeout = 8 * time.Second
 	// vitalsHold is how many intervals a reading counts for.
 	vitalsHold = 3
-	// unwatchedEvery is how many intervals pass before a server is asked again that does not serve
-	// its metrics.
-	unwatchedEvery = 30
+	// unwatchedAfter is how many readings running must say that a server does not serve its
+	// metrics, unwatchedEvery how many intervals pass then before it is asked again.
+	unwatchedAfter, unwatchedEvery = 3, 30
 	// maxVitals bounds what is read of one page. A Prometheus of 2,000 targets has 400 kB, and is
 	// read to where the last wanted metric stands.
 	maxVitals = 8 << 20
@@ -39,33 +40,54 @@ const (
 	vitalsAtOnce = 64
 )
 
+// errOthersPage is the error of a page that another process serves than the one that is asked
+// queries.
+var errOthersPage = errors.New("metrics of no Prometheus and no Thanos Query, as of a gateway before one; name the server's own page by metrics")
+
 // watched is what there is to a server's own metrics. It outlives a reload.
 type watched struct {
 	watch   vitals.Watch
 	reading atomic.Bool
 	shed    atomic.Int64 // calls that were not made
 
-	mu  sync.Mutex
-	why string // why it is not watched; empty where it is, or was not tried yet
+	mu    sync.Mutex
+	why   string    // why it is not watched; empty where it is, or was not tried yet
+	none  int       // readings running that said so
+	told  bool      // the log has that the server is sick
+	asked time.Time // when it was asked last
 }
 
 // Vitals is what the server's own metrics tell about it.
-func (r *Replica) Vitals() vitals.Vitals { return r.up.watched.watch.Now(time.Now()) }
+func (r *Replica) Vitals() vitals.Vitals {
+	if r.metrics == nil {
+		return vitals.Nothing()
+	}
+	return r.up.watched.watch.Now(r.memoryLimit, time.Now())
+}
 
-// Unwatched says why the server's own metrics are not read; empty where they are.
+// Unwatched says why it is not known how the server is by its own metrics; empty where it is.
 func (r *Replica) Unwatched() string {
 	if r.metrics == nil {
 		return "its configuration says so (metrics: none)"
 	}
 	r.up.watched.mu.Lock()
-	defer r.up.watched.mu.Unlock()
-	return r.up.watched.why
+	why := r.up.watched.why
+	r.up.watched.mu.Unlock()
+	if why == "" {
+		v := r.Vitals()
+		why = v.Why()
+	}
+	return why
 }
 
 // vitalsLoop reads the server's metrics until ctx ends.
 func (r *Replica) vitalsLoop(ctx context.Context) {
 	interval := r.Shard.topology.stretch(r.up.opts.VitalsEvery)
-	wait := time.Duration(rand.Float64() * float64(min(interval, time.Second))) // not all at once, and soon
+	w := &r.up.watched
+	w.mu.Lock()
+	last := w.asked // by the topology before this one
+	w.mu.Unlock()
+	wait := max(time.Duration(rand.Float64()*float64(min(interval, time.Second))), interval-time.Since(last)) // not all at once, and soon
 	for {
 		timer := time.NewTimer(wait)
 		select {
@@ -97,33 +119,54 @@ func (r *Replica) readVitals(ctx context.Context, interval time.Duration) (serve
 	case <-ctx.Done():
 		return true
 	}
-	asked := time.Now()
+	asked, holds := time.Now(), vitalsHold*interval+vitalsTimeout
 	s, err := r.fetchVitals(ctx)
 	if ctx.Err() != nil {
 		return true
 	}
+	w.mu.Lock()
+	w.asked = asked
+	w.mu.Unlock()
 	why := ""
 	switch {
 	case err == nil:
-		was, is := w.watch.Saw(s, r.memoryLimit, vitalsHold*interval+vitalsTimeout, asked)
-		r.tellVitals(was, is)
+		r.tellVitals(w.watch.Saw(s, r.memoryLimit, holds, asked))
 	case clientStatus(err):
 		why = fmt.Sprintf("%s answers with status %d", r.metrics, statusOf(err))
-	case errors.Is(err, vitals.ErrNothing):
-		why = r.metrics.String() + " has " + vitals.ErrNothing.Error()
+	case errors.Is(err, vitals.ErrNothing), errors.Is(err, errOthersPage):
+		why = r.metrics.String() + " has " + err.Error()
+	case errors.Is(err, syscall.ECONNREFUSED):
+		w.watch.Forget()
+		return true
 	default:
 		r.up.opts.Logger.Debug("a server's own metrics were not read; what was seen before holds a while longer", slog.String("replica", r.Name()), slog.Any("err", err))
+		w.watch.Late(holds, time.Now())
 		return true
 	}
+	return r.unwatch(why)
+}
+
+// unwatch takes in why a reading has shown that the server's metrics cannot be read, empty where
+// they could; false once several running have.
+func (r *Replica) unwatch(why string) (serves bool) {
+	w := &r.up.watched
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if why == "" {
+		w.why, w.none = "", 0
+		return true
+	}
+	if w.none++; w.none < unwatchedAfter {
+		return true
+	}
 	before := w.why
 	w.why = why
-	w.mu.Unlock()
-	if why != "" && before == "" {
+	if before == "" {
+		w.watch.Forget()
 		r.up.opts.Logger.Info("a server's own metrics cannot be read, so its memory is not watched; it is asked like one that is well (metrics, docs/shards.md)",
 			slog.String("replica", r.Name()), slog.String("why", why))
 	}
-	return why == ""
+	return false
 }
 
 // fetchVitals asks the server for its metrics, by their names where it knows how to, and reads the
@@ -143,18 +186,29 @@ func (r *Replica) fetchVitals(ctx context.Context) (vitals.Sample, error) {
 	s, err := vitals.Read(resp.Body)
 	if err == nil {
 		_, _ = io.CopyN(io.Discard, resp.Body, vitalsRest) // what is left costs a connection at most
+		if !s.Own && !r.ownPage {
+			err = errOthersPage
+		}
 	}
 	return s, err
 }
 
 // tellVitals writes to the log that a server got sick, or is no longer.
-func (r *Replica) tellVitals(was, is vitals.State) {
-	if (was == vitals.Sick) == (is == vitals.Sick) {
+func (r *Replica) tellVitals(is vitals.State) {
+	w := &r.up.watched
+	sick := is == vitals.Sick
+	w.mu.Lock()
+	told := w.told
+	if is != vitals.Unknown { // else it is not known to have got better
+		w.told = sick
+	}
+	w.mu.Unlock()
+	if sick == told || is == vitals.Unknown {
 		return
 	}
 	v := r.Vitals()
 	log, what := r.up.opts.Logger.Info, "a server has memory again; queries that need much of it are sent to it again"
-	if is == vitals.Sick {
+	if sick {
 		log, what = r.up.opts.Logger.Warn, "a server has nearly no memory left; queries that need much of it are not sent to it until it has"
 	}
 	log(what, slog.String("replica", r.Name()), slog.Int64("held", v.Held), slog.Int64("limit", v.Of))
@@ -192,7 +246,7 @@ type VitalsInfo struct {
 	State vitals.State `json:"state"`
 	// At is when they were read; left out where nothing is known.
 	At time.Time `json:"at,omitzero"`
-	// Unwatched is why they are not read; empty where they are.
+	// Unwatched is why the state is not known; empty where it is, and before they were read.
 	Unwatched string `json:"unwatched"`
 	// HeldBytes is the memory that the server cannot give back, LimitBytes what it may have at
 	// most, RestBytes the least that it has held in the last hour, and ResidentBytes its resident

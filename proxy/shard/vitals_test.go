@@ -2,13 +2,16 @@ package shard
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,6 +44,114 @@ func holding(share *atomic.Int64) fakeshard.Config {
 				"go_memstats_heap_sys_bytes 1\ngo_memstats_sys_bytes 1\nprocess_start_time_seconds 1\nprometheus_engine_queries 3\n"),
 		}, true
 	}}
+}
+
+// TestReloadsAreNoReadings: however often the configuration changes, a server is read as often as
+// without that, and is well again no sooner.
+func TestReloadsAreNoReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := share(95)
+		b := newBubble(t, holding(memory))
+		defer b.close()
+		var top *Topology
+		reload := func() {
+			next, err := New([]config.Group{group(b.urls...)}, Options{Dial: b.dial}, top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.Start(t.Context())
+			if top != nil {
+				top.Close()
+			}
+			top = next
+		}
+		reload()
+		defer func() { top.Close() }()
+		time.Sleep(2 * time.Second)
+		memory.Store(20)
+		for range 10 {
+			time.Sleep(1100 * time.Millisecond)
+			reload()
+		}
+		if n, v := b.count(0, metricsPage), top.Status()[0].Vitals; n > 2 || v.State != vitals.Sick {
+			t.Errorf("it was read %d times and is %s", n, v.State)
+		}
+		time.Sleep(time.Minute)
+		if v := top.Status()[0].Vitals; v.State != vitals.Sound {
+			t.Errorf("at the end: %+v", v)
+		}
+	})
+}
+
+// TestOneRefusedPage: a page that is refused once, or twice, leaves the server watched.
+func TestOneRefusedPage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var refused atomic.Int64
+		cfg := holding(share(95))
+		answer := cfg.Answer
+		cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if r.Path == metricsPage && refused.Add(-1) >= 0 {
+				return fakeshard.Answer{Status: http.StatusForbidden}, true
+			}
+			return answer(r)
+		}
+		b := newBubble(t, cfg)
+		defer b.close()
+		top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+		defer top.Close()
+		refused.Store(2)
+		time.Sleep(35 * time.Second)
+		if v := top.Status()[0].Vitals; v.State != vitals.Sick || v.Unwatched != "" {
+			t.Errorf("%+v", v)
+		}
+		refused.Store(3)
+		time.Sleep(35 * time.Second)
+		if v := top.Status()[0].Vitals; v.State != vitals.Unknown || !strings.Contains(v.Unwatched, "status 403") {
+			t.Errorf("refused three times: %+v", v)
+		}
+		time.Sleep(6 * time.Minute)
+		if v := top.Status()[0].Vitals; v.State != vitals.Sick || v.Unwatched != "" {
+			t.Errorf("served again: %+v", v)
+		}
+	})
+}
+
+// TestOneThatIsGoneIsNotSick: what is not there at all is another process when it comes back.
+func TestOneThatIsGoneIsNotSick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, holding(share(95)))
+		defer b.close()
+		var gone atomic.Bool
+		var mu sync.Mutex
+		var conns []net.Conn
+		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+			if gone.Load() {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+			}
+			c, err := b.dial(ctx, network, address)
+			mu.Lock()
+			defer mu.Unlock()
+			conns = append(conns, c)
+			return c, err
+		}
+		top := build(t, Options{Dial: dial}, true, group(b.urls...))
+		defer top.Close()
+		time.Sleep(2 * time.Second)
+		s := top.Groups[0].Shards[0]
+		if !s.Strained() {
+			t.Fatal("it is not sick")
+		}
+		gone.Store(true)
+		mu.Lock()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		time.Sleep(20 * time.Second)
+		if v := s.Replicas[0].Vitals(); v.State != vitals.Unknown {
+			t.Errorf("%+v", v)
+		}
+	})
 }
 
 func share(n int64) *atomic.Int64 {
@@ -131,13 +242,18 @@ func TestVitals(t *testing.T) {
 		hung.Store(true) // under load it does not come to answer
 		time.Sleep(15 * time.Second)
 		expect("when it has just fallen silent", vitals.Sick, vitals.Unknown, vitals.Sick)
-		time.Sleep(time.Minute)
-		expect("when it is silent", vitals.Unknown, vitals.Unknown, vitals.Sick)
+		time.Sleep(5 * time.Minute)
+		expect("when it is silent", vitals.Sick, vitals.Unknown, vitals.Sick)
+		time.Sleep(6 * time.Minute)
+		expect("when it is silent for long", vitals.Unknown, vitals.Unknown, vitals.Sick)
 		hung.Store(false)
 		first.Store(20)
 		time.Sleep(time.Minute)
 		expect("at the end", vitals.Sound, vitals.Unknown, vitals.Sick)
-		if n := log.count("replica=jaguar/10.0.0.1:9090"); n != 1 { // that it got well was not seen
+		if why := top.Status()[1].Vitals.Unwatched; !strings.Contains(why, "no memory limit that is known") {
+			t.Errorf("of the second one it is said: %q", why)
+		}
+		if n := log.count("replica=jaguar/10.0.0.1:9090"); n != 2 { // that it got sick, and well
 			t.Errorf("%d lines about the first server:\n%s", n, log.all.String())
 		}
 	})
@@ -147,12 +263,13 @@ func TestVitals(t *testing.T) {
 // all the same, and what is read of it is bounded. One that serves none is told of once, and hardly
 // asked again.
 func TestVitalsFaults(t *testing.T) {
-	unwatched := map[string]bool{"404": true, "401": true, "403": true, "login": true, "deep": true}
+	unwatched := map[string]bool{"404": true, "401": true, "403": true, "login": true, "deep": true, "gateway": true}
 	for name, script := range map[string]string{
 		"404": "status 404; send 'not here'", "401": "status 401", "403": "status 403", "login": "garbage html", "empty": "garbage empty",
 		"500": "status 500; send broken", "503": "status 503", "429": "status 429; header Retry-After 60",
 		"503, later": "status 503; header Retry-After 60", "random": "send 'prometheus_ready x\n'", "hang": "stall", "slow": "header Content-Type text/plain; drip 1B/1s; send 'prometheus_ready 1'",
 		"reset": "reset", "cut": "length 5000; send 'prometheus_ready 1\n'; close", "bomb": "gzip bomb 1GiB", "huge": "generate 1GiB",
+		"gateway":  "header Content-Type text/plain; send 'go_gc_gomemlimit_bytes 10\ngo_gc_heap_live_bytes 9\ngo_memstats_sys_bytes 9\ngo_memstats_heap_sys_bytes 9\n'",
 		"redirect": "redirect http://10.9.9.9/ 302", "deep": "garbage deep",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,9 +286,9 @@ func TestVitalsFaults(t *testing.T) {
 				}
 				asked, told := b.count(0, metricsPage), log.count("cannot be read")
 				switch {
-				case unwatched[name] && (asked != 1 || told != 1 || info.Vitals.Unwatched == ""):
+				case unwatched[name] && (asked != 3 || told != 1 || info.Vitals.Unwatched == ""):
 					t.Errorf("asked %d times, told %d times, %q", asked, told, info.Vitals.Unwatched)
-				case !unwatched[name] && (asked < 11 || told != 0 || info.Vitals.Unwatched != ""):
+				case !unwatched[name] && (asked < 8 || told != 0 || info.Vitals.Unwatched != ""):
 					t.Errorf("asked %d times, told %d times, %q", asked, told, info.Vitals.Unwatched)
 				}
 				for _, r := range b.fakes[0].RequestsTo(metricsPage) {
@@ -215,7 +332,7 @@ func TestVitalsFollowTheConfiguration(t *testing.T) {
 			t.Errorf("without a limit: %+v", v)
 		}
 		second := of(first, func(r *config.Replica) { r.MemoryLimit = 100 << 20 })
-		if v := second.Status()[0].Vitals; v.HeldBytes != 90<<20 {
+		if v := second.Status()[0].Vitals; v.HeldBytes != 90<<20 || v.LimitBytes != 100<<20 || v.State != vitals.Sick {
 			t.Errorf("just after a reload: %+v", v)
 		}
 		time.Sleep(11 * time.Second)
@@ -224,6 +341,9 @@ func TestVitalsFollowTheConfiguration(t *testing.T) {
 		}
 		third := of(second, func(r *config.Replica) { r.Metrics = config.MetricsNone })
 		asked := b.count(0, metricsPage)
+		if v := third.Status()[0].Vitals; v.State != vitals.Unknown || third.Groups[0].Shards[0].Strained() {
+			t.Errorf("just after it is no longer to be watched: %+v", v)
+		}
 		time.Sleep(time.Minute)
 		v := third.Status()[0].Vitals
 		if v.State != vitals.Unknown || !strings.Contains(v.Unwatched, "metrics: none") || b.count(0, metricsPage) != asked {

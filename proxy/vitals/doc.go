@@ -3,18 +3,22 @@
 //
 //	s, err := vitals.Read(page)             // the text of GET /metrics, as it comes
 //	w.Saw(s, configuredLimit, 30*time.Second, now)
-//	w.Now(now).State                        // unknown, sound, busy or sick
+//	w.Now(configuredLimit, now).State       // unknown, sound, busy or sick
 //
 // What it promises: what a server does not say is not known, and never guessed; without a limit
-// nothing is busy or sick. What is older than the time given to Saw is not known any more. A state
-// that is worse holds at once, one that is better after three pages running, below a threshold that
-// is lower than the one by which it got worse.
+// nothing is busy or sick. What is older than the time given to Saw is not known any more, but that
+// a server which is too slow to send another page (Late) had little memory, which holds for ten
+// minutes: it is when a server has none that it comes to nothing. A state that is worse holds at
+// once, one that is better after three pages running, below a threshold that is lower than the one
+// by which it got worse. Where pages of several processes come from one address nothing is known.
 //
 // The memory that is compared with a limit is what the server cannot give back. Where its runtime
 // knows the limit (GOMEMLIMIT) that is what was reachable when it last collected garbage: such a
-// process fills all it may have with garbage before it collects, however little it needs. Where it
-// does not know the limit, garbage counts as well. Resident memory, which has pages of mapped files
-// in it that the kernel takes back when it likes, decides only where nothing else is served.
+// process fills all it may have with garbage before it collects, however little it needs. After
+// half a minute without a collection that is no sign of sickness any more: a peak is over by then,
+// and who is short collects all the time. Where it does not know the limit, garbage counts as
+// well. Resident memory, which has pages of mapped files in it that the kernel takes back when it
+// likes, decides only where nothing else is served.
 //
 // What it refuses: to ask anybody. A page is read line by line; only lines of the few names that
 // are wanted, without labels, are kept and given to Prometheus' own parser, and reading ends once

@@ -24,6 +24,11 @@ type Sample struct {
 	// Limit is what the runtime keeps Used below as well as it can (GOMEMLIMIT); -1 where none is
 	// set.
 	Limit int64
+	// Collected is when garbage was collected last, by the server's clock; zero is not known.
+	Collected time.Time
+	// Own tells that the page has metrics of a Prometheus or a Thanos Query: another process that
+	// answers at the same address, such as a gateway, has none.
+	Own bool
 	// Queries are evaluated now, of MaxQueries at once at most; those that wait are not among them.
 	Queries, MaxQueries int64
 	// Series are in the head.
@@ -45,6 +50,7 @@ const (
 	heapSys      = "go_memstats_heap_sys_bytes"
 	heapLive     = "go_gc_heap_live_bytes"
 	memLimit     = "go_gc_gomemlimit_bytes"
+	collected    = "go_memstats_last_gc_time_seconds"
 	queries      = "prometheus_engine_queries"
 	maxQueries   = "prometheus_engine_queries_concurrent_max"
 	series       = "prometheus_tsdb_head_series"
@@ -61,7 +67,7 @@ func Names() []string { return append(ofAll(), thanosNow, thanosAtMost) }
 // ofAll are those that a Prometheus has.
 func ofAll() []string {
 	return []string{
-		memLimit, heapLive, released, heapSys, sys, resident, started, queries, maxQueries, ready, replay, series,
+		memLimit, heapLive, collected, released, heapSys, sys, resident, started, queries, maxQueries, ready, replay, series,
 	}
 }
 
@@ -172,8 +178,18 @@ func parse(kept []byte) (Sample, error) {
 	if v, ok := values[replay]; ok && v >= 0 && v < 1e6 {
 		s.Replay = time.Duration(v * float64(time.Second))
 	}
-	if v, ok := values[started]; ok && v > 0 && v < 1e11 {
-		s.Started = time.UnixMilli(int64(v * 1000))
+	for _, name := range []string{queries, maxQueries, ready, replay, series, thanosNow, thanosAtMost} {
+		_, ok := values[name]
+		s.Own = s.Own || ok
 	}
+	s.Started, s.Collected = date(values[started]), date(values[collected])
 	return s, nil
+}
+
+// date is so many seconds since 1970; zero where that makes no sense.
+func date(seconds float64) time.Time {
+	if seconds > 0 && seconds < 1e11 {
+		return time.UnixMilli(int64(seconds * 1000))
+	}
+	return time.Time{}
 }

@@ -32,7 +32,7 @@ func page(t testing.TB) []byte {
 func TestReadsGenuinePage(t *testing.T) {
 	want := Sample{
 		Resident: 58400768, Used: 39426312 - 13508608, Live: 8219624 + 39426312 - 32866304, Limit: 1 << 30, Queries: 0, MaxQueries: 20,
-		Replay: 842267 * time.Nanosecond, Started: time.UnixMilli(1795782177110),
+		Replay: 842267 * time.Nanosecond, Started: time.UnixMilli(1795782177110), Collected: time.UnixMilli(1795782177392), Own: true,
 	}
 	text := page(t)
 	for name, r := range map[string]io.Reader{
@@ -62,7 +62,7 @@ func (e endless) Read(p []byte) (int, error) {
 func TestThanos(t *testing.T) {
 	got, err := Read(strings.NewReader("prometheus_engine_queries{engine=\"prometheus\",mode=\"local\"} 7\n" +
 		"thanos_query_concurrent_gate_queries_in_flight 3\nthanos_query_concurrent_gate_queries_max 20\ngo_gc_gomemlimit_bytes 9.223372036854776e+18\n"))
-	if err != nil || got.Queries != 3 || got.MaxQueries != 20 || got.Limit != -1 || got.Live != -1 {
+	if err != nil || !got.Own || got.Queries != 3 || got.MaxQueries != 20 || got.Limit != -1 || got.Live != -1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -209,5 +209,17 @@ func BenchmarkRead(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhosePage: the page of another process has nothing of a Prometheus or a Thanos Query.
+func TestWhosePage(t *testing.T) {
+	for text, want := range map[string]bool{
+		"go_gc_gomemlimit_bytes 1\ngo_gc_heap_live_bytes 1\nprocess_start_time_seconds 5\n": false,
+		"prometheus_ready 0\n": true, "prometheus_engine_queries 0\n": true, thanosAtMost + " 20\n": true, "prometheus_engine_queries{a=\"b\"} 1\nprocess_start_time_seconds 5\n": false,
+	} {
+		if s, err := Read(strings.NewReader(text)); err != nil || s.Own != want {
+			t.Errorf("%q: %t, %v", text, s.Own, err)
+		}
 	}
 }

@@ -47,13 +47,10 @@ func TestStates(t *testing.T) {
 		"to and fro at the threshold": {{0.81, Busy}, {0.79, Busy}, {0.81, Busy}, {0.79, Busy}, {0.79, Busy}, {0.79, Busy}, {0.79, Busy}},
 	} {
 		var w Watch
-		was := Unknown
 		for i, s := range steps {
-			before, is := w.Saw(with(s.share), 0, time.Minute, epoch.Add(time.Duration(i)*10*time.Second))
-			if is != s.is || before != was {
-				t.Errorf("%s, page %d (%g): %s after %s, want %s after %s", name, i, s.share, is, before, s.is, was)
+			if is := w.Saw(with(s.share), 0, time.Minute, epoch.Add(time.Duration(i)*10*time.Second)); is != s.is {
+				t.Errorf("%s, page %d (%g): %s, want %s", name, i, s.share, is, s.is)
 			}
-			was = is
 		}
 	}
 }
@@ -66,10 +63,10 @@ func TestNeverFlaps(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	for range 200 {
 		var w Watch
-		last := -10
+		last, was, is := -10, Unknown, Unknown
 		for i := range 500 {
 			share := rnd.Float64()
-			was, is := w.Saw(with(share), 0, time.Minute, epoch.Add(time.Duration(i)*10*time.Second))
+			was, is = is, w.Saw(with(share), 0, time.Minute, epoch.Add(time.Duration(i)*10*time.Second))
 			if worse(was, is) {
 				if i-last < calmAfter {
 					t.Fatalf("it got better at pages %d and %d", last, i)
@@ -87,18 +84,18 @@ func TestNeverFlaps(t *testing.T) {
 // longer begins anew.
 func TestOldIsNotKnown(t *testing.T) {
 	var w Watch
-	if v := w.Now(epoch); v.State != Unknown || v.Held != -1 || v.Room() != -1 || v.Queries != -1 {
+	if v := w.Now(0, epoch); v.State != Unknown || v.Held != -1 || v.Room() != -1 || v.Queries != -1 {
 		t.Errorf("before anything: %+v", v)
 	}
 	w.Saw(with(0.95), 0, 30*time.Second, epoch)
-	if v := w.Now(epoch.Add(30*time.Second - 1)); v.State != Sick || v.Room() != 0 {
+	if v := w.Now(0, epoch.Add(30*time.Second-1)); v.State != Sick || v.Room() != 0 {
 		t.Errorf("within its time: %+v", v)
 	}
-	if v := w.Now(epoch.Add(30 * time.Second)); v.State != Unknown || v.Held != -1 || v.Of != -1 {
+	if v := w.Now(0, epoch.Add(30*time.Second)); v.State != Unknown || v.Held != -1 || v.Of != -1 {
 		t.Errorf("afterwards: %+v", v)
 	}
-	if was, is := w.Saw(with(0.5), 0, 30*time.Second, epoch.Add(time.Minute)); was != Unknown || is != Sound {
-		t.Errorf("seen again: %s, %s", was, is)
+	if is := w.Saw(with(0.5), 0, 30*time.Second, epoch.Add(time.Minute)); is != Sound {
+		t.Errorf("seen again: %s", is)
 	}
 }
 
@@ -122,11 +119,13 @@ func TestLimits(t *testing.T) {
 		"nothing but resident memory":                 {noGo(9 * gib), 10 * gib, 9 * gib, 10 * gib, Sick},
 		"no limit":                                    {of(func(s *Sample) { s.Limit = -1 }), 0, 7 * gib, -1, Unknown},
 		"a limit, and what is live not known":         {of(func(s *Sample) { s.Live = -1 }), 0, -1, 8 * gib, Unknown},
+		"what is live not known, and a higher limit":  {of(func(s *Sample) { s.Live = -1 }), 10 * gib, 7 * gib, 10 * gib, Sound},
+		"neither is what its runtime holds":           {of(func(s *Sample) { s.Live, s.Used = -1, -1 }), 10 * gib, 9 * gib, 10 * gib, Sick},
 		"nothing":                                     {noGo(-1), 8 * gib, -1, 8 * gib, Unknown},
 	} {
 		var w Watch
-		_, is := w.Saw(tc.s, tc.configured, time.Minute, epoch)
-		if v := w.Now(epoch); is != tc.is || v.Held != tc.held || v.Of != tc.of {
+		is := w.Saw(tc.s, tc.configured, time.Minute, epoch)
+		if v := w.Now(tc.configured, epoch); is != tc.is || v.Held != tc.held || v.Of != tc.of {
 			t.Errorf("%s: %s, %d of %d; want %s, %d of %d", name, is, v.Held, v.Of, tc.is, tc.held, tc.of)
 		}
 	}
@@ -139,7 +138,7 @@ func TestRest(t *testing.T) {
 	saw := func(share float64, after time.Duration) int64 {
 		at = at.Add(after)
 		w.Saw(with(share), 0, 3*time.Hour, at)
-		return w.Now(at).Rest / gib
+		return w.Now(0, at).Rest / gib
 	}
 	for i, tc := range []struct {
 		share float64
@@ -159,12 +158,135 @@ func TestRest(t *testing.T) {
 	}
 	s := with(0.9)
 	s.Started = at
-	if _, is := w.Saw(s, 0, time.Hour, at); is != Sick || w.Now(at).Rest/gib != 9 {
-		t.Errorf("another process: %+v", w.Now(at))
+	if is := w.Saw(s, 0, time.Hour, at); is != Sick || w.Now(0, at).Rest/gib != 9 {
+		t.Errorf("another process: %+v", w.Now(0, at))
 	}
 	s = with(0.1)
-	s.Started = at.Add(time.Second)
-	if was, is := w.Saw(s, 0, time.Hour, at); was != Unknown || is != Sound {
-		t.Errorf("a process that was started anew is %s after %s", is, was)
+	s.Started = at.Add(time.Minute)
+	if is := w.Saw(s, 0, time.Hour, at); is != Sound {
+		t.Errorf("a process that was started anew is %s", is)
+	}
+}
+
+// seenPage is one of with, seconds after epoch.
+type seenPage struct {
+	at      int
+	share   float64
+	started int // seconds after epoch
+	gc      int // likewise, by a clock that is an hour behind; 0 is not known
+	is      State
+}
+
+// TestPagesOverTime: what follows from pages as they come.
+func TestPagesOverTime(t *testing.T) {
+	for name, pages := range map[string][]seenPage{
+		"one peak, and no collection for two minutes": {
+			{0, 0.5, 0, 1, Sound},
+			{10, 0.95, 0, 15, Sick},
+			{20, 0.95, 0, 15, Sick},
+			{30, 0.95, 0, 15, Sick},
+			{40, 0.95, 0, 15, Sick},
+			{50, 0.95, 0, 15, Sick},
+			{60, 0.95, 0, 15, Busy},
+			{120, 0.95, 0, 15, Busy},
+			{130, 0.5, 0, 135, Busy},
+		},
+		"it collects all the time": {
+			{0, 0.95, 0, 1, Sick},
+			{10, 0.95, 0, 11, Sick},
+			{40, 0.95, 0, 41, Sick},
+			{300, 0.95, 0, 299, Sick},
+		},
+		"no page tells when": {{0, 0.95, 0, 0, Sick}, {10, 0.95, 0, 0, Sick}, {40, 0.95, 0, 0, Sick}, {300, 0.95, 0, 0, Sick}},
+		"many pages at once": {
+			{0, 0.95, 0, 0, Sick},
+			{10, 0.3, 0, 0, Sick},
+			{11, 0.3, 0, 0, Sick},
+			{12, 0.3, 0, 0, Sick},
+			{13, 0.3, 0, 0, Sick},
+			{20, 0.3, 0, 0, Sick},
+			{30, 0.3, 0, 0, Sound},
+		},
+		"it restarts":            {{0, 0.95, 0, 0, Sick}, {10, 0.3, 9, 0, Sound}, {20, 0.95, 9, 0, Sick}},
+		"its clock is corrected": {{0, 0.95, 0, 0, Sick}, {10, 0.3, 2, 0, Sick}, {20, 0.3, 1, 0, Sick}, {30, 0.3, -2, 0, Sound}},
+		"two processes, now one of two": {
+			{0, 0.95, 0, 0, Sick},
+			{10, 0.3, 9, 0, Sound},
+			{20, 0.95, 0, 0, Unknown},
+			{30, 0.3, 9, 0, Unknown},
+			{300, 0.95, 0, 0, Unknown},
+		},
+		"two processes, then one": {
+			{0, 0.95, 0, 0, Sick},
+			{10, 0.3, 9, 0, Sound},
+			{20, 0.95, 0, 0, Unknown},
+			{319, 0.95, 0, 0, Unknown},
+			{320, 0.95, 0, 0, Sick},
+		},
+	} {
+		var w Watch
+		for i, p := range pages {
+			s := with(p.share)
+			s.Started = epoch.Add(time.Duration(p.started) * time.Second)
+			if p.gc != 0 {
+				s.Collected = epoch.Add(time.Duration(p.gc)*time.Second - time.Hour)
+			}
+			at := epoch.Add(time.Duration(p.at) * time.Second)
+			if is := w.Saw(s, 0, 10*time.Minute, at); is != p.is {
+				t.Errorf("%s, page %d: %s, want %s", name, i, is, p.is)
+			}
+			if v := w.Now(0, at); (v.Why() == "") != (p.is != Unknown) || v.Mixed != (p.is == Unknown) {
+				t.Errorf("%s, page %d: %q, %t", name, i, v.Why(), v.Mixed)
+			}
+		}
+	}
+}
+
+// TestSickAndSilent: a server that had no memory left and is too slow to say more is taken to have
+// none for minutes, unless it is not there; of one that was well no more is known.
+func TestSickAndSilent(t *testing.T) {
+	const holds = 30 * time.Second
+	for _, tc := range []struct {
+		share float64
+		lasts time.Duration
+		is    State
+	}{{0.95, lateFor, Sick}, {0.85, lateFor, Busy}, {0.5, holds, Sound}} {
+		var w Watch
+		w.Saw(with(tc.share), 0, holds, epoch)
+		for after := time.Duration(0); after < 15*time.Minute; after += 10 * time.Second {
+			want := tc.is
+			if after >= tc.lasts {
+				want = Unknown
+			}
+			if v := w.Now(0, epoch.Add(after)); v.State != want {
+				t.Fatalf("%g, after %s: %s, want %s", tc.share, after, v.State, want)
+			}
+			w.Late(holds, epoch.Add(after))
+		}
+	}
+	var w Watch
+	w.Saw(with(0.95), 0, holds, epoch)
+	w.Late(holds, epoch.Add(20*time.Second))
+	if is := w.Saw(with(0.5), 0, holds, epoch.Add(40*time.Second)); is != Sick {
+		t.Errorf("the first page since: %s", is)
+	}
+	w.Forget()
+	if v := w.Now(0, epoch.Add(41*time.Second)); v.State != Unknown || v.Held != -1 || v.Rest != -1 {
+		t.Errorf("not there: %+v", v)
+	}
+}
+
+// TestAnotherLimit: where the configuration gives another limit, what was read is judged by that at
+// once.
+func TestAnotherLimit(t *testing.T) {
+	var w Watch
+	w.Saw(noGo(9*gib), 10*gib, time.Minute, epoch)
+	for configured, want := range map[int64]State{10 * gib: Sick, 11 * gib: Busy, 20 * gib: Sound, 0: Unknown} {
+		if v := w.Now(configured, epoch); v.State != want || v.Held != 9*gib {
+			t.Errorf("of %d: %s, %+v", configured, v.State, v)
+		}
+	}
+	if is := w.Saw(noGo(9*gib), 20*gib, time.Minute, epoch.Add(10*time.Second)); is != Sound {
+		t.Errorf("the next page: %s", is)
 	}
 }
