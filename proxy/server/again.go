@@ -73,11 +73,17 @@ func (x *exchange) instead(q question, failed []string) *shard.Replica {
 		return nil
 	}
 	for _, r := range q.wholes {
-		if !slices.Contains(failed, r.Name()) && !x.attempt.Avoids(r.Name()) && slices.Contains(usable, r) {
+		done := slices.Contains(failed, r.Name()) || slices.Contains(x.spared, r.Name()) || x.attempt.Avoids(r.Name())
+		if !done && slices.Contains(usable, r) {
 			return r
 		}
 	}
 	return nil
+}
+
+// spares tells whether a replica of the shard was not asked since it has no memory left.
+func (x *exchange) spares(s *shard.Shard) bool {
+	return slices.ContainsFunc(s.Replicas, func(r *shard.Replica) bool { return slices.Contains(x.spared, r.Name()) })
 }
 
 // part is what a shard answered to a question for a leaf.
@@ -130,11 +136,18 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 	free := true
 	for _, l := range lost {
 		by[l.shard] = x.instead(l.question, l.failed)
-		x.attempt = x.attempt.Avoiding(l.failed...)
+		if shard.Shed(l.err) { // what it has is there: nobody who has less is asked because of it
+			x.spared = append(x.spared, l.failed...)
+		} else {
+			x.attempt = x.attempt.Avoiding(l.failed...)
+		}
 		free = free && shard.Unasked(l.err)
 	}
 	for _, l := range lost {
-		if r := by[l.shard]; r == nil || x.attempt.Avoids(r.Name()) {
+		if r := by[l.shard]; r == nil || x.attempt.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) {
+			if x.spares(l.shard) {
+				return got, nil, x.shardError(l.shard, l.err)
+			}
 			return got, nil, &answer.LostReplica{Names: l.failed, Err: l.err}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,9 +89,13 @@ func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
 // replica, since no two hold the same samples.
 func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	calls := map[*shard.Shard]int{}
+	able := map[*shard.Shard][]*shard.Replica{} // who can answer all that the shard is asked
 	for _, l := range leaves {
 		for _, p := range l.Parts {
-			calls[p.Shard]++
+			if calls[p.Shard]++; calls[p.Shard] == 1 {
+				able[p.Shard] = p.Shard.Easiest(slices.Clone(p.Replicas), shard.CallOptions{Needs: x.holds(p.Shard)})
+			}
+			able[p.Shard] = slices.DeleteFunc(able[p.Shard], func(r *shard.Replica) bool { return !slices.Contains(p.Replicas, r) })
 		}
 	}
 	var out []question
@@ -104,6 +109,9 @@ func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 				q.replicas = p.Replicas
 			} else {
 				q.replica, q.spare = p.Replicas[0], len(p.Replicas) > 1
+				if of := able[p.Shard]; len(of) > 0 {
+					q.replica = of[0]
+				}
 			}
 			out = append(out, q)
 		}

@@ -58,6 +58,7 @@ type fanout struct {
 	asked     map[seat]int           // how many are asked for the seat
 	left      map[seat]*atomic.Int32 // how many may still answer
 	holds     map[*shard.Shard]int64 // what each seat is to make the shard's server hold
+	needs     map[*shard.Shard]int64 // what all of the request there together are
 	read      reading                // nil: side by side
 	entered   bool                   // slots has places for all calls
 	held      int64                  // of the budget, until close
@@ -79,7 +80,7 @@ type outcome struct {
 func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	f := &fanout{
 		x: x, questions: questions, results: make([]outcome, len(questions)), read: read, asked: map[seat]int{},
-		left: map[seat]*atomic.Int32{}, holds: map[*shard.Shard]int64{},
+		left: map[seat]*atomic.Int32{}, holds: map[*shard.Shard]int64{}, needs: map[*shard.Shard]int64{},
 		kept: keeper{budget: x.budget, size: admit.NewBudget(nil, admit.Limits{MaxBytes: x.limits.MaxResponseBytes})},
 	}
 	f.ctx, f.cancel = context.WithCancelCause(x.ctx)
@@ -96,7 +97,8 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 		f.left[at].Add(1)
 	}
 	for s, n := range evaluated { // now: calls that are left go on while a later attempt weighs anew
-		f.holds[s] = x.holds(s) / n
+		f.needs[s] = x.holds(s)
+		f.holds[s] = f.needs[s] / n
 	}
 	if read == nil && !f.few() {
 		f.read = f.kept.keep
@@ -117,9 +119,42 @@ func (f *fanout) heldOf(q *question) int64 {
 	return f.holds[q.shard] / int64(f.asked[q.seat()])
 }
 
+// options are how much of its server a call needs.
+func (f *fanout) options(q *question) shard.CallOptions {
+	o := shard.CallOptions{Class: q.class, Held: f.heldOf(q)}
+	if q.evaluates() {
+		o.Needs = f.needs[q.shard]
+	}
+	return o
+}
+
+// spared is the error of a fan-out that some server would be asked for without memory for it, and
+// no other one can answer in its place. All such shards are found before any is asked.
+func (f *fanout) spared() (failed error) {
+	for i := range f.questions {
+		q := &f.questions[i]
+		able := q.replicas
+		switch {
+		case q.replica != nil && len(q.wholes) > 1:
+			able = q.wholes
+		case q.replica != nil:
+			able = []*shard.Replica{q.replica}
+		}
+		if err := q.shard.Spared(f.ctx, able, f.options(q)); err != nil {
+			if lost := f.x.shardError(q.shard, err); failed == nil || !f.x.mayLack(q.shard) {
+				failed = lost
+			}
+		}
+	}
+	return failed
+}
+
 // enter takes the places that are needed before anybody is asked. An answer that can go without a
 // shard waits for its place no longer than for its answer.
 func (f *fanout) enter() (err error) {
+	if err = f.spared(); err != nil {
+		return err
+	}
 	x, short := f.x, f.ctx
 	if x.partial {
 		var cancel context.CancelFunc
@@ -163,7 +198,7 @@ func (f *fanout) enter() (err error) {
 func (f *fanout) noRoom(err error) error {
 	if e := qerr.From(err); e != nil && len(e.Shards) == 1 {
 		for _, q := range f.questions {
-			if r := f.x.st.top.Replica(e.Shards[0]); q.shard.Name() == e.Shards[0] || r != nil && r.Shard == q.shard {
+			if q.shard.Name() == e.Shards[0] {
 				return f.x.shardError(q.shard, err)
 			}
 		}
@@ -349,11 +384,9 @@ func (f *fanout) beside(i int) {
 // call asks one question, and reads its answer where that is not for later.
 func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
-	o := shard.CallOptions{
-		MaxBytes: x.limits.MaxResponseBytes, Class: q.class, Held: f.heldOf(&q),
-		Plain: q.plain, Spare: f.asked[q.seat()] > 1 || q.spare,
-		Partial: x.mayLack(q.shard), Hold: f.kept.hold, Entered: f.entered || f.read != nil && len(f.questions) > 1,
-	}
+	o := f.options(&q)
+	o.MaxBytes, o.Plain, o.Spare = x.limits.MaxResponseBytes, q.plain, f.asked[q.seat()] > 1 || q.spare
+	o.Partial, o.Hold, o.Entered = x.mayLack(q.shard), f.kept.hold, f.entered || f.read != nil && len(f.questions) > 1
 	ctx := f.waits.ctx[i]
 	var resp *shard.Response
 	err := qerr.Guard(func() (err error) {
@@ -417,7 +450,8 @@ func (f *fanout) failed(i int, err error) {
 		return
 	}
 	at := f.questions[i].seat()
-	if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || f.left[at].Add(-1) == 0 && !f.x.mayLack(at.shard) {
+	none := f.left[at].Add(-1) == 0 || shard.Shed(err) // see unanswered
+	if k := qerr.From(err).Kind; k != qerr.ShardFailed && k != qerr.Timeout || none && !f.x.mayLack(at.shard) {
 		f.cancel(errSibling) // a bound, the request's own end, or nobody who answers for the shard: no other answer is needed any more
 	}
 }

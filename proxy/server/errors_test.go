@@ -209,7 +209,7 @@ func (s saying) provoke(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n%d %s", s.name, got.status, got.message.ErrorType)
 	if after := got.header.Get("Retry-After"); after != "" {
-		fmt.Fprintf(&b, ", Retry-After %s", maskMinute.ReplaceAllString(after, "60"))
+		fmt.Fprintf(&b, ", Retry-After %s", maskJitter.ReplaceAllString(maskMinute.ReplaceAllString(after, "60"), "10"))
 	}
 	if d := got.message.Spillway; d.Bound != "" {
 		fmt.Fprintf(&b, ", bound %s, value %s, seen %s", d.Bound, d.Value, r.masked(d.Seen))
@@ -222,6 +222,7 @@ var (
 	maskSince = regexp.MustCompile(`for [0-9hms.]+ \(since [0-9:]+ UTC\)`)
 	maskLeft  = regexp.MustCompile(`another (29|30)s`)
 
+	maskJitter = regexp.MustCompile(`^(1[0-9]|20)$`) // of a server without memory
 	maskMinute = regexp.MustCompile(`^5[0-9]$`)
 	maskClock  = regexp.MustCompile(`[0-9]{2}:[0-9]{2}:[0-9]{2} UTC`)
 	maskWaited = regexp.MustCompile(`for [0-9.]+m?s after it had run for [0-9.]+m?s`)

@@ -50,6 +50,7 @@ type exchange struct {
 	deserted atomic.Bool
 
 	attempt     answer.Attempt // the one that is made now
+	spared      []string       // replicas that were not asked since they have no memory left
 	gone        nameSet        // shards that were found to fail; several goroutines tell
 	late        error          // of the first server that was waited for until the deadline
 	calls       shardSeconds

@@ -200,7 +200,8 @@ func alsoSilent(err error, shards []string) error {
 }
 
 // unanswered is the error of a fan-out in which a seat is without an answer that nobody else can be
-// asked for.
+// asked for. That a server was not asked since it has no memory left is one, whoever else has
+// answered or could: the data that only it has is there, and no answer is to go without it unsaid.
 func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) error {
 	var failed error
 	var silent []string // the first one to be late ended the wait for the others
@@ -209,7 +210,7 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 		switch {
 		case err == nil:
 			continue
-		case answered[q.seat()]:
+		case answered[q.seat()] && !shard.Shed(err):
 			if qerr.From(err).Kind == qerr.Timeout {
 				x.wasLate(err)
 			}
@@ -224,7 +225,8 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 		lost := x.shardError(q.shard, err) // noted, also where another one's error is the answer
 		if failed == nil || errors.Is(failed, errSibling) {
 			failed = lost
-			if names := q.names(); len(names) > 0 && qerr.From(err).Kind == qerr.ShardFailed && x.others(q.shard, names...) {
+			names, elsewhere := q.names(), qerr.From(err).Kind == qerr.ShardFailed && !shard.Shed(err)
+			if len(names) > 0 && elsewhere && x.others(q.shard, names...) {
 				failed = &answer.LostReplica{Names: names, Err: err}
 			}
 		}
@@ -275,8 +277,11 @@ func (x *exchange) bodyError(r *replies, err error) error {
 }
 
 // others tells whether the shard has a replica, apart from the named ones, that was not given up
-// yet and can be asked.
+// yet and can be asked, and may know as much as they.
 func (x *exchange) others(s *shard.Shard, names ...string) bool {
+	if x.spares(s) {
+		return false
+	}
 	usable, err := s.Usable()
 	return err == nil && slices.ContainsFunc(usable,
 		func(r *shard.Replica) bool { return !slices.Contains(names, r.Name()) && !x.attempt.Avoids(r.Name()) })

@@ -43,6 +43,9 @@ type CallOptions struct {
 	// Held is how many bytes the call is estimated to make the server hold, by which it is one or
 	// more places wide; 0 is not known.
 	Held int64
+	// Needs is how many bytes all calls of the request together are estimated to make the server
+	// hold, where that is more than Held, which is a part of it: by that it is heavy.
+	Needs int64
 	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll;
 	// else the call waits for one.
 	Entered bool

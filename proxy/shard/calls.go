@@ -138,10 +138,7 @@ func (s *Shard) Enter(ctx context.Context, held int64) (leave func(), err error)
 // enter is Enter for one who began to wait then, at another gate.
 func (s *Shard) enter(ctx context.Context, held int64, began time.Time) (leave func(), err error) {
 	own, all := s.calls, s.topology.crowd.all
-	if e := s.shedAll(ctx, held); e != nil {
-		return nil, e
-	}
-	place, err := own.take(ctx, s, s.seats(ctx, held), began)
+	place, err := own.take(ctx, s, s.seats(held), began)
 	if err != nil {
 		return nil, err
 	}
@@ -160,18 +157,9 @@ func (s *Shard) enter(ctx context.Context, held int64, began time.Time) (leave f
 // part of the budget, rounded up; half of what its address may have at most, so that no query alone
 // keeps everybody waiting who is behind the same one. What all calls hold together, as estimated,
 // is within the budget but for what those have more that would be wider. One that wants more places
-// than its caller may ever have takes those (admit.Gate), so that it has its turn. While the shard
-// has little memory left a heavy one is wider.
-func (s *Shard) seats(ctx context.Context, held int64) int {
-	if s.heavy(held, Light) == "" {
-		return s.width(held, s.topology.opts.Budget)
-	}
-	return s.width(held, s.room(ctx))
-}
-
-// width is how many places so many bytes are of a budget.
-func (s *Shard) width(held, budget int64) int {
-	places := s.calls.Places()
+// than its caller may ever have takes those (admit.Gate), so that it has its turn.
+func (s *Shard) seats(held int64) int {
+	budget, places := s.topology.opts.Budget, s.calls.Places()
 	if budget <= 0 || held <= 0 {
 		return 1
 	}
@@ -194,10 +182,7 @@ func (t *Topology) EnterAll(
 	doors := make([]*door, len(order))
 	began := time.Now()
 	for i, s := range order {
-		if e := s.shedAll(ctx, held(s)); e != nil {
-			return nil, e
-		}
-		doors[i] = &door{ctx: within(s), shard: s, seats: s.seats(ctx, held(s)), began: began}
+		doors[i] = &door{ctx: within(s), shard: s, seats: s.seats(held(s)), began: began}
 	}
 	if err = admit.EnterAll(doors); err != nil {
 		return nil, err
@@ -329,12 +314,8 @@ func (g *gate) tooWide(s *Shard, r *admit.Refusal) (out string) {
 	}
 	if budget := s.topology.opts.Budget; r.Wants > 1 && g == s.calls {
 		part := float64(budget) / float64(places) * float64(r.Wants) / (1 << 20)
-		if less := s.strainedText(); less != "" {
-			out += fmt.Sprintf(", this call takes %d of them%s", r.Wants, less)
-		} else {
-			out += fmt.Sprintf(", this call takes %d of them (about %.0f MiB of the %s that all calls together may make a server hold)",
-				r.Wants, math.Ceil(part-0.01), admit.FormatBytes(budget))
-		}
+		out += fmt.Sprintf(", this call takes %d of them (about %.0f MiB of the %s that all calls together may make a server hold)",
+			r.Wants, math.Ceil(part-0.01), admit.FormatBytes(budget))
 	} else if r.Wants > 1 {
 		out += fmt.Sprintf(", this request makes %d at once", r.Wants)
 	}

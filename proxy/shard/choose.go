@@ -30,7 +30,7 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	if s.spared(ctx, &o) != "" {
+	if s.heavy(&o) != "" {
 		order = easiest(order, now)
 		if e := order[0].shed(ctx, &o); e != nil { // nobody else has memory either
 			return nil, e

@@ -209,7 +209,7 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	if len(replicas) == 0 {
 		return nil, qerr.New(qerr.Internal, "Spillway asked no replica of shard %s", s.Name())
 	}
-	heavy := s.spared(ctx, &o) != ""
+	heavy := s.heavy(&o) != ""
 	if heavy {
 		replicas = easiest(replicas, time.Now())
 		if e := replicas[0].shed(ctx, &o); e != nil { // nobody else has memory either
@@ -257,7 +257,7 @@ type race struct {
 	ctx     context.Context
 	req     *endpoint.Request
 	o       CallOptions
-	heavy   bool // a server without memory is spared it
+	heavy   bool // a copy with memory is preferred
 	class   int
 	results chan *runner // of both at most: sending never waits
 

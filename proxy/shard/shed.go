@@ -3,7 +3,7 @@ package shard
 import (
 	"context"
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -17,17 +17,18 @@ import (
 )
 
 // A server that has little memory left (vitals.go) is spared what needs much of it, and nothing
-// else: its light calls, and those of lanes that are never shed, go on. A heavy call goes to a
-// sound copy where there is one. Where there is none it is wider while the server is busy, by what
-// that has left, so that fewer go at once; while it is sick it is not sent.
+// else: its light calls, and those of lanes that are never shed, go on. A heavy call goes to a copy
+// with more memory where there is one that can answer it. Where there is none, and the server is
+// sick, it is not sent. While the server is only busy it is: to have it wait for places that light
+// calls need, too, would keep those waiting.
 
 const (
 	// heavyPart is the part of the shard's budget from which on a call is heavy, however wide its
 	// places are.
 	heavyPart = 8
-	// leastRoom is the part of its budget that a busy shard has in any case.
-	leastRoom = 8
-	// shedFor is when a call that was not sent may come again.
+	// shedFor is when a call that was not sent may come again, and up to how much later: those that
+	// were turned away together are not to come back together. It is stretched as VitalsEvery is,
+	// since before the next reading nothing changes.
 	shedFor = 10 * time.Second
 )
 
@@ -59,14 +60,14 @@ func (r *Replica) strain() int {
 	return 0
 }
 
-// heavy is why a call, which is estimated to make a server hold so many bytes, is one that a server
-// without memory is spared; empty where it is not.
-func (s *Shard) heavy(held int64, c Class) string {
-	budget := s.topology.opts.Budget
+// heavy is why a call is one that needs much memory of the server that is asked; empty where it is
+// not.
+func (s *Shard) heavy(o *CallOptions) string {
+	budget, needs := s.topology.opts.Budget, max(o.Held, o.Needs)
 	switch {
-	case c == Unselective:
+	case o.Class == Unselective:
 		return shedUnselective
-	case budget > 0 && held > 0 && (s.width(held, budget) > 1 || held >= budget/heavyPart):
+	case budget > 0 && needs > 0 && (s.seats(needs) > 1 || needs >= budget/heavyPart):
 		return shedWide
 	}
 	return ""
@@ -79,10 +80,19 @@ func (s *Shard) neverShed(ctx context.Context) bool {
 
 // spared tells whether a call is one that servers without memory are spared, and why it is.
 func (s *Shard) spared(ctx context.Context, o *CallOptions) (why string) {
-	if why = s.heavy(o.Held, o.Class); why != "" && s.neverShed(ctx) {
+	if why = s.heavy(o); why != "" && s.neverShed(ctx) {
 		return ""
 	}
 	return why
+}
+
+// Easiest is replicas in the order in which they are to be asked such a call: as they stand, and
+// where it is heavy those with memory before those without, but for those that are not well.
+func (s *Shard) Easiest(replicas []*Replica, o CallOptions) []*Replica {
+	if s.heavy(&o) == "" {
+		return replicas
+	}
+	return easiest(replicas, time.Now())
 }
 
 // easiest sorts replicas for a heavy call: those that are well before those that are not, of these
@@ -135,11 +145,37 @@ func (s *Shard) strained(now time.Time) (*Replica, int) {
 	return r, r.strain()
 }
 
-// Strained tells whether no copy of the shard has enough memory left, by the servers' own metrics.
+// Strained tells whether no copy of the shard that is well has memory left, by the servers' own
+// metrics: all are sick.
 func (s *Shard) Strained() bool {
 	_, strain := s.strained(time.Now())
-	return strain > 0
+	return strain >= 2
 }
+
+// Spared is the failure of a call that is not made: the server that it would go to has nearly no
+// memory left. It is nil where the call is to be made. Of replicas any one can answer it; none are
+// all of the shard. To ask before anybody waits for a place, and before other shards are asked,
+// spares those.
+func (s *Shard) Spared(ctx context.Context, replicas []*Replica, o CallOptions) error {
+	if s.spared(ctx, &o) == "" {
+		return nil
+	}
+	now := time.Now()
+	if len(replicas) == 0 {
+		order, err := s.order(now)
+		if err != nil {
+			return nil // whoever asks is told
+		}
+		replicas = order
+	}
+	if e := easiest(replicas, now)[0].shed(ctx, &o); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Shed tells whether the failed call was not made since its server has nearly no memory left.
+func Shed(err error) bool { return errors.Is(err, errShed) }
 
 // shed is the failure of a call that is not made; nil where it is to be made.
 func (r *Replica) shed(ctx context.Context, o *CallOptions) *qerr.Error {
@@ -153,50 +189,16 @@ func (r *Replica) shed(ctx context.Context, o *CallOptions) *qerr.Error {
 	needs := "it visits every series"
 	advice := "name a metric in the selector, such as kube_pod_info{namespace=\"…\"}"
 	if why == shedWide {
-		needs = "it is estimated to hold about " + admit.FormatBytes(max(1, o.Held>>20)<<20) + " there"
+		needs = "it is estimated to hold about " + admit.FormatBytes(max(1, max(o.Held, o.Needs)>>20)<<20) + " there"
 		advice = "try again in a moment, or ask for fewer series or fewer steps"
 	}
-	st := &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: shedFor, unasked: true, cause: errShed}
+	wait := r.Shard.topology.stretch(shedFor)
+	wait = (wait + rand.N(wait)).Round(time.Second)
+	st := &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: wait, unasked: true, cause: errShed}
 	e := qerr.Wrap(qerr.ShardFailed, st, "%s has nearly no memory left (it holds %s of %s), so this was not sent to it: %s",
 		r.Name(), admit.FormatBytes(max(v.Held, 0)>>20<<20), admit.FormatBytes(max(v.Of, 0)>>20<<20), needs)
 	e.Advice = advice + "; light queries are answered; for good, give that server more memory, drop series that nobody asks for, or spread them over more shards (the admin API's shards has its memory)"
-	e.RetryAfter = shedFor
+	e.RetryAfter = wait
 	e.Shards = []string{r.Name()}
 	return e
-}
-
-// shedAll is shed where nobody of the shard can take the call, before places are waited for.
-func (s *Shard) shedAll(ctx context.Context, held int64) *qerr.Error {
-	if s.heavy(held, Light) == "" {
-		return nil
-	}
-	r, strain := s.strained(time.Now())
-	if strain < 2 {
-		return nil
-	}
-	return r.shed(ctx, &CallOptions{Held: held})
-}
-
-// room is what a heavy call's width is reckoned by: the shard's budget, or, while no copy of the
-// shard has enough memory, what the server that is asked may hold more, a part of the budget in any
-// case.
-func (s *Shard) room(ctx context.Context) int64 {
-	budget := s.topology.opts.Budget
-	r, strain := s.strained(time.Now())
-	if strain == 0 || s.neverShed(ctx) {
-		return budget
-	}
-	v := r.Vitals()
-	return max(min(v.Room(), budget), budget/leastRoom)
-}
-
-// strainedText says of a shard without enough memory how much it holds, for the end of a sentence;
-// empty where it has enough.
-func (s *Shard) strainedText() string {
-	r, strain := s.strained(time.Now())
-	if strain == 0 {
-		return ""
-	}
-	v := r.Vitals()
-	return fmt.Sprintf(", more than usual since that server holds %s of the %s that it may", admit.FormatBytes(v.Held>>20<<20), admit.FormatBytes(v.Of>>20<<20))
 }

@@ -32,7 +32,7 @@ func TestCallsShareAShardsBudget(t *testing.T) {
 			held  int64
 			seats int
 		}{{0, 1}, {1, 1}, {1 << 20, 1}, {1<<20 + 1, 2}, {5 << 20, 5}, {10 << 20, 10}, {11 << 20, 10}, {1 << 60, 10}} {
-			if n := s.seats(t.Context(), c.held); n != c.seats {
+			if n := s.seats(c.held); n != c.seats {
 				t.Errorf("%d bytes are %d places wide, not %d", c.held, n, c.seats)
 			}
 		}
@@ -89,12 +89,12 @@ func TestDefaultBudget(t *testing.T) {
 	for held, want := range map[int64]int{
 		l.MaxShardBytes: 10, l.ShardBudget: 10, 1 << 30 / 24 * 9: 9, 1 << 30 / 24: 1, 1<<30/24 + 1: 2, 1 << 62: 10,
 	} {
-		if n := s.seats(t.Context(), held); n != want {
+		if n := s.seats(held); n != want {
 			t.Errorf("%d bytes are %d places wide, not %d", held, n, want)
 		}
 	}
 	s.topology.opts.Budget = 1 << 62
-	if n := s.seats(t.Context(), 1<<60); n != 6 {
+	if n := s.seats(1 << 60); n != 6 {
 		t.Errorf("a quarter of a budget without bound is %d places wide", n)
 	}
 }

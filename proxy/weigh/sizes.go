@@ -148,7 +148,8 @@ func (z *Sizes) Names(sh *shard.Shard) *cost.Names { return z.by[sh] }
 // ask asks a shard for its largest metrics, unless something is wrong with it: what it is asked
 // then is what people wait for.
 func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
-	if !sh.Sound() || sh.Strained() {
+	_, known := n.AtMost("")
+	if !sh.Sound() || sh.Strained() && known && !n.Old(z.now()) { // without it nothing is known to be too much for a server
 		n.Later(z.now())
 		return
 	}
