@@ -266,6 +266,11 @@ const metricsPath = "/metrics"
 // that it is known to be the server's own.
 func (r *Replica) NamesMetrics() bool { return r.Metrics != "" && r.Metrics != metricsPath }
 
+// isPath tells whether a text is a path below another one, and no more.
+func isPath(at string) bool {
+	return strings.HasPrefix(at, "/") && !strings.ContainsAny(at, "?#") && !strings.Contains(at+"/", "/../")
+}
+
 // MetricsURL is where the server's own metrics are; nil where they are not to be read. The error
 // says what is wrong with Metrics.
 func (r *Replica) MetricsURL() (*url.URL, error) {
@@ -277,7 +282,7 @@ func (r *Replica) MetricsURL() (*url.URL, error) {
 		return nil, err
 	}
 	at := cmp.Or(r.Metrics, metricsPath)
-	if strings.HasPrefix(at, "/") && !strings.ContainsAny(at, "?#") {
+	if isPath(at) {
 		return base.JoinPath(at), nil
 	}
 	u, err := parseURL(at)

@@ -235,6 +235,10 @@ func problemRows() []problemRow {
 			"groups[0].shards[0].replicas[0].metrics", "write a path below url",
 		},
 		{
+			"metrics above its url", replica("url: 'http://h:9090/a', metrics: '/../metrics'"),
+			"groups[0].shards[0].replicas[0].metrics", "write a path below url",
+		},
+		{
 			"metrics with a query", replica("url: 'http://h:9090', metrics: '/metrics?a=b'"),
 			"groups[0].shards[0].replicas[0].metrics", "write a path below url",
 		},

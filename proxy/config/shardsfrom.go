@@ -182,7 +182,7 @@ func (v *validator) shardsFrom(g *Group, path string) {
 	if f.Type != "" && !servedType(f.Type) {
 		v.problem(path+".type", "%q is no type of server; write prometheus or thanos", clip.Text(f.Type, 40))
 	}
-	if m := f.Metrics; m != "" && m != MetricsNone && (!strings.HasPrefix(m, "/") || strings.ContainsAny(m, "?#")) {
+	if m := f.Metrics; m != "" && m != MetricsNone && !isPath(m) {
 		v.problem(path+".metrics", "write a path below the servers' addresses, such as /metrics, or %s", MetricsNone)
 	}
 	if len(f.Relabel) > 100 {

@@ -14,6 +14,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/shard"
+	"github.com/spillwayproject/spillway/proxy/vitals"
 )
 
 // topology is a group with a shard of each of the URLs.
@@ -158,5 +159,60 @@ func TestOneReplicaIsAsked(t *testing.T) {
 	z.asking.Wait()
 	if n := asked.Load(); n != 1 {
 		t.Errorf("%d replicas were asked", n)
+	}
+}
+
+// TestSizesOfAServerWithoutMemory: one that is short of memory is asked all the same, and one that
+// has none left where nothing is known of it, or what is known is old: without that no query would
+// be known to be too much for it.
+func TestSizesOfAServerWithoutMemory(t *testing.T) {
+	const told = `{"status":"success","data":{"seriesCountByMetricName":[{"name":"up","value":7}]}}`
+	for _, tc := range []struct {
+		percent int
+		state   vitals.State
+		known   time.Duration // for how long; 0 is not
+		asked   int64
+	}{
+		{85, vitals.Busy, 6 * time.Minute, 1},
+		{95, vitals.Sick, 6 * time.Minute, 0},
+		{95, vitals.Sick, 16 * time.Minute, 1},
+		{95, vitals.Sick, 0, 1},
+	} {
+		var asked atomic.Int64
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/metrics":
+				fmt.Fprintf(w, "go_gc_gomemlimit_bytes 100\ngo_gc_heap_live_bytes %d\ngo_memstats_sys_bytes 0\n", tc.percent)
+				_, _ = io.WriteString(w, "go_memstats_heap_sys_bytes 0\nprometheus_ready 1\n")
+			case "/api/v1/status/tsdb":
+				asked.Add(1)
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, told)
+			}
+		}))
+		t.Cleanup(srv.Close)
+		top := topology(t, nil, srv.URL)
+		top.Start(t.Context())
+		sh := top.Groups[0].Shards[0]
+		late := time.Now().Add(20 * time.Second)
+		for ; sh.Replicas[0].Vitals().State != tc.state || !sh.Sound(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("at %d %% it is %s", tc.percent, sh.Replicas[0].Vitals().State)
+			}
+		}
+		now := time.Now()
+		z := NewSizes(t.Context(), top, nil, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+		if tc.known > 0 {
+			if err := z.Names(sh).Learn(strings.NewReader(told), now.Add(-tc.known), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = z.Of(sh, "up")
+		z.asking.Wait()
+		if n := asked.Load(); n != tc.asked {
+			t.Errorf("at %d %%, known for %s: it was asked %d times, want %d", tc.percent, tc.known, n, tc.asked)
+		}
+		z.Close()
+		top.Close()
 	}
 }
