@@ -44,6 +44,9 @@ func (p *Pool) SetRoom(bytes int64) { p.room.Store(max(0, bytes)) }
 // really holds more than its share; nil lets them go on.
 func (p *Pool) Tighten(why *qerr.Error) { p.tight.Store(why) }
 
+// Tight tells whether large budgets are given nothing more.
+func (p *Pool) Tight() bool { return p.tight.Load() != nil }
+
 // InUse is what budgets have taken and not returned, in bytes.
 func (p *Pool) InUse() int64 { return p.used.Load() }
 

@@ -29,8 +29,9 @@
 //
 // Counts holds at most MaxCounts numbers of about 200 bytes each, 10 MiB; Names, of a shard,
 // MaxNames each of metrics, pairs and labels, 16 bytes for each, 48 KiB, or MoreNames, 480 KiB,
-// which an answer is read into name by name, no further than was asked for; Learned at most
-// MaxLearned texts of about 200 bytes, 10 MiB.
+// which an answer is read into name by name, no further than was asked for, and the names of
+// MaxTold metrics and MaxJobs jobs, 50 KiB at most; Learned at most MaxLearned texts of about 200
+// bytes, 10 MiB.
 //
 //	many := func(*parser.VectorSelector) (series, native int64) { return 20_000, 0 }
 //	held := cost.Held(expr, cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000}, many, nil)

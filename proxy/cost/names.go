@@ -35,6 +35,11 @@ const (
 	namesOld = 3
 	// sickPause is when it is asked for again of a shard that is not well.
 	sickPause = 30 * time.Second
+	// MaxTold is of how many metrics a sketch has the names at most: of toldOfSize for each power
+	// of two of series, and as many that are buckets. maxToldName is how long one may be, in bytes.
+	MaxTold, toldOfSize, maxToldName = 200, 4, 200
+	// MaxJobs is how many jobs, values of the label job, a sketch has the names of at most.
+	MaxJobs = 50
 	// maxValues is of how many values a matcher is taken apart.
 	maxValues = 64
 )
@@ -56,10 +61,18 @@ type sketch struct {
 	metrics tally
 	pairs   tally     // as label=value; empty where the server does not tell
 	values  tally     // of labels
+	named   []Metric  // at most MaxTold
+	jobs    []Metric  // at most MaxJobs
 	others  int64     // series that the metric at the place sureNames has, or the last one
 	all     int64     // series that all metrics have together
 	since   int64     // when the oldest sample was made of what it tells of, in milliseconds
 	until   time.Time // when it is too old
+}
+
+// Metric is the name of a metric, or of a job, and how many series it has.
+type Metric struct {
+	Name   string
+	Series int64
 }
 
 // tally is a list of names with numbers, by a hash that nobody can foresee.
@@ -228,6 +241,24 @@ func (n *Names) Labels() (int64, bool) {
 	return int64(len(s.values.of)), len(s.values.of) > 0 && !s.values.full
 }
 
+// Named are some of the shard's metrics, at most MaxTold, as it told them: the largest first, and a
+// few of each size. The caller does not change them.
+func (n *Names) Named() []Metric {
+	if s := n.now.Load(); s != nil {
+		return s.named
+	}
+	return nil
+}
+
+// Jobs are the shard's largest jobs, values of the label job, at most MaxJobs, with how many series
+// each has, as it told them. The caller does not change them.
+func (n *Names) Jobs() []Metric {
+	if s := n.now.Load(); s != nil {
+		return s.jobs
+	}
+	return nil
+}
+
 // Since is the time from which on the numbers hold, in milliseconds: of series that ended before,
 // they say nothing.
 func (n *Names) Since() int64 {
@@ -281,7 +312,7 @@ func (n *Names) Learn(body io.Reader, now time.Time, took time.Duration) error {
 		return fmt.Errorf("cost: status/tsdb: %w", err)
 	}
 	n.more = limit > MaxNames || took < quickNames && (t.metrics.full || t.pairs.full || t.values.full)
-	s := &sketch{metrics: t.metrics, pairs: t.pairs, values: t.values, others: t.metrics.place(sureNames)}
+	s := &sketch{metrics: t.metrics, pairs: t.pairs, values: t.values, named: t.named, jobs: t.jobs, others: t.metrics.place(sureNames)}
 	s.until = now.Add(namesOld * rest(took))
 	switch {
 	case empty:

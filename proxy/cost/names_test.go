@@ -289,3 +289,34 @@ func TestOldNames(t *testing.T) {
 		}
 	}
 }
+
+// TestNamed: of each size a few metrics have their names kept, and as many that are buckets; of the
+// pairs the jobs have. However much is told, it is bounded.
+func TestNamed(t *testing.T) {
+	var n Names
+	if n.Named() != nil || n.Jobs() != nil {
+		t.Error("what nobody has said is known")
+	}
+	var metrics, pairs []string
+	for i := range 400 {
+		for _, name := range []string{"big_%d", "b_%d_bucket"} {
+			metrics = append(metrics, fmt.Sprintf(`{"name":"`+name+`","value":%d}`, i, 1000-i))
+		}
+		for _, name := range []string{"job=j%d", "namespace=n%d"} {
+			pairs = append(pairs, fmt.Sprintf(`{"name":"`+name+`","value":%d}`, i, 1000-i))
+		}
+	}
+	metrics = append(metrics, `{"name":"`+strings.Repeat("x", maxToldName+1)+`","value":3}`, `{"name":"small","value":3}`)
+	body := `{"data":{"headStats":{"numSeries":9},"seriesCountByMetricName":[` + strings.Join(metrics, ",") +
+		`],"seriesCountByLabelValuePair":[` + strings.Join(pairs, ",") + `]}}`
+	if err := n.Learn(strings.NewReader(body), time.Unix(1_790_000_000, 0), 0); err != nil {
+		t.Fatal(err)
+	}
+	named := n.Named()
+	if len(named) != 2*toldOfSize+1 || named[0] != (Metric{"big_0", 1000}) || named[len(named)-1] != (Metric{"small", 3}) {
+		t.Errorf("%d names are kept: %v", len(named), named)
+	}
+	if jobs := n.Jobs(); len(jobs) != MaxJobs || jobs[0] != (Metric{"j0", 1000}) {
+		t.Errorf("%d jobs are kept: %v", len(jobs), jobs)
+	}
+}

@@ -5,16 +5,44 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/bits"
 	"slices"
+	"strings"
 )
 
 // told is what an answer of status/tsdb has. It is read name by name: of a name its hash is kept
 // alone, and of a list that has more than was asked for nothing is read beyond that, so that an
-// answer takes no more than 16 bytes for each name that was asked for, and its longest value.
+// answer takes no more than 16 bytes for each name that was asked for, and its longest value. The
+// names of some metrics of each size, and of jobs, are kept, too.
 type told struct {
 	limit                  int // of each list
 	head                   *headStats
 	metrics, pairs, values tally
+	named                  []Metric
+	kept                   map[size]int // how many of a size are in named
+	jobs                   []Metric
+}
+
+// job keeps the name of a job, of which there are few.
+func (t *told) job(m Metric) {
+	if name, ok := strings.CutPrefix(m.Name, "job="); ok && len(t.jobs) < MaxJobs && len(name) <= maxToldName {
+		t.jobs = append(t.jobs, Metric{Name: name, Series: m.Series})
+	}
+}
+
+// size is about how many series a metric has, and whether they are buckets of a histogram.
+type size struct {
+	log    int
+	bucket bool
+}
+
+// name keeps a metric's name, unless there are enough of its size.
+func (t *told) name(m Metric) {
+	s := size{bits.Len64(uint64(m.Series)), strings.HasSuffix(m.Name, "_bucket")}
+	if len(t.named) < MaxTold && len(m.Name) <= maxToldName && t.kept[s] < toldOfSize {
+		t.kept[s]++
+		t.named = append(t.named, m)
+	}
 }
 
 type headStats struct {
@@ -39,19 +67,21 @@ func (t *told) read(body io.Reader) error {
 			case "headStats":
 				return dec.Decode(&t.head)
 			case "seriesCountByMetricName":
-				return t.list(dec, &t.metrics)
+				t.named, t.kept = nil, map[size]int{}
+				return t.list(dec, &t.metrics, t.name)
 			case "seriesCountByLabelValuePair":
-				return t.list(dec, &t.pairs)
+				t.jobs = nil
+				return t.list(dec, &t.pairs, t.job)
 			case "labelValueCountByLabelName":
-				return t.list(dec, &t.values)
+				return t.list(dec, &t.values, nil)
 			}
 			return dec.Decode(&ignored{})
 		})
 	})
 }
 
-// list reads one list; null is an empty one.
-func (t *told) list(dec *json.Decoder, into *tally) error {
+// list reads one list, and calls each, if it is there, with every name; null is an empty one.
+func (t *told) list(dec *json.Decoder, into *tally, each func(Metric)) error {
 	switch begin, err := dec.Token(); {
 	case err != nil:
 		return err
@@ -73,6 +103,9 @@ func (t *told) list(dec *json.Decoder, into *tally) error {
 			return err
 		}
 		most := min(max(one.Value, 0), maxSeries)
+		if each != nil {
+			each(Metric{Name: one.Name, Series: most})
+		}
 		into.of, into.least = append(into.of, entry{hashOf(one.Name), most}), min(into.least, most)
 	}
 	into.full = len(into.of) == t.limit

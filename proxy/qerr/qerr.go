@@ -112,6 +112,9 @@ type Error struct {
 	Seen string
 	// Advice is what the caller can do instead.
 	Advice string
+	// Rewrite is a request that asks for less and fits, which Advice says in words; nil where none
+	// is known.
+	Rewrite *Rewrite
 	// RetryAfter is sent as Retry-After, in whole seconds rounded up, with kinds that are
 	// retryable; 0 sends none but for Overloaded, where 1 s is sent.
 	RetryAfter time.Duration
@@ -127,6 +130,24 @@ type Error struct {
 	Shards []string
 
 	cause error
+}
+
+// Rewrite is a request that can be sent instead of one that was refused, for programs.
+type Rewrite struct {
+	// Kind is in which way it asks for less: step, window, range, matcher, aggregation or metric;
+	// And is the second way, where one was not enough.
+	Kind string `json:"kind"`
+	And  string `json:"and,omitempty"`
+	// Path and Parameters are the request, as the API takes it.
+	Path       string              `json:"path"`
+	Parameters map[string][]string `json:"parameters"`
+	// Tried tells that it was asked, Ago seconds ago, and answered whole: then Series and Samples
+	// are what shards sent for it, in Seconds; else they are an estimate.
+	Tried   bool    `json:"tried"`
+	Series  int64   `json:"series"`
+	Samples int64   `json:"samples"`
+	Seconds float64 `json:"seconds,omitempty"`
+	Ago     float64 `json:"ago,omitempty"`
 }
 
 // New returns an error of the kind with a public sentence.
@@ -230,6 +251,8 @@ type detail struct {
 	Seen   string `json:"seen"`
 	Advice string `json:"advice"`
 	Link   string `json:"link,omitempty"`
+	// Rewrite is there where one is known alone: whoever reads the other four finds them always.
+	Rewrite *Rewrite `json:"rewrite,omitempty"`
 }
 
 // JSON is the Prometheus error body. The field error is early in it, since Grafana shows only the
@@ -237,7 +260,7 @@ type detail struct {
 func (e *Error) JSON() []byte {
 	b := body{
 		Status: "error", ErrorType: e.Kind.ErrorType(), Error: e.sentence(),
-		Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice, e.Link},
+		Spillway: &detail{e.Bound, e.Value, e.Seen, e.Advice, e.Link, e.Rewrite},
 	}
 	if e.Kind == BadData && *b.Spillway == (detail{}) {
 		b.Spillway.Advice = badDataAdvice // beside the sentence, which may be Prometheus' own and stays as it is

@@ -137,3 +137,17 @@ func TestPrometheusSentencesStay(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestRewriteIsWritten: a rewrite stands in the object spillway, after the four fields that are
+// always there; without one nothing does.
+func TestRewriteIsWritten(t *testing.T) {
+	e := Refuse("max_points", "11000", "20000", "try step=2s, or use step=2s or more", "too many points")
+	if got := string(e.JSON()); strings.Contains(got, "rewrite") {
+		t.Errorf("%s", got)
+	}
+	e.Rewrite = &Rewrite{Kind: "step", Path: "/api/v1/query_range", Parameters: map[string][]string{"step": {"2"}}, Tried: true, Series: 3}
+	const want = `{"status":"error","errorType":"execution","error":"too many points; try step=2s, or use step=2s or more","spillway":{"bound":"max_points","value":"11000","seen":"20000","advice":"try step=2s, or use step=2s or more","rewrite":{"kind":"step","path":"/api/v1/query_range","parameters":{"step":["2"]},"tried":true,"series":3,"samples":0}}}` + "\n"
+	if got := string(e.JSON()); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}

@@ -127,6 +127,21 @@ func (t *Topology) collectCalls(metric func(*prometheus.Desc, prometheus.ValueTy
 	metric(descAllWaited, prometheus.CounterValue, waited.Seconds())
 }
 
+// Crowded tells whether any call waits for a place at a shard, or for one of all.
+func (t *Topology) Crowded() bool {
+	if n, _ := t.crowd.all.Waiting(); n > 0 {
+		return true
+	}
+	for _, g := range t.Groups {
+		for _, s := range g.Shards {
+			if n, _ := s.calls.Waiting(); n > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Enter waits, until shortly before the deadline of ctx and for as long as the lane lets anybody
 // wait, for room for one call to each of the shard's replicas, which is estimated to make a replica
 // hold so many bytes (CallOptions.Held). The caller calls leave once, when all of them have ended

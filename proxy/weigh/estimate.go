@@ -69,6 +69,9 @@ type Asked struct {
 	Limit int
 	// View is what the caller sees of the topology.
 	View *plan.View
+	// Counted says how many series a selector has on all shards together, where that was counted
+	// just now for this request alone; nil where nothing was.
+	Counted func(ms []*labels.Matcher) (int64, bool)
 }
 
 // Estimate is what a request is expected to take. It does not change.
@@ -95,6 +98,9 @@ type Estimate struct {
 	onlyShape   cost.Print
 	norm        norm
 }
+
+// Shards is how many shards it concerns.
+func (e *Estimate) Shards() int { return len(e.shards) }
 
 // GiBSeconds is for how long shards hold how much memory: each call its part, for as long as it is
 // expected to take.
@@ -313,6 +319,11 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 		most, guessed = whole(shown.Series), false
 	} else if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, true)); ok && (open || shown.Series < float64(most)) {
 		most, guessed = whole(shown.Series), false
+	}
+	if a.Counted != nil {
+		if n, ok := a.Counted(ms); ok {
+			most, guessed = n, false
+		}
 	}
 	e.Guessed = e.Guessed || guessed
 	s.each[i] = most

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/cost"
@@ -189,5 +190,21 @@ func TestHeldByEachShard(t *testing.T) {
 	w.Known.Learn(w.Known.Estimate(all), Took{Series: 5000, Samples: 5000, Bytes: 3000}, time.UnixMilli(w.Now))
 	if e = w.Known.Estimate(old); e.Guessed {
 		t.Error("a selector whose series are known is guessed")
+	}
+}
+
+// TestCounted: what was counted for a request is what a selector is estimated to have there, and
+// nowhere else.
+func TestCounted(t *testing.T) {
+	w := sketched(t)
+	a := w.panel(t, `x_total{namespace="a"}`, 1)
+	before := w.Known.Estimate(a)
+	a.Counted = func(ms []*labels.Matcher) (int64, bool) { return 17, len(ms) == 2 }
+	if e := w.Known.Estimate(a); e.Selected != 17 || before.Selected <= 17 || e.Shards() != before.Shards() || e.Shards() == 0 {
+		t.Errorf("%d series of %d shards are estimated, before %d", e.Selected, e.Shards(), before.Selected)
+	}
+	a.Counted = nil
+	if e := w.Known.Estimate(a); e.Selected != before.Selected {
+		t.Errorf("%d series are estimated for everybody, before %d", e.Selected, before.Selected)
 	}
 }

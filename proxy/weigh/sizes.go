@@ -1,8 +1,10 @@
 package weigh
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -132,6 +134,32 @@ func (z *Sizes) Refresh(e *Estimate) {
 	for _, sh := range e.shards {
 		z.sketch(sh)
 	}
+}
+
+// Named are metrics of all shards together, a few of each size, the largest first, as far as it is
+// known.
+func (z *Sizes) Named() []cost.Metric { return z.together((*cost.Names).Named) }
+
+// Jobs are the largest jobs of all shards together in the same way.
+func (z *Sizes) Jobs() []cost.Metric { return z.together((*cost.Names).Jobs) }
+
+func (z *Sizes) together(of func(*cost.Names) []cost.Metric) []cost.Metric {
+	by := map[string]int64{}
+	for sh := range z.by {
+		if n := z.fresh(sh); n != nil {
+			for _, m := range of(n) {
+				by[m.Name] += m.Series
+			}
+		}
+	}
+	out := make([]cost.Metric, 0, len(by))
+	for name, n := range by {
+		out = append(out, cost.Metric{Name: name, Series: n})
+	}
+	slices.SortFunc(out, func(a, b cost.Metric) int {
+		return cmp.Or(cmp.Compare(b.Series, a.Series), cmp.Compare(a.Name, b.Name))
+	})
+	return out
 }
 
 // Since is the time from which on they hold, in milliseconds.

@@ -216,3 +216,21 @@ func TestSizesOfAServerWithoutMemory(t *testing.T) {
 		top.Close()
 	}
 }
+
+// TestNamedTogether: metrics and jobs have what all shards told of them, the largest first; what is
+// old counts for nothing.
+func TestNamedTogether(t *testing.T) {
+	w := sketched(t)
+	z, n := w.Known.Sizes, int64(len(w.shards))
+	if got := z.Named(); len(got) != 2 || got[0] != (cost.Metric{Name: "x_total", Series: 20_000 * n}) || got[1].Name != "up" {
+		t.Errorf("%v", got)
+	}
+	if got := z.Jobs(); len(got) != 1 || got[0] != (cost.Metric{Name: "a", Series: 700 * n}) {
+		t.Errorf("%v", got)
+	}
+	now := time.Now()
+	z.now = func() time.Time { return now.Add(time.Hour) }
+	if len(z.Named()) > 0 || len(z.Jobs()) > 0 {
+		t.Error("what is old is named")
+	}
+}
