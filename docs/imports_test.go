@@ -49,6 +49,7 @@ var own = map[string][]string{
 		"internal/clip", "internal/oauth", "internal/timers", "internal/version", "proxy/admit", "proxy/config", "proxy/endpoint",
 		"proxy/identity", "proxy/qerr", "proxy/shard/h1", "proxy/thanos", "proxy/trust", "proxy/vitals",
 	},
+	"proxy/rewrite":  {"internal/clip", "internal/tree", "proxy/endpoint", "proxy/policy"},
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
 	"proxy/weigh": {

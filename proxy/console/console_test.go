@@ -210,7 +210,7 @@ func TestHostileTexts(t *testing.T) {
 		Asked: Asked{
 			ID: "r1", Endpoint: "query", Query: hostile, Tenant: hostile, User: hostile, Dashboard: hostile, Panel: hostile, Rule: hostile,
 		},
-		Kind: "too_expensive", Bound: hostile, Value: hostile, Seen: hostile, Message: hostile, Advice: hostile,
+		Kind: "too_expensive", Bound: hostile, Value: hostile, Seen: hostile, Message: hostile, Advice: hostile, Rewrite: hostile,
 		Marks: [][2]int{{2, 10}, {20, 30}},
 	})
 	of := url.Values{"uid": {hostile}, "panel": {hostile}}.Encode()

@@ -55,6 +55,8 @@ type Refusal struct {
 	// Message is what the caller was told, Advice what it could do instead.
 	Message string `json:"message"`
 	Advice  string `json:"advice"`
+	// Rewrite is what could be asked instead, as path and query of a URL; empty where nothing is.
+	Rewrite string `json:"rewrite,omitempty"`
 	// Marks are the parts of Query that were in the way: pairs of byte offsets, in their order.
 	Marks [][2]int `json:"marks,omitempty"`
 	// Count is how many there were, First and Last when.
@@ -84,7 +86,7 @@ type Refusals struct {
 // Add takes a refusal in, of which Count, First and Last are set here. Where there are too many,
 // the one goes that came last the longest ago.
 func (l *Refusals) Add(now time.Time, r Refusal) {
-	for _, text := range []*string{&r.Query, &r.Message, &r.Advice} {
+	for _, text := range []*string{&r.Query, &r.Message, &r.Advice, &r.Rewrite} {
 		*text = strings.Clone(clip.Text(*text, maxText)) // else it may keep the body that it came in
 	}
 	for _, name := range []*string{&r.Tenant, &r.User, &r.Dashboard, &r.Panel, &r.Rule, &r.Value, &r.Seen} {

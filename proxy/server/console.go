@@ -141,6 +141,9 @@ func (s *Server) showRefusal(x *exchange, qe *qerr.Error) {
 	if qe.Bound == policy.BoundUnselective && x.dec != nil && x.dec.Expr != nil && x.dec.Request.Query == x.req.Query {
 		r.Marks = inTheWay(x.dec.Expr, qe.Seen)
 	}
+	if w := qe.Rewrite; w != nil {
+		r.Rewrite = w.Path + "?" + url.Values(w.Parameters).Encode()
+	}
 	s.console.Refused(r)
 }
 

@@ -143,8 +143,23 @@ func (x *exchange) forbid() error {
 }
 
 func (x *exchange) lookDenied(now time.Time) error {
-	s, req, c := x.s, x.dec.Request, x.caller
-	f := s.deny.Look(&deny.Subject{
+	s := x.s
+	f := x.denied(now)
+	if len(f.Shadows) > 0 {
+		x.shadowRules = f.Shadows
+		s.metrics.denied.WithLabelValues("shadow").Inc()
+	}
+	if f.Rule == nil {
+		return nil
+	}
+	s.metrics.denied.WithLabelValues("refused").Inc()
+	return deniedBy(f, now)
+}
+
+// denied are the rules that the request meets.
+func (x *exchange) denied(now time.Time) deny.Found {
+	req, c := x.dec.Request, x.caller
+	return x.s.deny.Look(&deny.Subject{
 		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Rule: c.Alert || c.Rule != "",
 		Digest: func() string { return deny.Digest(string(x.id), x.tenantName(), req.Label, words(req)) },
 		Query: sync.OnceValue(func() string {
@@ -156,15 +171,6 @@ func (x *exchange) lookDenied(now time.Time) error {
 		Selectors: x.dec.Selectors,
 		Range:     time.Duration(min(x.dec.End-x.dec.Start, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, Step: req.Step,
 	}, now)
-	if len(f.Shadows) > 0 {
-		x.shadowRules = f.Shadows
-		s.metrics.denied.WithLabelValues("shadow").Inc()
-	}
-	if f.Rule == nil {
-		return nil
-	}
-	s.metrics.denied.WithLabelValues("refused").Inc()
-	return deniedBy(f, now)
 }
 
 // deniedBy is what the caller is told.

@@ -358,6 +358,7 @@ func (f *fleet) serve(ctx context.Context) (*Server, string) {
 		}
 	}
 	s, base := startProxy(f.t, ctx, cfg.String())
+	s.rewriteTime = 0 // a refused request selects nothing
 	clear(f.servers)
 	for _, g := range f.groups {
 		for _, sh := range g.shards {

@@ -40,10 +40,13 @@ type exchange struct {
 	ctx     context.Context // with the deadline; nil before there is one
 	id      endpoint.ID     // known even where the request was not understood; empty outside the table
 	req     *endpoint.Request
-	account *account    // what explain tells; nil where nobody asked
-	inner   bool        // this process asks itself
-	exempt  bool        // and not for what a client has written
-	wrong   *qerr.Error // what the client is told went wrong, once it is known
+	account *account          // what explain tells; nil where nobody asked
+	said    *endpoint.Request // req as its caller wrote it, without what a tenant's matchers add
+	whole   context.Context   // as ctx, without the deadline; nil before the lane is known
+	trial   *trial            // what comes of a rewrite that is tried; nil elsewhere
+	inner   bool              // this process asks itself
+	exempt  bool              // and not for what a client has written
+	wrong   *qerr.Error       // what the client is told went wrong, once it is known
 	// flying is the request that others wait for, and deserted that its own client has left it to
 	// them. Another goroutine sees the client leave.
 	flying   atomic.Pointer[flight]

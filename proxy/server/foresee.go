@@ -20,9 +20,16 @@ func newEstimates() *prometheus.HistogramVec {
 
 // foresee estimates what the request will take. Nobody is asked for it.
 func (x *exchange) foresee() {
+	if a := x.weighable(); a != nil {
+		x.expect(x.st.known.Estimate(a))
+	}
+}
+
+// weighable is what an estimate is made for; nil where the request selects nothing.
+func (x *exchange) weighable() *weigh.Asked {
 	req := x.dec.Request
 	if req.ID.Selects() == endpoint.SelectsNothing || x.dec.Empty {
-		return
+		return nil
 	}
 	a := &weigh.Asked{
 		Request: req, Tenant: x.tenantName(), Expr: x.dec.Expr, Selectors: x.dec.Selectors, Windows: x.dec.Windows,
@@ -37,7 +44,7 @@ func (x *exchange) foresee() {
 			a.Grid.Steps, a.Grid.Step = int64(x.grid().Len()), req.Step.Milliseconds()
 		}
 	}
-	x.expect(x.st.known.Estimate(a))
+	return a
 }
 
 // expect is what the request is expected to take from now on.
@@ -63,7 +70,8 @@ func estimateOf(e *weigh.Estimate) *plan.Estimate {
 // that shards were asked for tell how much there is.
 func (s *Server) compare(x *exchange, qe *qerr.Error) {
 	e := x.foreseen.Load()
-	if e == nil || qe != nil || x.budget == nil || x.cut || len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
+	if e == nil || qe != nil || x.trial != nil || x.budget == nil || x.cut ||
+		len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
 		return
 	}
 	took := weigh.Took{Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), Seconds: x.calls.get().Seconds()}

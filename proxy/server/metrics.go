@@ -38,6 +38,7 @@ type metrics struct {
 	kills      prometheus.Counter
 	denied     *prometheus.CounterVec
 	lanes      *prometheus.CounterVec
+	rewrites   *prometheus.CounterVec
 	shadow     *prometheus.CounterVec
 	panics     prometheus.Counter
 	conns      *prometheus.GaugeVec
@@ -97,6 +98,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		kills:      single("spillway_queries_killed_total", "Requests that were ended by hand over the admin listener."),
 		shadow:     counter("spillway_shadow_requests_total", "Requests that a bound in shadow (limits.shadow) would have refused, narrowed or cut, by bound.", "bound"),
 		lanes:      counter("spillway_lane_requests_total", "Requests answered, by the lane that they came in.", "lane"),
+		rewrites:   counter("spillway_rewrites_total", "Refusals for which something cheaper to ask was looked for, by outcome: tried (proposed; it was asked, and answered whole), estimated (proposed, and not asked), remembered (proposed; it was found for the same request lately), none (nothing was found, or lately), busy (not looked for, since there was other work waiting or the caller had many looked for).", "outcome"),
 		denied:     counter("spillway_denied_requests_total", "Requests that a deny rule refused, or would have in shadow mode, by mode (refused, shadow).", "mode"),
 		panics:     prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_panics_total", Help: "Requests that ended in a fault of Spillway itself; the process went on."}),
 		conns:      gauge("spillway_connections", "Open client connections, by listener (main, admin, metrics).", "listener"),
@@ -112,10 +114,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		Name: "spillway_memory_budget_peak_bytes",
 		Help: "Most that requests held of memory.budget at once within the last one to two minutes, what refused ones asked for besides among it: more than memory.budget where some were refused.",
 	}, func() float64 { return float64(s.poolNow().Peak(s.now())) })
-	used := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "spillway_memory_budget_used_bytes",
-		Help: "What requests hold of memory.budget now.",
-	},
+	used := reads("spillway_memory_budget_used_bytes", "What requests hold of memory.budget now.",
 		func() float64 { return float64(s.poolNow().InUse()) })
 	running := reads("spillway_evaluations_running", "Evaluations at work in Spillway now, those that wait for servers left out.", func() float64 { return float64(s.gate.Running()) })
 	waiting := reads("spillway_evaluations_waiting", "Evaluations that wait for a processor now.",
@@ -127,7 +126,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.estimates, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
-		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.shadow, denyRules{s},
+		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.rewrites, m.shadow, denyRules{s},
 	)
 	return m
 }

@@ -38,6 +38,7 @@ var labelValues = map[string]struct {
 	"outcome":                               closed(append([]string{"success"}, kindLabels()...)...),
 	"spillway_shard_requests_total/outcome": closed(append([]string{"ok", "cut", "silent"}, kindLabels()...)...),
 	"bound":                                 {"the names of [bounds](bounds/README.md)", policy.Bounds()},
+	"spillway_rewrites_total/outcome":       closed("tried", "estimated", "remembered", "none", "busy"),
 	"spillway_denied_requests_total/mode":   closed("refused", "shadow"),
 	"spillway_deny_rules/source":            closed("config", "api", "crash"),
 	"mode":                                  closed("pass", "splice", "push", "mixed", "stretches", "parcels", "raw", "local"),

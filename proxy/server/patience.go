@@ -165,6 +165,16 @@ func (n *notes) add(msg, subject string) {
 	}
 }
 
+// any tells whether there are some; nil has none.
+func (n *notes) any() bool {
+	if n == nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.by) > 0
+}
+
 // each calls f for every sentence, in the order of their subjects.
 func (n *notes) each(f func(string)) {
 	n.mu.Lock()

@@ -51,7 +51,9 @@ func (x *exchange) query() error {
 	if told, err := x.tell(p.Root, p.Refused); told || err != nil {
 		return err
 	}
-	x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
+	if x.trial == nil { // which is part of a request that was counted
+		x.s.metrics.plans.WithLabelValues(planKind(p), string(cmp.Or(p.Cause, plan.CauseNone))).Inc()
+	}
 	x.blame(p)
 	if p.Raw {
 		x.expect(x.foreseen.Load().Fetched())
@@ -78,7 +80,7 @@ func (x *exchange) query() error {
 
 // blame counts a plan that a shard keeps raw, once for the request.
 func (x *exchange) blame(p *plan.Plan) {
-	if !x.attempt.Parcels {
+	if !x.attempt.Parcels && x.trial == nil {
 		x.s.metrics.blame(p)
 	}
 }

@@ -56,6 +56,9 @@ type inner struct {
 	// operator tells that whoever runs Spillway asks: over the admin listener, or on the command
 	// line. That is no tenant, and sees everything.
 	operator bool
+	// trial tells that a rewrite is tried, and takes what comes of it; nil elsewhere. Who asks is
+	// said by it, and what was written by a client meets whatever refuses clients.
+	trial *trial
 }
 
 // road is the road of a request, from room to room: who asks, what is asked for, within which
@@ -67,6 +70,7 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 	err := x.identify(ctx, r, own)
 	if err == nil {
 		ctx = x.inLane(ctx, r, own)
+		x.whole = ctx
 		err = x.understand(ctx, r, own)
 	}
 	if err == nil {
@@ -76,7 +80,11 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 		err = x.answer()
 	}
 	qe := s.linked(x, s.explain(x, r, err))
-	s.finish(x, qe)
+	if x.trial != nil {
+		s.finishTrial(x, qe != nil)
+	} else {
+		s.finish(x, qe)
+	}
 	return x.client, qe
 }
 
@@ -111,6 +119,9 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 	defer room.End()
 	x.caller = identity.FromRequest(r)
 	switch {
+	case own != nil && own.trial != nil:
+		x.caller, x.tenant, x.trial = own.trial.caller, own.tenant, own.trial
+		return nil
 	case own != nil && own.tenant != nil:
 		x.tenant = own.tenant
 	case own != nil && own.operator:
@@ -130,7 +141,12 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	defer x.recovered(&err)
 	if own != nil {
 		x.id, x.req, x.account, x.inner = own.req.ID, own.req, own.account, true
-		x.exempt, x.wall = own.operator || own.tenant != nil, own.tenant != nil
+		x.said = own.req
+		if own.trial == nil {
+			x.exempt, x.wall = own.operator || own.tenant != nil, own.tenant != nil
+		} else {
+			x.exempt = own.operator
+		}
 		return nil
 	}
 	s := x.s
@@ -147,6 +163,7 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	if err != nil {
 		return err // the deadline stays: net/http reads what is left of the body before it answers
 	}
+	x.said = x.req
 	if x.req.ID.Evaluates() {
 		x.account = accountOf(x.header.Get(explainHeader))
 	}
@@ -164,6 +181,9 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	defer x.recovered(&err)
 	s, req := x.s, x.req
 	x.limits = x.tenant.Bound(x.st.cfg.LimitsFor(req.ID))
+	if x.trial != nil {
+		x.limits, x.wall = x.trial.bound(x.limits, x.st.pool.Limit()), true
+	}
 	now := s.now()
 	_, span := s.room(ctx, "policy")
 	x.dec, err = x.bound(x.lookingBack(req), now)
@@ -189,6 +209,9 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.partial = len(x.st.lacks) > 0 && req.ID.JSON()
 	if req.PartialResponse != nil {
 		x.partial, x.chosen = *req.PartialResponse, *req.PartialResponse
+	}
+	if x.trial != nil { // what lacks anything says nothing of what would come of it
+		x.partial, x.chosen = false, false
 	}
 	if x.partial {
 		x.loseEjected()
@@ -336,7 +359,7 @@ func (x *exchange) cause(err error) *qerr.Error {
 	}
 	var qe *qerr.Error
 	if errors.As(err, &qe) && qe.Kind != qerr.Internal {
-		return x.counsel(shard.Busy(qe))
+		return x.rewritten(x.counsel(shard.Busy(qe)))
 	}
 	if x.ctx != nil {
 		return x.counsel(qerr.FromContext(x.ctx, err))

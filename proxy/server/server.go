@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,6 +99,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// DrainTimeout is how long requests may go on after the end was asked for; 15 s.
 	DrainTimeout time.Duration
+	// RewriteTime is how long a refusal is kept back while something cheaper to ask is looked for;
+	// 500 ms.
+	RewriteTime time.Duration
 	// MaxConnections caps the main listener's connections; 4,096. The others have 128 each.
 	MaxConnections int
 	// MaxPerAddress caps those of them that come from one address, or from one /64 of IPv6; three
@@ -177,8 +181,10 @@ type Server struct {
 	large        inexacts // what is answered too largely to be kept for others
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
-	spent        attribution.Table     // what callers took
-	live         live.Table            // requests under way
+	spent        attribution.Table // what callers took
+	live         live.Table        // requests under way
+	rewrites     rewrites
+	rewriteTime  time.Duration         // how long a refusal is kept back for it; longer in tests
 	flights      coalesce.Group[facts] // requests under way that others may wait for
 	gate         *evaluation.Gate      // of evaluations; outlives reloads
 	heap         *heap.Watch
@@ -232,7 +238,8 @@ func New(o Options) (*Server, error) {
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{
 		opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
-		lightSeries: weigh.LightSeries, walls: standing(),
+		lightSeries: weigh.LightSeries, walls: standing(), rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce)},
+		rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
 	}
 	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")

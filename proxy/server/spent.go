@@ -16,14 +16,16 @@ import (
 func (s *Server) attribute(x *exchange, qe *qerr.Error) {
 	s.compare(x, qe)
 	s.showRefusal(x, qe)
-	if x.inner || x.req == nil {
+	if x.inner && x.trial == nil || x.req == nil {
 		return
 	}
 	c := attribution.Cost{
 		Requests: 1, ShardSeconds: x.calls.get().Seconds(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(),
 		GiBSeconds: (x.before + x.budget.ByteSeconds()) / (1 << 30),
 	}
-	if qe != nil && qe.Kind != qerr.Canceled {
+	if x.trial != nil { // it is part of the request that was refused
+		c.Requests = 0
+	} else if qe != nil && qe.Kind != qerr.Canceled {
 		c.Refused = 1
 	}
 	s.spent.Add(s.now(), attribution.Who{

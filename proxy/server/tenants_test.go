@@ -35,7 +35,7 @@ type tenantWorld struct {
 	client *http.Client
 }
 
-func newTenantWorld(t *testing.T) *tenantWorld {
+func newTenantWorld(t *testing.T, limits ...string) *tenantWorld {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"research", "all"} {
@@ -88,9 +88,9 @@ func newTenantWorld(t *testing.T) *tenantWorld {
 		text += fmt.Sprintf("      - {replicas: [{url: %q}]}\n", p.URL())
 	}
 	text += fmt.Sprintf(`tenants:
-  - {name: research, bearer_token_file: %s/research, matchers: ['{namespace=~"research-.+"}'], limits: {max_range: 2h}}
+  - {name: research, bearer_token_file: %s/research, matchers: ['{namespace=~"research-.+"}'], limits: {%s}}
   - {name: all, bearer_token_file: %s/all}
-`, dir, dir)
+`, dir, strings.Join(append([]string{"max_range: 2h"}, limits...), ", "), dir)
 	w := &tenantWorld{t: t, client: newClient(t)}
 	w.s, w.url = startProxy(t, t.Context(), text)
 	return w

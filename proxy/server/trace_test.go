@@ -147,7 +147,7 @@ func TestTraces(t *testing.T) {
 		},
 		{
 			name: "refused", path: "/api/v1/query", form: url.Values{"query": {`{le!=""}`}}, status: 422,
-			want:  []string{"endpoint", "identity", "policy", "usage"},
+			want:  []string{"endpoint", "identity", "policy", "rewrite", "usage"},
 			attrs: map[string]string{"spillway.verdict": "refuse", "spillway.bound": "unselective", "spillway.outcome": "too_expensive"},
 		},
 	} {
