@@ -56,7 +56,7 @@ func (q *Question) ranges(yield func(Candidate) bool) {
 
 // resolutions are longer steps of subqueries, as long as their ranges have some of them.
 func (q *Question) resolutions(yield func(Candidate) bool) {
-	if q.Expr == nil || !timeless(q.Expr) {
+	if q.Expr == nil || !timeless(q.Expr) || turned(q.Expr) {
 		return
 	}
 	for _, d := range steps {

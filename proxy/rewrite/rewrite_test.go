@@ -174,6 +174,9 @@ func TestMeaning(t *testing.T) {
 			0, Matcher,
 			[]string{`x{job="j\"r",pod=~"b.*"}`},
 		},
+		{"a part of what is selected", policy.BoundMaxSeriesTouched, `count(x)`, 0, Matcher, []string{
+			`count(x{pod="a"})`, `count(x{job="j\"r"})`,
+		}},
 		{"a label that one side has fixed", policy.BoundMaxSeries, `x * on (pod) y{pod="b"}`, 0, Matcher, nil},
 		{
 			"joined by the label", policy.BoundMaxSeries,
@@ -230,6 +233,7 @@ func TestMeaning(t *testing.T) {
 			[]string{`max_over_time(x[1h:10m])`, `max_over_time(x[1h:15m])`},
 		},
 		{"how many steps there are", policy.BoundMaxShardBytes, `count_over_time(x[1h:5m])`, 0, Step, nil},
+		{"what is left of the others", policy.BoundMaxShardBytes, `x unless max_over_time(x[1h:5m])`, 0, Step, nil},
 		{"what they sum up to", policy.BoundMaxShardBytes, `sum_over_time(x[1h:5m])`, 0, Step, nil},
 
 		{"the start of the range", policy.BoundMaxSamples, `x @ start()`, time.Hour, Window, nil},
@@ -476,7 +480,7 @@ func TestLongTexts(t *testing.T) {
 	for _, b := range policy.Bounds() {
 		if Helps(b) != slices.Contains([]string{
 			policy.BoundMaxPoints, policy.BoundMaxRange, policy.BoundMaxSamples, policy.BoundMaxResponseBytes, policy.BoundMaxShardBytes,
-			policy.BoundMaxSeries, policy.BoundUnselective,
+			policy.BoundMaxSeries, policy.BoundUnselective, policy.BoundMaxSeriesTouched,
 		}, b) {
 			t.Errorf("Helps(%s) is %v", b, Helps(b))
 		}

@@ -23,6 +23,8 @@ func (q *Question) ways() []way {
 		return []way{q.steps, q.windows, q.resolutions, q.ranges, q.pairs, q.aggregations}
 	case policy.BoundMaxSeries:
 		return []way{q.aggregations, q.pairs, q.windows}
+	case policy.BoundMaxSeriesTouched: // which neither less time nor fewer groups make fewer
+		return []way{q.pairs}
 	case policy.BoundUnselective:
 		return []way{q.metrics, q.pairs}
 	}

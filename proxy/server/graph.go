@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,17 +130,18 @@ func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.
 // maxKept is the largest answer that is drawn, in bytes of JSON.
 const maxKept = 8 << 20
 
-// keptAnswer is an http.ResponseWriter that keeps an answer of at most maxKept bytes; one that is
-// longer ends its request.
+// keptAnswer is an http.ResponseWriter that keeps an answer of at most so many bytes, 0 is maxKept;
+// one that is longer ends its request.
 type keptAnswer struct {
 	nowhere
+	most int
 	body []byte
 	over bool
 }
 
 // Write implements io.Writer.
 func (k *keptAnswer) Write(p []byte) (int, error) {
-	if k.over = k.over || len(k.body)+len(p) > maxKept; k.over {
+	if k.over = k.over || len(k.body)+len(p) > cmp.Or(k.most, maxKept); k.over {
 		return 0, errors.New("the answer is too long to be kept")
 	}
 	k.body = append(k.body, p...)

@@ -253,6 +253,8 @@ func (x *exchange) scale(ctx context.Context, e *qerr.Error) *scale {
 	switch e.Bound {
 	case policy.BoundMaxSeries:
 		s.of, limit = func(e *weigh.Estimate) int64 { return e.Series }, int64(x.limits.MaxSeries)
+	case policy.BoundMaxSeriesTouched:
+		s.of, limit = func(e *weigh.Estimate) int64 { return e.Selected }, int64(x.limits.MaxSeriesTouched)
 	case policy.BoundMaxSamples:
 		s.of, limit = func(e *weigh.Estimate) int64 { return e.Samples }, x.limits.MaxSamples
 	case policy.BoundMaxResponseBytes:
@@ -392,7 +394,8 @@ func (s *scale) Estimate(req *endpoint.Request) (rewrite.Cost, bool) {
 	c.Cheap = e.Selected <= cheapSeries && e.Read <= cheapSamples && max(e.Bytes, 0) <= s.x.st.pool.Limit()/cheapPart
 	c.AtMost = err == nil && s.atMost
 	fits := err == nil && (s.of == nil || s.of(e) <= s.most)
-	return c, fits && roomFor(e.Series, int64(l.MaxSeries)) && roomFor(e.Samples, l.MaxSamples) && roomFor(e.Bytes, l.MaxResponseBytes)
+	return c, fits && roomFor(e.Series, int64(l.MaxSeries)) && roomFor(e.Selected, int64(l.MaxSeriesTouched)) &&
+		roomFor(e.Samples, l.MaxSamples) && roomFor(e.Bytes, l.MaxResponseBytes)
 }
 
 // roomFor tells whether an estimate leaves room below a bound.

@@ -129,9 +129,9 @@ func (x *namesKnown) besides(req *endpoint.Request, into any) bool {
 		return false
 	}
 	x.left--
-	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
+	kept := &keptAnswer{nowhere: nowhere{http.Header{}}, most: maxBesides}
 	t, err := x.tryInto(x.ctx, req, kept)
-	if err != nil || kept.over || len(kept.body) > maxBesides || !t.took.Whole && !(t.cut && req.Limit > 0) {
+	if err != nil || kept.over || !t.took.Whole && !(t.cut && req.Limit > 0) {
 		return false
 	}
 	return json.Unmarshal(kept.body, into) == nil

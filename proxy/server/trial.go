@@ -59,6 +59,7 @@ func (x *exchange) tryInto(ctx context.Context, req *endpoint.Request, into http
 // whichever is least.
 func (t *trial) bound(own config.Limits, pool int64) config.Limits {
 	own.MaxSeries = min(own.MaxSeries, t.limits.MaxSeries, cheapSeries)
+	own.MaxSeriesTouched = min(own.MaxSeriesTouched, t.limits.MaxSeriesTouched)
 	own.MaxSamples = min(own.MaxSamples, t.limits.MaxSamples, cheapSamples)
 	own.MaxResponseBytes = min(own.MaxResponseBytes, t.limits.MaxResponseBytes, max(pool/cheapPart, 1))
 	own.MaxShardBytes = min(own.MaxShardBytes, t.limits.MaxShardBytes)

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,9 +17,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// answersOf is what a shard says to every instant query.
-func answersOf(body string) fakeshard.Route {
-	return fakeshard.Route{Path: "/api/v1/query", Script: "header Content-Type application/json; send '" + body + "'"}
+// justNow is when queries of these tests are about: what is long ago may be evaluated elsewhere.
+var justNow = strconv.FormatInt(time.Now().Unix(), 10)
+
+// answerOf is what a shard says to an instant query; NOW in it is justNow.
+func answerOf(query, body string) fakeshard.Route {
+	body = strings.ReplaceAll(body, "NOW", justNow)
+	return fakeshard.Route{Path: "/api/v1/query", Query: query, Script: "header Content-Type application/json; send '" + body + "'"}
 }
 
 // TestTriedIsWhole: what was not answered whole, or with nothing in the end, is not said to have
@@ -29,21 +35,34 @@ func TestTriedIsWhole(t *testing.T) {
 		form       []string
 		set        func(r *rig)
 	}{
-		{"shards warn", "", []string{"query", tooLong}, func(r *rig) {
-			for _, s := range r.all() {
-				must(t, s.Set("", answersOf(`{"status":"success","data":{"resultType":"vector","result":[{"metric":{"job":"a"},"value":[1,"1"]}]},"warnings":["a block is missing"]}`)))
+		{"shards warn", "", []string{"query", tooLong, "time", justNow}, func(r *rig) {
+			for i, s := range r.all() {
+				must(t, s.Set("", shorter(func(query string) fakeshard.Route {
+					return answerOf(query, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"job":"`+strconv.Itoa(i)+`"},"value":[NOW,"1"]}]},"warnings":["a block is missing"]}`)
+				})...))
 			}
 		}},
 		{"a shard is silent, and the caller does without it", "", []string{"query", tooLong, "partial_response", "true"}, func(r *rig) {
-			must(t, r.all()[0].Set("reset", fakeshard.Route{Path: "/api/v1/query", Script: "reset"}))
+			must(t, r.all()[0].Set("", shorter(func(query string) fakeshard.Route {
+				return fakeshard.Route{Path: "/api/v1/query", Query: query, Script: "reset"}
+			})...))
 		}},
 		{"a bound in shadow would have cut it", "max_series: 1, shadow: [max_series], ", []string{"query", tooLong}, nil},
 		{"the answer is empty", "", []string{"query", tooLong}, func(r *rig) {
 			for _, s := range r.all() {
-				must(t, s.Set("", answersOf(`{"status":"success","data":{"resultType":"vector","result":[]}}`)))
+				must(t, s.Set("", shorter(func(query string) fakeshard.Route {
+					return answerOf(query, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+				})...))
 			}
 		}},
 		{"a number", "", []string{"query", "scalar(rate(up[2d]))"}, nil},
+		{"nothing is wrong", "", []string{"query", tooLong, "time", justNow}, func(r *rig) {
+			for i, s := range r.all() {
+				must(t, s.Set("", shorter(func(query string) fakeshard.Route {
+					return answerOf(query, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"job":"`+strconv.Itoa(i)+`"},"value":[NOW,"1"]}]}}`)
+				})...))
+			}
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -52,14 +71,24 @@ func TestTriedIsWhole(t *testing.T) {
 				tc.set(r)
 			}
 			got := r.asks("/api/v1/query", tc.form...)
-			if got.status != 422 || strings.Contains(got.message.Error, "tried") || strings.Contains(string(got.body), `"tried":true`) {
+			want := tc.name == "nothing is wrong"
+			if got.status != 422 || strings.Contains(got.message.Error, "tried") != want ||
+				strings.Contains(string(got.body), `"tried":true`) != want {
 				t.Errorf("%s", got)
 			}
-			if n := r.metric("spillway_rewrites_total", "outcome=tried"); n != 0 {
+			if n := r.metric("spillway_rewrites_total", "outcome=tried"); n > 0 != want {
 				t.Errorf("%v were counted as tried", n)
 			}
 		})
 	}
+}
+
+// shorter are scripts for all that may be asked instead of tooLong.
+func shorter(script func(query string) fakeshard.Route) (out []fakeshard.Route) {
+	for _, d := range []string{"1d", "12h", "6h", "3h", "1h", "30m", "15m", "5m"} {
+		out = append(out, script("rate(up["+d+"])"))
+	}
+	return out
 }
 
 func must(t *testing.T, err error) {
@@ -107,9 +136,13 @@ func TestWitness(t *testing.T) {
 // what is cheap.
 func TestTrialBounds(t *testing.T) {
 	large := config.Limits{
-		Timeout: time.Hour, MaxSeries: 1 << 30, MaxSamples: 1 << 40, MaxResponseBytes: 1 << 40, MaxShardBytes: 1 << 40, MaxRange: time.Hour,
+		Timeout: time.Hour, MaxSeries: 1 << 30, MaxSeriesTouched: 1 << 30, MaxSamples: 1 << 40, MaxResponseBytes: 1 << 40,
+		MaxShardBytes: 1 << 40, MaxRange: time.Hour,
 	}
-	small := config.Limits{Timeout: time.Second, MaxSeries: 2, MaxSamples: 3, MaxResponseBytes: 4, MaxShardBytes: 5, MaxRange: time.Minute}
+	small := config.Limits{
+		Timeout: time.Second, MaxSeries: 2, MaxSeriesTouched: 9, MaxSamples: 3, MaxResponseBytes: 4, MaxShardBytes: 5,
+		MaxRange: time.Minute,
+	}
 	for name, got := range map[string]config.Limits{
 		"its own": (&trial{limits: large}).bound(small, 1<<40), "of who was refused": (&trial{limits: small}).bound(large, 1<<40),
 	} {
@@ -129,13 +162,51 @@ func TestTrialIsHeldToItsBounds(t *testing.T) {
 	t.Parallel()
 	r := tooLongRig(t, "limits: {max_range: 1d, max_response_bytes: 64MiB}\nmemory: {budget: 16MiB}\n")
 	for _, s := range r.all() { // 1 MiB is a sixteenth of the budget
-		must(t, s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "generate 2MiB vector"}))
+		must(t, s.Set("", shorter(func(query string) fakeshard.Route {
+			return fakeshard.Route{Path: "/api/v1/query", Query: query, Script: "generate 2MiB vector"}
+		})...))
 	}
 	got := r.asks("/api/v1/query", "query", tooLong)
 	if got.status != 422 || strings.Contains(got.message.Error, "tried") {
 		t.Errorf("%s", got)
 	}
 	r.idle()
+}
+
+// TestLabelsOfManyAreNotAsked: of a selector with so many series that they would not be tried, no
+// labels are looked up and nothing is counted.
+func TestLabelsOfManyAreNotAsked(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		series int
+		asked  bool
+	}{{900_000, false}, {900, true}} {
+		r := tooLongRig(t, "limits: {max_series: 1}\n")
+		st := r.s.state.Load()
+		for _, g := range st.top.Groups {
+			for _, sh := range g.Shards {
+				told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":1000000,"minTime":1},"seriesCountByMetricName":[{"name":"many","value":%d}]}}`, tc.series)
+				must(t, st.known.Sizes.Names(sh).Learn(strings.NewReader(told), time.Now(), 0))
+			}
+		}
+		for _, s := range r.all() {
+			must(t, s.Set("", answerOf("many", `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"job":"a"},"value":[NOW,"1"]},{"metric":{"job":"b"},"value":[NOW,"1"]}]}}`)))
+		}
+		if got := r.asks("/api/v1/query", "query", "many", "time", justNow); got.status != 422 {
+			t.Errorf("%s", got)
+		}
+		labels := 0
+		for _, s := range r.all() {
+			for _, rec := range s.RequestsTo("/api/v1/labels") {
+				if strings.Contains(rec.Form.Get("match[]"), "many") {
+					labels++
+				}
+			}
+		}
+		if labels > 0 != tc.asked {
+			t.Errorf("of %d series labels were asked for %d times", tc.series, labels)
+		}
+	}
 }
 
 // TestRewriteIsRemembered: whoever asks for the same again is told the same, and how long ago that
