@@ -21,8 +21,8 @@ func (q *Question) aggregations(yield func(Candidate) bool) {
 		return
 	}
 	e := unsorted(q.Expr)
-	if agg, ok := e.(*parser.AggregateExpr); ok && !agg.Without && agg.Op != parser.COUNT_VALUES && !agg.Op.IsAggregatorWithParam() {
-		return // it has one series
+	if single(e) {
+		return
 	}
 	whole := tree.String(e)
 	if !q.text(Aggregation, "topk(10, "+whole+")", yield) {
@@ -41,6 +41,18 @@ func (q *Question) aggregations(yield func(Candidate) bool) {
 			return
 		}
 	}
+}
+
+// single tells whether an expression has one series at most.
+func single(e parser.Expr) bool {
+	switch n := e.(type) {
+	case *parser.AggregateExpr:
+		choosesOrWrites := n.Op.IsAggregatorWithParam() && n.Op != parser.QUANTILE
+		return !n.Without && len(n.Grouping) == 0 && !choosesOrWrites
+	case *parser.Call:
+		return slices.Contains([]string{"absent", "absent_over_time", "vector"}, n.Func.Name)
+	}
+	return false
 }
 
 // unsorted is an expression without what sets the order of its series: what is made of them has
@@ -100,12 +112,15 @@ func (q *Question) fewer(agg *parser.AggregateExpr, yield func(Candidate) bool) 
 var usual = []string{"namespace", "job"}
 
 // groupings are labels to put series together by: a bucket's bound alone where there are buckets,
-// else the usual ones, but for those that the query fixes, then none.
+// none where it is gone; else the usual ones, but for those that the query fixes, then none.
 func groupings(e parser.Expr) (out []string) {
 	buckets := false
 	eachSelector(e, func(vs *parser.VectorSelector) {
 		buckets = buckets || strings.HasSuffix(nameOf(vs.LabelMatchers), "_bucket")
 	})
+	if buckets && !keeps(e, labels.BucketLabel) {
+		return nil
+	}
 	if buckets {
 		return []string{labels.BucketLabel}
 	}
@@ -128,7 +143,7 @@ func putTogether(e parser.Expr) string {
 	if vs, ok := tree.Bare(e).(*parser.VectorSelector); ok && strings.HasSuffix(nameOf(vs.LabelMatchers), "_info") {
 		return "count"
 	}
-	if additive(e) {
+	if additive(e) && !turned(e) {
 		return "sum"
 	}
 	return ""

@@ -8,8 +8,9 @@
 //   - A shorter window and a longer step have the very values of the original at each of their
 //     moments: these lie on the grid of the original, and nothing in the query looks at its start.
 //   - What changes the text does so only where the text then says all of what it means: nothing is
-//     put below and, or, unless, absent or scalar, no matcher on one side of a join alone, no two
-//     ranges that were different are made the same, and what adds up is added alone.
+//     put below and, or, unless, absent, scalar or fill, no matcher on one side of a join alone, no
+//     two ranges that were different are made the same, none is shortened beside what was chosen for
+//     its length, and what adds up is added alone.
 //   - It fits its bounds by the same estimator as any request, and is not estimated to be heavier
 //     than what was refused. Tried says of it that it was asked, answered whole, and not with
 //     nothing.

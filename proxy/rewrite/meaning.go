@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // What a query may become, so that its new text says all of what it means. Where it is not clear
@@ -23,6 +25,9 @@ func each(e parser.Expr, f func(n parser.Node, path []parser.Node)) {
 	})
 }
 
+// framed are functions of the request's own times.
+var framed = []string{"start", "end", "step", "range"}
+
 // timeless tells whether the value at a moment depends on neither the start nor the step of the
 // request.
 func timeless(e parser.Expr) bool {
@@ -35,6 +40,8 @@ func timeless(e parser.Expr) bool {
 			ok = ok && n.RangeExpr == nil
 		case *parser.SubqueryExpr:
 			ok = ok && n.StartOrEnd != parser.START && n.OriginalOffsetExpr == nil && n.RangeExpr == nil && n.StepExpr == nil
+		case *parser.Call:
+			ok = ok && !slices.Contains(framed, n.Func.Name)
 		}
 	})
 	return ok
@@ -48,12 +55,18 @@ func turned(e parser.Expr) bool {
 	each(e, func(n parser.Node, _ []parser.Node) {
 		switch n := n.(type) {
 		case *parser.BinaryExpr:
-			found = found || n.Op == parser.LOR || n.Op == parser.LUNLESS
+			found = found || n.Op == parser.LOR || n.Op == parser.LUNLESS || fills(n)
 		case *parser.Call:
 			found = found || slices.Contains([]string{"absent", "absent_over_time", "scalar", "info"}, n.Func.Name)
 		}
 	})
 	return found
+}
+
+// fills tells whether series that one side lacks have a value.
+func fills(b *parser.BinaryExpr) bool {
+	m := b.VectorMatching
+	return m != nil && (m.FillValues.LHS != nil || m.FillValues.RHS != nil)
 }
 
 // compares tells whether an expression compares anything, or leaves out what another one lacks.
@@ -93,7 +106,7 @@ func joinsBy(b *parser.BinaryExpr, label string) bool {
 	if m == nil || b.LHS.Type() != parser.ValueTypeVector || b.RHS.Type() != parser.ValueTypeVector {
 		return true
 	}
-	if m.FillValues.LHS != nil || m.FillValues.RHS != nil || !keeps(b.LHS, label) || !keeps(b.RHS, label) {
+	if !keeps(b.LHS, label) || !keeps(b.RHS, label) {
 		return false
 	}
 	return slices.Contains(m.MatchingLabels, label) == m.On
@@ -136,7 +149,7 @@ const (
 // shortens tells whether all ranges of the query that are longer than d can be as short: they are
 // the same, contain all others, and none of those is as long.
 func shortens(e parser.Expr, d time.Duration) bool {
-	if d < minRange || turned(e) || compares(e) || !timeless(e) { // of what is compared or matched less is not a part
+	if d < minRange || turned(e) || compares(e) || !timeless(e) || sized(e, d) { // of what is compared or matched less is not a part
 		return false
 	}
 	ok, longest := true, time.Duration(0)
@@ -158,6 +171,65 @@ func shortens(e parser.Expr, d time.Duration) bool {
 	return ok && longest > 0
 }
 
+// sums are functions whose values grow with their range.
+var sums = []string{"increase", "sum_over_time", "count_over_time", "changes", "resets"}
+
+// sized tells whether something stands beside a range longer than d that was chosen for its length:
+// what is added up over it beside anything that is not, or a number that is that length.
+func sized(e parser.Expr, d time.Duration) bool {
+	length := time.Duration(0) // which all that are longer have
+	each(e, func(n parser.Node, _ []parser.Node) {
+		l, _ := lengthOf(n)
+		length = max(length, l)
+	})
+	_, found := beside(e, d, length)
+	return found
+}
+
+// reads is what an expression is made of: any selector, a range that is longer than d, and what is
+// added up over such a one.
+type reads struct{ selects, far, sums bool }
+
+// beside is what a node reads, and whether anything in it is sized. Each node is visited once.
+func beside(n parser.Node, d, length time.Duration) (r reads, found bool) {
+	if b, ok := n.(*parser.BinaryExpr); ok {
+		left, inLeft := beside(b.LHS, d, length)
+		right, inRight := beside(b.RHS, d, length)
+		found = inLeft || inRight || left.sums != right.sums || left.far && computed(b.RHS, right) || right.far && computed(b.LHS, left)
+		return reads{left.selects || right.selects, left.far || right.far, left.sums || right.sums}, found
+	}
+	for child := range parser.ChildrenIter(n) {
+		of, in := beside(child, d, length)
+		r = reads{r.selects || of.selects, r.far || of.far, r.sums || of.sums}
+		found = found || in
+	}
+	l, _ := lengthOf(n)
+	r.far = r.far || l > d
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		r.selects = true
+	case *parser.NumberLiteral:
+		found = found || isLength(n.Val, length)
+	case *parser.Call:
+		r.sums = r.sums || r.far && slices.Contains(sums, n.Func.Name)
+		found = found || r.sums && strings.HasPrefix(n.Func.Name, "clamp")
+	}
+	return r, found
+}
+
+// computed tells whether an expression is a number that may be any length: it selects nothing, and
+// does not just say it.
+func computed(e parser.Expr, r reads) bool {
+	_, said := tree.Bare(e).(*parser.NumberLiteral)
+	return !r.selects && !said
+}
+
+// isLength tells whether a number is a length, in any unit of which that has several.
+func isLength(number float64, length time.Duration) bool {
+	return slices.ContainsFunc([]time.Duration{time.Millisecond, time.Second, time.Minute, time.Hour, day, 7 * day},
+		func(unit time.Duration) bool { return length > unit && number == float64(length)/float64(unit) })
+}
+
 // lengthOf is how long a range is, if the node is one; of a subquery that as well.
 func lengthOf(n parser.Node) (time.Duration, *parser.SubqueryExpr) {
 	switch n := n.(type) {
@@ -169,9 +241,10 @@ func lengthOf(n parser.Node) (time.Duration, *parser.SubqueryExpr) {
 	return 0, nil
 }
 
-// sampled are functions of which fewer samples of the same time give about the same.
+// sampled are functions of which fewer samples of the same time give about the same. The last
+// sample is none: it would be one of another moment.
 var sampled = []string{
-	"avg_over_time", "min_over_time", "max_over_time", "quantile_over_time", "stddev_over_time", "stdvar_over_time", "last_over_time",
+	"avg_over_time", "min_over_time", "max_over_time", "quantile_over_time", "stddev_over_time", "stdvar_over_time",
 	"rate", "increase", "delta", "deriv",
 }
 

@@ -415,6 +415,36 @@ func TestEmptyIsNotTried(t *testing.T) {
 	}
 }
 
+// TestFrameIsKept: what calls on the times of the request is not proposed with others, since its
+// values would be others.
+func TestFrameIsKept(t *testing.T) {
+	w := startWorld(t, time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC))
+	for _, q := range []refusedQuery{
+		{"query_range", 12 * time.Hour, "1s", "sum(up) * step()"},
+		{"query_range", 60 * 24 * time.Hour, "1h", "sum(up) / range()"},
+		{"query_range", time.Hour, "15s", "DCGM_FI_DEV_GPU_UTIL + on () group_left () vector(start())"},
+		{"query_range", 12 * time.Hour, "1s", "sum(rate(node_network_receive_bytes_total[5m])) * (end() - time())"},
+	} {
+		w.from++
+		a := w.ask(q)
+		if a.status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s", q.text, a.status, a.body.Error)
+		}
+		if r := a.body.Spillway.Rewrite; r != nil && (r.Parameters["step"][0] != strconv.Itoa(int(seconds(t, q.step))) ||
+			r.Parameters["start"][0] != strconv.FormatInt(w.end.Add(-q.over).Unix(), 10)) {
+			t.Errorf("%s: %s", q.text, a.body.Error)
+		}
+	}
+}
+
+func seconds(t *testing.T, text string) float64 {
+	d, err := model.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(d).Seconds()
+}
+
 // compare compares the values of a rewrite that has the text of the query with those that the free
 // proxy gives for the query itself, at moments of the query itself.
 func (w *world) compare(q refusedQuery, r *qerr.Rewrite, got map[string]map[int64]string) {

@@ -16,7 +16,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
-var promql = parser.NewParser(parser.Options{ExperimentalDurationExpr: true, EnableExperimentalFunctions: true})
+var promql = parser.NewParser(parser.Options{
+	ExperimentalDurationExpr: true, EnableExperimentalFunctions: true, EnableBinopFillModifiers: true,
+})
 
 const hour = int64(time.Hour / time.Millisecond)
 
@@ -152,6 +154,14 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// ranges are the texts of all ranges in brackets that are shorter than 33d.
+func ranges(format string) (out []string) {
+	for _, d := range []string{"31d", "30d", "2w", "1w", "3d", "2d", "1d", "12h", "6h", "3h", "1h", "30m", "15m", "5m"} {
+		out = append(out, fmt.Sprintf(format, d))
+	}
+	return out
+}
+
 // TestMeaning: what the text would not say of itself is not proposed.
 func TestMeaning(t *testing.T) {
 	pairs := []Pair{{"pod", "a"}, {"job", `j"r`}}
@@ -220,6 +230,24 @@ func TestMeaning(t *testing.T) {
 		{"ranges that differ", policy.BoundMaxRange, `rate(x[60d]) / rate(x[1h])`, 0, Range, nil},
 		{"ranges that would be the same", policy.BoundMaxRange, `rate(x[60d]) - rate(x[31d])`, 0, Range, nil},
 		{"absent in a range", policy.BoundMaxRange, `absent_over_time(x[60d])`, 0, Range, nil},
+		{"a sum by its range", policy.BoundMaxRange, `sum_over_time(x[60d]) / 345600`, 0, Range, nil},
+		{"a sum by its range in steps", policy.BoundMaxRange, `sum(count_over_time(x[60d])) / (60 * 24 * 60)`, 0, Range, nil},
+		{"a sum by a number on the left", policy.BoundMaxRange, `100 * (1 - increase(x_total[60d]) / 1e6)`, 0, Range, nil},
+		{"a sum beside another vector", policy.BoundMaxRange, `changes(x[60d]) / y`, 0, Range, nil},
+		{"a sum by a number that is computed", policy.BoundMaxRange, `resets(x[60d]) / vector(60)`, 0, Range, nil},
+		{"a sum that has a ceiling", policy.BoundMaxRange, `clamp_max(increase(x_total[60d]), 1000)`, 0, Range, nil},
+		{"a sum of a subquery", policy.BoundMaxRange, `sum_over_time(x[60d:1h]) * 3600`, 0, Range, nil},
+		{"a rate by its range in seconds", policy.BoundMaxRange, `rate(x_total[60d]) * 5184000`, 0, Range, nil},
+		{"a rate by its range in days", policy.BoundMaxRange, `60 * sum(avg_over_time(x[60d]))`, 0, Range, nil},
+		{"a rate by a product", policy.BoundMaxRange, `rate(x_total[60d]) * (60 * 86400)`, 0, Range, nil},
+		{
+			"a rate in another unit", policy.BoundMaxRange, `rate(x_total[33d]) * 8`, 0, Range,
+			ranges("rate(x_total[%s]) * 8"),
+		},
+		{
+			"two sums of the same range", policy.BoundMaxRange, `sum(increase(x_total[33d])) / sum(increase(y_total[33d]))`, 0, Range,
+			ranges("sum(increase(x_total[%[1]s])) / sum(increase(y_total[%[1]s]))"),
+		},
 		{"more than in a range", policy.BoundMaxRange, `increase(x[60d]) > 100`, 0, Range, nil},
 		{"a subquery's range, not below four of its steps nor of the range in it", policy.BoundMaxShardBytes, `avg_over_time(rate(x[1h])[1d:1h])`, 0, Range, []string{
 			`avg_over_time(rate(x[1h])[12h:1h])`, `avg_over_time(rate(x[1h])[6h:1h])`,
@@ -232,9 +260,25 @@ func TestMeaning(t *testing.T) {
 			0, Step,
 			[]string{`max_over_time(x[1h:10m])`, `max_over_time(x[1h:15m])`},
 		},
+		{"below an absence", policy.BoundMaxShardBytes, `absent(max_over_time(x[1h:5m]))`, 0, Step, nil},
+		{"filled where there is none", policy.BoundMaxShardBytes, `max_over_time(x[1h:5m]) + on (pod) fill (0) y`, 0, Step, nil},
+		{"filled on one side", policy.BoundMaxRange, `rate(x[60d]) + on (pod) fill_right (0) rate(y[60d])`, 0, Range, nil},
 		{"how many steps there are", policy.BoundMaxShardBytes, `count_over_time(x[1h:5m])`, 0, Step, nil},
 		{"what is left of the others", policy.BoundMaxShardBytes, `x unless max_over_time(x[1h:5m])`, 0, Step, nil},
+		{"the last of them", policy.BoundMaxShardBytes, `last_over_time(x[1h:5m])`, 0, Step, nil},
 		{"what they sum up to", policy.BoundMaxShardBytes, `sum_over_time(x[1h:5m])`, 0, Step, nil},
+
+		{"a step as a number", policy.BoundMaxPoints, `increase(x_total[1m]) / step()`, time.Hour, Step, nil},
+		{"a range as a number", policy.BoundMaxSamples, `sum(increase(x_total[1h])) / range()`, time.Hour, Window, nil},
+		{"the start as a number", policy.BoundMaxSamples, `x and on () vector(time()) > start() + 60`, time.Hour, Window, nil},
+		{"the end as a number", policy.BoundMaxSamples, `(end() - time()) * x`, time.Hour, Step, nil},
+		{"in what a function is given", policy.BoundMaxSamples, `clamp_max(x, step())`, time.Hour, Window, nil},
+		{"a step beside a range in brackets", policy.BoundMaxRange, `rate(x_total[60d]) * step()`, time.Hour, Range, nil},
+		{"a step beside that of a subquery", policy.BoundMaxShardBytes, `max_over_time(x[1h:5m]) * step()`, time.Hour, Step, nil},
+		{
+			"the time of each moment", policy.BoundMaxSamples, `time() - x`, 6 * time.Minute, Window,
+			[]string{`the last 5m of this range`, `the last 1m of this range`},
+		},
 
 		{"the start of the range", policy.BoundMaxSamples, `x @ start()`, time.Hour, Window, nil},
 		{"a subquery at the start of the range", policy.BoundMaxSamples, `max_over_time(x[1h:1m] @ start())`, time.Hour, Window, nil},
@@ -274,6 +318,22 @@ func TestMeaning(t *testing.T) {
 			`histogram_quantile(0.9, rate(x_bucket[5m]))`,
 			0, Aggregation,
 			[]string{`topk(10, histogram_quantile(0.9, rate(x_bucket[5m])))`},
+		},
+		{
+			"a sum over bounds of buckets has none", policy.BoundMaxSeries, `sum without (le) (rate(x_bucket[5m]))`, 0, Aggregation,
+			[]string{`topk(10, sum without (le) (rate(x_bucket[5m])))`},
+		},
+		{
+			"how far groups are apart", policy.BoundMaxSeries, `stddev by (namespace, pod) (x)`, 0, Aggregation,
+			[]string{`topk(10, stddev by (namespace, pod) (x))`},
+		},
+		{"how far all are apart", policy.BoundMaxSeries, `stdvar(x)`, 0, Aggregation, nil},
+		{"nothing to choose from", policy.BoundMaxSeries, `absent(x)`, 0, Aggregation, nil},
+		{"nor over a time", policy.BoundMaxSeries, `absent_over_time(x[1h])`, 0, Aggregation, nil},
+		{"nor of a number", policy.BoundMaxSeries, `vector(scalar(sum(x)))`, 0, Aggregation, nil},
+		{
+			"what is left of the others is not added up", policy.BoundMaxSeries, `count without (pod) (x unless y)`, 0, Aggregation,
+			[]string{`topk(10, count without (pod) (x unless y))`},
 		},
 		{
 			"names stay", policy.BoundMaxSeries,
