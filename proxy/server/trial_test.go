@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -313,6 +316,45 @@ func TestRefusalsTeachNothing(t *testing.T) {
 	}
 	if n := r.metric("spillway_estimate_ratio_count"); n != compared {
 		t.Errorf("%v trials were compared with their estimates", n-compared)
+	}
+}
+
+// TestCountsForTrialsTeachNothing: nor does what is counted to weigh a candidate that is tried
+// teach how many series its selector has, or others of the same shape.
+func TestCountsForTrialsTeachNothing(t *testing.T) {
+	t.Parallel()
+	s, base, now := weighed(t, 100, "limits: {max_range: 50m, max_shard_bytes: 400KiB}\n")
+	s.rewriteTime, s.lightSeries = patience, 1 // all is looked at
+	known := &s.state.Load().known
+	const asked, alike = `requests_total{node=~"n1.?"}`, `requests_total{node=~"n2.?"}`
+	learned := func() (out []cost.Shown) {
+		for _, text := range []string{asked, alike} {
+			ms, err := plan.Parser.ParseMetricSelector(text)
+			must(t, err)
+			for _, shape := range []bool{false, true} {
+				shown, _ := known.Learned.Look(cost.PrintOfSelector("", ms, shape))
+				out = append(out, shown)
+			}
+		}
+		return out
+	}
+	ask := func(selector string, over time.Duration) (int, []byte) {
+		return ask(t, base, "/api/v1/query_range", url.Values{
+			"query": {"sum(rate(" + selector + "[1m]))"}, "start": {stamp(now.Add(-over))}, "end": {stamp(now)}, "step": {"15"},
+		})
+	}
+	before, counted := learned(), seriesCounts(t, s)
+	if code, body := ask(asked, time.Hour); code != 422 || !strings.Contains(string(body), "(tried: ") || seriesCounts(t, s) == counted {
+		t.Fatalf("%v were counted: %d %s", seriesCounts(t, s)-counted, code, body)
+	}
+	if after := learned(); !slices.Equal(after, before) {
+		t.Errorf("what was learned was %v and is %v", before, after)
+	}
+	if code, body := ask(alike, 40*time.Minute); code != 200 { // of what is no trial it is learned
+		t.Errorf("%d %s", code, body)
+	}
+	if after := learned(); slices.Equal(after, before) {
+		t.Errorf("nothing was learned of a request: %v", after)
 	}
 }
 

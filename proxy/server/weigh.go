@@ -25,7 +25,8 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 		MaxBytes: x.strict.MaxShardBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout,
 		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Known: &x.st.known, Ask: x.countAnswers,
-		Held: func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
+		Unlearned: x.trial != nil, // which no estimate is to know of
+		Held:      func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
 	}
 	if n, err = x.lighter(scale.Pieces(x.ctx, q, p)); err == nil {
 		err = x.touches(scale.Touched(x.ctx, q, p, x.strict.MaxSeriesTouched)) // by what was counted, too

@@ -58,6 +58,8 @@ type Scale struct {
 	Tenant string
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
+	// Unlearned tells that no estimate is to learn of what is counted.
+	Unlearned bool
 	// Held is told what a server of a shard would hold of the query, or of each of its pieces where
 	// there are several, by the best that Pieces found, where it looked; nil is nobody.
 	Held func(s *shard.Shard, w Weight)
@@ -394,7 +396,7 @@ func (sc *Scale) narrow(ctx context.Context, loads []*load, known numbers) error
 
 // learn notes how many series the selectors of leaves have whose parts were all counted.
 func (sc *Scale) learn(loads []*load, known numbers) {
-	if sc.Known.Learned == nil {
+	if sc.Known.Learned == nil || sc.Unlearned {
 		return
 	}
 	type of struct {
