@@ -24,14 +24,14 @@
 // # Refusals
 //
 // It knows no servers and asks nobody: the caller estimates and tries, and says what names and
-// values may be told to whoever asks. Of a text longer than MaxText nothing is made. A metadata
-// request is never refused, and remote read has no text, so neither has a rewrite. Recording rules
-// are not proposed: docs/rewrites.md says why.
+// values may be told to whoever asks. Of a text longer than MaxText nothing is made. Nor is
+// it of what lists names, values or series, which is narrowed as it is typed, nor of remote read,
+// which has no text. Recording rules are not proposed: docs/rewrites.md says why.
 //
 // # Memory
 //
 // One candidate at a time, a small multiple of the text each. Memory holds MaxRemembered outcomes
-// with a text of at most 2*MaxText, 4 MiB; Flows MaxFlows counts, 100 KiB.
+// with a text of its own of at most 2*MaxText, 4 MiB; Flows MaxFlows counts, 100 KiB.
 //
 //	p, ok := rewrite.Propose(ctx, rewrite.Question{Request: req, Expr: expr, Bound: policy.BoundMaxSamples, Parser: p}, estimator, try)
 package rewrite

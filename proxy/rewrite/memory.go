@@ -1,6 +1,8 @@
 package rewrite
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,13 +24,18 @@ const (
 // Memory remembers what came of refused requests. The zero Memory is ready; it is safe for
 // concurrent use.
 type Memory struct {
-	mu sync.Mutex
-	by map[uint64]remembered
+	mu    sync.Mutex
+	by    map[uint64]remembered
+	swept time.Time // when all that was over was forgotten
 }
 
+// remembered keeps no request: its texts may be parts of a whole body.
 type remembered struct {
 	found bool
-	p     Proposal
+	p     Proposal // without its request
+	query string
+	match []string
+	step  time.Duration
 	was   time.Duration // how long the stretch of time of the rewrite is; 0 where it is that of the request
 	at    time.Time
 }
@@ -44,7 +51,11 @@ func (r *remembered) over(now time.Time) bool {
 func (m *Memory) Put(key uint64, req *endpoint.Request, p Proposal, found bool, now time.Time) {
 	r := remembered{found: found, at: now}
 	if found {
-		r.p = p
+		r.p, r.query, r.step = p, strings.Clone(p.Request.Query), p.Request.Step
+		r.p.Request = nil
+		for _, text := range p.Request.Match {
+			r.match = append(r.match, strings.Clone(text))
+		}
 		if p.Request.Start != req.Start {
 			r.was = time.Duration(p.Request.End.Ms-p.Request.Start.Ms) * time.Millisecond
 		}
@@ -54,7 +65,8 @@ func (m *Memory) Put(key uint64, req *endpoint.Request, p Proposal, found bool, 
 	if m.by == nil {
 		m.by = map[uint64]remembered{}
 	}
-	if _, ok := m.by[key]; !ok && len(m.by) >= MaxRemembered {
+	_, ok := m.by[key]
+	if full := !ok && len(m.by) >= MaxRemembered; full || now.Sub(m.swept) >= FoundFor {
 		m.makeRoom(now)
 	}
 	m.by[key] = r
@@ -62,6 +74,7 @@ func (m *Memory) Put(key uint64, req *endpoint.Request, p Proposal, found bool, 
 
 // makeRoom forgets what is over, or else what is oldest.
 func (m *Memory) makeRoom(now time.Time) {
+	m.swept = now
 	var oldest uint64
 	first := now.Add(time.Hour)
 	for key, r := range m.by {
@@ -82,7 +95,11 @@ func (m *Memory) Get(key uint64, req *endpoint.Request, now time.Time) (p Propos
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.by[key]
-	if !ok || r.over(now) {
+	if ok && r.over(now) {
+		delete(m.by, key)
+		ok = false
+	}
+	if !ok {
 		return Proposal{}, false, false, 0
 	}
 	if !r.found {
@@ -94,7 +111,7 @@ func (m *Memory) Get(key uint64, req *endpoint.Request, now time.Time) (p Propos
 			return Proposal{}, false, false, 0
 		}
 	}
-	own.Query, own.Match, own.Step = r.p.Request.Query, append([]string(nil), r.p.Request.Match...), r.p.Request.Step
+	own.Query, own.Match, own.Step = r.query, slices.Clone(r.match), r.step
 	p = r.p
 	p.Request = own
 	return p, true, true, now.Sub(r.at)

@@ -1,9 +1,13 @@
 package rewrite
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/policy"
 )
 
@@ -51,6 +55,44 @@ func TestMemory(t *testing.T) {
 	}
 	if _, _, known, _ := m.Get(5, was, now.Add(time.Second)); known {
 		t.Error("one of the oldest is remembered")
+	}
+}
+
+// TestMemoryKeepsNoRequest: what is kept of a proposal has texts of its own, and nothing else of
+// the request, whose body they may be a part of; and what is over is kept no longer.
+func TestMemoryKeepsNoRequest(t *testing.T) {
+	var m Memory
+	now := time.Unix(1_790_000_000, 0)
+	body := "query=" + strings.Repeat("x", 1<<20)
+	was := &endpoint.Request{
+		ID: endpoint.Federate, Match: []string{body[6:16], "up"}, Query: body[6:20],
+		Filters: map[string][]string{"a": {body}}, Dropped: []string{body},
+	}
+	found := was.Clone()
+	m.Put(1, was, Proposal{Candidate: Candidate{Kind: Matcher, Request: found}, Tried: true}, true, now)
+	p, ok, _, _ := m.Get(1, was, now)
+	if r := p.Request; !ok || !slices.Equal(r.Match, found.Match) || r.Query != found.Query || p.Kind != Matcher || !p.Tried {
+		t.Fatalf("%v %v", p, ok)
+	}
+	kept := m.by[1]
+	if kept.p.Request != nil {
+		t.Error("the request is kept")
+	}
+	for _, text := range append(slices.Clone(kept.match), kept.query) {
+		for _, of := range append(slices.Clone(found.Match), found.Query) {
+			if unsafe.StringData(text) == unsafe.StringData(of) {
+				t.Errorf("%s keeps the body that it is a part of", text)
+			}
+		}
+	}
+	if m.Get(1, was, now.Add(FoundFor)); len(m.by) != 0 {
+		t.Error("what is over is kept when it is asked for")
+	}
+	for i := range uint64(10) {
+		m.Put(i, was, Proposal{}, false, now)
+	}
+	if m.Put(99, was, Proposal{}, false, now.Add(FoundFor)); len(m.by) != 1 {
+		t.Errorf("%d are kept, of which one is not over", len(m.by))
 	}
 }
 

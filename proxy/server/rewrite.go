@@ -65,7 +65,7 @@ type rewrites struct {
 // rewritten is a refusal with what to ask instead, where something is found.
 func (x *exchange) rewritten(e *qerr.Error) *qerr.Error {
 	if e == nil || e.Kind != qerr.TooExpensive || x.trial != nil || x.said == nil || x.whole == nil || x.client.wrote ||
-		x.s.rewriteTime <= 0 ||
+		x.s.rewriteTime <= 0 || !rewritable(x.said.ID) ||
 		!rewrite.Helps(e.Bound) || x.ofRule() {
 		return e
 	}
@@ -117,6 +117,12 @@ func (x *exchange) rewritten(e *qerr.Error) *qerr.Error {
 		x.countRewrite(rewriteEstimated)
 	}
 	return x.advisedBy(e, &p, 0)
+}
+
+// rewritable tells whether requests to the endpoint have rewrites: they have a text by which series
+// are evaluated or sent.
+func rewritable(id endpoint.ID) bool {
+	return id.Evaluates() || id.Selects() == endpoint.SelectsStored && id.Decode() != endpoint.DecodeRead
 }
 
 func (x *exchange) countRewrite(outcome string) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -237,6 +238,34 @@ limits: {max_range: 1d}
 	before = r.queried()
 	if got := r.asks("/api/v1/query", "query", tooLong); strings.Contains(got.message.Error, "try ") || r.queried() != before {
 		t.Errorf("a denied query is proposed: %s", got)
+	}
+}
+
+// TestNoRewriteOfLists: what lists names, values or series is refused with what it always said, and
+// nothing is looked for: a list says nothing of series by which a trial could be judged.
+func TestNoRewriteOfLists(t *testing.T) {
+	t.Parallel()
+	r := tooLongRig(t, "limits: {max_response_bytes: 1KiB}\n")
+	for _, s := range r.all() { // by what a shard sends it is refused
+		must(t, s.Set("generate 64KiB"))
+	}
+	before := r.metric("spillway_rewrites_total")
+	for _, path := range []string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/job/values", "/api/v1/search/metric_names"} {
+		got := r.asks(path, "match[]", `{job!=""}`)
+		if got.status != 422 || strings.Contains(string(got.body), "try ") || strings.Contains(string(got.body), `"rewrite"`) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	if n := r.metric("spillway_rewrites_total") - before; n != 0 {
+		t.Errorf("%v were looked for", n)
+	}
+	for id, want := range map[endpoint.ID]bool{
+		endpoint.Query: true, endpoint.QueryRange: true, endpoint.QueryExemplars: true, endpoint.Federate: true, endpoint.Read: false,
+		endpoint.Series: false, endpoint.Labels: false, endpoint.LabelValues: false, endpoint.FormatQuery: false,
+	} {
+		if rewritable(id) != want {
+			t.Errorf("%s: %t", id, !want)
+		}
 	}
 }
 
