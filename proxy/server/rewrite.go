@@ -397,9 +397,12 @@ func (s *scale) Estimate(req *endpoint.Request) (rewrite.Cost, bool) {
 	}
 	l := s.x.tenant.Bound(s.x.st.cfg.LimitsFor(req.ID))
 	c := rewrite.Cost{Series: e.Series, Samples: e.Samples, Bytes: e.Bytes, Held: e.Held}
-	c.Cheap = e.Selected <= cheapSeries && e.Read <= cheapSamples && max(e.Bytes, 0) <= s.x.st.pool.Limit()/cheapPart
-	c.AtMost = err == nil && s.atMost
-	fits := err == nil && (s.of == nil || s.of(e) <= s.most)
+	c.Cheap = !e.Unknown && e.Selected <= cheapSeries && e.Read <= cheapSamples &&
+		max(e.Bytes, 0) <= s.x.st.pool.Limit()/cheapPart
+	c.AtMost = err == nil && s.atMost && !e.Unknown
+	// What nobody knows anything of is not proposed either, but where answers showed what is sent.
+	blind := e.Unknown && e.By == weigh.ByGuess
+	fits := err == nil && !blind && (s.of == nil || s.of(e) <= s.most)
 	return c, fits && roomFor(e.Series, int64(l.MaxSeries)) && roomFor(e.Selected, int64(l.MaxSeriesTouched)) &&
 		roomFor(e.Samples, l.MaxSamples) && roomFor(e.Bytes, l.MaxResponseBytes)
 }

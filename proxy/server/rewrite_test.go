@@ -284,6 +284,17 @@ func TestRewritesLeakNothing(t *testing.T) {
 	if warm.status != 200 {
 		t.Fatal(warm)
 	}
+	(&rig{t: t, s: w.s}).eventually("shards have told of what they have", func() bool {
+		st := w.s.state.Load()
+		for _, g := range st.top.Groups {
+			for _, sh := range g.Shards {
+				if _, ok := st.known.Sizes.Of(sh, "requests_total"); !ok {
+					return false
+				}
+			}
+		}
+		return true
+	})
 	rewritten := 0
 	for _, tc := range []struct {
 		path string

@@ -18,6 +18,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // justNow is when queries of these tests are about: what is long ago may be evaluated elsewhere.
@@ -343,6 +344,15 @@ func TestCountsForTrialsTeachNothing(t *testing.T) {
 			"query": {"sum(rate(" + selector + "[1m]))"}, "start": {stamp(now.Add(-over))}, "end": {stamp(now)}, "step": {"15"},
 		})
 	}
+	if code, body := ask(`up{node="n1"}`, time.Minute); code != 200 { // then a shard is asked what it has
+		t.Fatalf("%d %s", code, body)
+	}
+	(&rig{t: t, s: s}).eventually("the sizes of metrics are known", func() bool {
+		return !slices.ContainsFunc(s.state.Load().top.Groups[0].Shards, func(sh *shard.Shard) bool {
+			_, ok := known.Sizes.Of(sh, "requests_total")
+			return !ok
+		})
+	})
 	before, counted := learned(), seriesCounts(t, s)
 	if code, body := ask(asked, time.Hour); code != 422 || !strings.Contains(string(body), "(tried: ") || seriesCounts(t, s) == counted {
 		t.Fatalf("%v were counted: %d %s", seriesCounts(t, s)-counted, code, body)
@@ -356,6 +366,34 @@ func TestCountsForTrialsTeachNothing(t *testing.T) {
 	if after := learned(); slices.Equal(after, before) {
 		t.Errorf("nothing was learned of a request: %v", after)
 	}
+}
+
+// TestUnknownSizesAreNotTried: where a shard has told nothing of itself and no answer has shown how
+// much there is, no estimate is believed: nothing is tried, nor proposed.
+func TestUnknownSizesAreNotTried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, "limits: {max_range: 1d}\n")
+	r.s.rewriteTime = patience
+	for _, s := range r.all() {
+		must(t, s.Set("", fakeshard.Route{Path: "/api/v1/status/tsdb", Script: "status 404"}))
+	}
+	r.asks("/api/v1/query", "query", "up")
+	for _, tc := range []struct {
+		query string
+		tried bool
+	}{
+		{"rate(another_metric[2d])", false}, {"rate(up[2d]) / rate(another_metric[2d])", false}, {tooLong, true},
+	} {
+		before := r.queried()
+		got := r.asks("/api/v1/query", "query", tc.query)
+		if got.status != 422 || strings.Contains(got.message.Error, "try ") != tc.tried {
+			t.Errorf("%s: %s", tc.query, got)
+		}
+		if n := r.queried() - before; n > 0 != tc.tried {
+			t.Errorf("%s: %d queries were asked of shards", tc.query, n)
+		}
+	}
+	r.idle()
 }
 
 // TestRewriteFaults: a fault while a rewrite is looked for is counted, and costs nobody the

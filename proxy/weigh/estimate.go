@@ -80,6 +80,9 @@ type Estimate struct {
 	By Basis
 	// Guessed tells that Held is a guess, whatever answers showed of what is sent.
 	Guessed bool
+	// Unknown tells that of some selector nothing is known on some shard, not even of another time,
+	// and nothing was shown or counted: Selected and Read are guesses, too.
+	Unknown bool
 	// Series are the series, names or values that shards send, as the request's budget counts them,
 	// Samples the samples, and Bytes what both take.
 	Series, Samples, Bytes int64
@@ -300,12 +303,12 @@ func (k *Known) selections(a *Asked, e *Estimate) *selections {
 
 // one finds out what one selector has.
 func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, from, until int64) {
-	most, open := int64(0), false
+	most, open, unknown := int64(0), false, false
 	for _, l := range a.View.Legs(ms, from, until) {
 		i := s.meets(l.Shard)
 		n, ok := s.k.Sizes.Selects(l.Shard, l.Matchers, &s.hashes)
 		if !ok {
-			n = guessedSeries
+			n, unknown = guessedSeries, true
 		}
 		open = open || !ok || from < s.k.Sizes.Since(l.Shard)
 		most += n
@@ -326,6 +329,7 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 		}
 	}
 	e.Guessed = e.Guessed || guessed
+	e.Unknown = e.Unknown || guessed && unknown
 	s.each[i] = most
 	e.Selected += most
 	e.Read += most * samplesIn(from, until)
