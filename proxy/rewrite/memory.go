@@ -19,6 +19,8 @@ const (
 	// is how often one has it looked for within FlowTime, and FlowAtOnce how many at once.
 	MaxFlows, FlowSearches, FlowAtOnce = 1024, 30, 2
 	FlowTime                           = time.Minute
+	// AllSearches is how often one is looked for within FlowTime by all flows together.
+	AllSearches = 240
 )
 
 // Memory remembers what came of refused requests. The zero Memory is ready; it is safe for
@@ -115,6 +117,28 @@ func (m *Memory) Get(key uint64, req *endpoint.Request, now time.Time) (p Propos
 	p = r.p
 	p.Request = own
 	return p, true, true, now.Sub(r.at)
+}
+
+// Rate bounds how often a rewrite is looked for by all flows together. The zero Rate is ready; it
+// is safe for concurrent use.
+type Rate struct {
+	mu       sync.Mutex
+	began    time.Time // of the minute that is counted
+	searches int
+}
+
+// Enter tells whether one may be looked for now, which is counted.
+func (r *Rate) Enter(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.began) >= FlowTime {
+		r.began, r.searches = now, 0
+	}
+	if r.searches >= AllSearches {
+		return false
+	}
+	r.searches++
+	return true
 }
 
 // Flows bound how often each flow has a rewrite looked for. The zero Flows is ready; it is safe for

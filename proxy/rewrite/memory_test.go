@@ -96,6 +96,24 @@ func TestMemoryKeepsNoRequest(t *testing.T) {
 	}
 }
 
+// TestRate: all flows together have so many looked for within a minute, and as many in the next.
+func TestRate(t *testing.T) {
+	var r Rate
+	now := time.Unix(1_790_000_000, 0)
+	for range 2 {
+		n := 0
+		for range 2 * AllSearches {
+			if r.Enter(now) {
+				n++
+			}
+		}
+		if n != AllSearches || r.Enter(now.Add(FlowTime-1)) {
+			t.Errorf("%d within a minute, want %d", n, AllSearches)
+		}
+		now = now.Add(FlowTime)
+	}
+}
+
 // TestFlows: a flow has a rewrite looked for so often within a minute, and not more than two at
 // once; others are not kept from it; and it is bounded.
 func TestFlows(t *testing.T) {

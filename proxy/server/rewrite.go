@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -32,8 +33,6 @@ import (
 // remembered for whoever asks the same again.
 
 const (
-	// rewritesAtOnce is how many requests look for a rewrite at once; others are told none.
-	rewritesAtOnce = 4
 	// rewriteTime is how long a refusal is kept back for it.
 	rewriteTime = 500 * time.Millisecond
 	// cheapSeries and cheapSamples are how many series a candidate selects on the shards, and how
@@ -59,8 +58,16 @@ const (
 type rewrites struct {
 	known  rewrite.Memory
 	flows  rewrite.Flows
+	rate   rewrite.Rate
 	places chan struct{} // of those that look for one
 }
+
+// rewritesAtOnce is how many requests look for a rewrite at once; others are told none. To make and
+// estimate candidates takes a processor, of which half are left to what is answered.
+func rewritesAtOnce() int { return max(1, runtime.GOMAXPROCS(0)/2) }
+
+// errPressed ends a search when other work has begun to wait.
+var errPressed = errors.New("there is other work waiting")
 
 // rewritten is a refusal with what to ask instead, where something is found.
 func (x *exchange) rewritten(e *qerr.Error) *qerr.Error {
@@ -96,11 +103,19 @@ func (x *exchange) rewritten(e *qerr.Error) *qerr.Error {
 		x.countRewrite(rewriteBusy)
 		return e
 	}
+	if !rs.rate.Enter(now) {
+		x.countRewrite(rewriteBusy)
+		return e
+	}
 	if x.out != nil { // what was had of the answer is of no use, and its memory is
 		x.out.Close()
 	}
 	x.budget.Close()
-	p, ok := x.propose(e)
+	p, ok, ended := x.propose(e)
+	if ended {
+		x.countRewrite(rewriteBusy)
+		return e
+	}
 	if ok && !p.Tried && x.tenant.Narrow() { // estimates tell of what others have, too
 		ok = false
 	}
@@ -187,13 +202,13 @@ func (s *Server) pressed(st *state, own int64) bool {
 	return s.draining.Load() || s.gate.Waiting() > 0 || st.pool.Tight() || st.pool.InUse()-own > st.pool.Limit()/2 || st.top.Crowded()
 }
 
-// propose looks for a rewrite, for as long as the refusal may be kept back. A fault there costs
-// nobody the refusal.
-func (x *exchange) propose(e *qerr.Error) (p rewrite.Proposal, ok bool) {
+// propose looks for a rewrite, for as long as the refusal may be kept back; ended tells that it was
+// given up for other work. A fault there costs nobody the refusal.
+func (x *exchange) propose(e *qerr.Error) (p rewrite.Proposal, ok, ended bool) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			_ = x.s.panicked(fault, debug.Stack()) // which is counted and logged
-			p, ok = rewrite.Proposal{}, false
+			p, ok, ended = rewrite.Proposal{}, false, false
 		}
 	}()
 	parent := x.whole
@@ -202,18 +217,27 @@ func (x *exchange) propose(e *qerr.Error) (p rewrite.Proposal, ok bool) {
 	}
 	ctx, cancel := context.WithTimeoutCause(parent, x.s.rewriteTime, errors.New("a refusal is kept back no longer"))
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	ctx, room := x.s.room(ctx, "rewrite")
 	defer room.End()
 	q := rewrite.Question{Request: x.said, Bound: e.Bound, Parser: plan.Parser, Expr: x.saidExpr()}
 	scale := x.scale(ctx, e)
-	try := x.try
+	try := func(ctx context.Context, req *endpoint.Request) (rewrite.Took, error) {
+		if x.s.pressed(x.st, 0) { // since the search began
+			end(errPressed)
+			return rewrite.Took{}, errPressed
+		}
+		return x.try(ctx, req)
+	}
 	if x.account != nil && x.account.only { // whoever asks for the plan asks no shard
 		try = nil
 	} else {
 		k := &namesKnown{exchange: x, ctx: ctx, scale: scale, left: besidesAtMost}
 		q.Pairs, q.Metrics = k.pairs(), k.metricNames()
 	}
-	return rewrite.Propose(ctx, q, scale, try)
+	p, ok = rewrite.Propose(ctx, q, scale, try)
+	return p, ok, errors.Is(context.Cause(ctx), errPressed)
 }
 
 // saidExpr is the caller's query without what is added to it; nil where it was refused before it

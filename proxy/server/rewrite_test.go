@@ -147,11 +147,11 @@ func TestNoRewriteUnderPressure(t *testing.T) {
 		{"memory is half full", hold, func() { b.Close(); another.Close() }},
 		{"memory is tight", func() { pool.Tighten(qerr.New(qerr.Overloaded, "full")) }, func() { pool.Tighten(nil) }},
 		{"others look for one", func() {
-			for range rewritesAtOnce {
+			for range cap(r.s.rewrites.places) {
 				r.s.rewrites.places <- struct{}{}
 			}
 		}, func() {
-			for range rewritesAtOnce {
+			for range cap(r.s.rewrites.places) {
 				<-r.s.rewrites.places
 			}
 		}},
@@ -170,6 +170,47 @@ func TestNoRewriteUnderPressure(t *testing.T) {
 		if n := r.metric("spillway_rewrites_total", "outcome=busy") - busy; n != 1 {
 			t.Errorf("%s: %v were counted as busy", tc.name, n)
 		}
+	}
+	if got := r.asks("/api/v1/query", "query", tooLong); !strings.Contains(got.message.Error, "(tried: ") {
+		t.Errorf("afterwards: %s", got)
+	}
+}
+
+// TestSearchEndsUnderPressure: what begins to wait while a rewrite is looked for ends the search
+// before the next trial, and that nothing was found then is not remembered.
+func TestSearchEndsUnderPressure(t *testing.T) {
+	t.Parallel()
+	r := tooLongRig(t, "limits: {max_range: 1d}\n")
+	for _, s := range r.all() { // each trial is in vain, after a while
+		must(t, s.Set("", shorter(func(query string) fakeshard.Route {
+			return fakeshard.Route{Path: "/api/v1/query", Query: query, Script: "delay 200ms; status 422"}
+		})...))
+	}
+	tried := func() (n int) {
+		for _, s := range r.all() {
+			for _, rec := range s.RequestsTo("/api/v1/query") {
+				if strings.HasPrefix(rec.Form.Get("query"), "rate(up[") {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	told := make(chan *reply, 1)
+	go func() { told <- r.asks("/api/v1/query", "query", tooLong) }()
+	r.eventually("the first trial is under way", func() bool { return tried() > 0 })
+	r.s.draining.Store(true)
+	got := <-told
+	r.s.draining.Store(false)
+	if n := tried(); got.status != 422 || n > 2 {
+		t.Errorf("%d queries were asked of two shards: %s", n, got)
+	}
+	counted := func(outcome string) float64 { return r.metric("spillway_rewrites_total", "outcome="+outcome) }
+	if busy, none := counted("busy"), counted("none"); busy != 1 || none != 0 {
+		t.Errorf("%v were counted as busy, %v as none", busy, none)
+	}
+	for _, s := range r.all() {
+		must(t, s.Set(""))
 	}
 	if got := r.asks("/api/v1/query", "query", tooLong); !strings.Contains(got.message.Error, "(tried: ") {
 		t.Errorf("afterwards: %s", got)
@@ -352,13 +393,15 @@ func BenchmarkRefusal(b *testing.B) {
 limits: {max_range: 1d}
 `)
 	for _, tc := range []struct {
-		name, query string
-		pressed     bool
+		name, query     string
+		pressed, afresh bool
 	}{
-		{"deny rule", "sum(up)", false},
-		{"syntax", "sum(up", false},
-		{"bound while others wait", tooLong, true},
-		{"bound remembered", tooLong, false},
+		{"deny rule", "sum(up)", false, false},
+		{"syntax", "sum(up", false, false},
+		{"bound while others wait", tooLong, true, false},
+		{"bound remembered", tooLong, false, false},
+		{"bound, searched and tried", tooLong, false, true},
+		{"bound, searched in vain", strings.Repeat("rate(up[2d]) + ", 250) + "absent(up)", false, true},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			if tc.pressed {
@@ -368,6 +411,9 @@ limits: {max_range: 1d}
 			form := url.Values{"query": {tc.query}}.Encode()
 			b.ReportAllocs()
 			for b.Loop() {
+				if tc.afresh { // nothing is remembered, nor counted
+					r.s.rewrites = rewrites{places: r.s.rewrites.places}
+				}
 				req := httptest.NewRequest(http.MethodGet, "/api/v1/query?"+form, nil)
 				if client, qe := r.s.road(httptest.NewRecorder(), req, nil); qe == nil {
 					b.Fatal("it is not refused")

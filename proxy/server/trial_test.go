@@ -402,7 +402,7 @@ func TestRewriteFaults(t *testing.T) {
 	t.Parallel()
 	r := tooLongRig(t, "limits: {max_range: 1d}\n")
 	x := &exchange{s: r.s} // which has no context
-	if _, ok := x.propose(&qerr.Error{Bound: policy.BoundMaxRange}); ok || r.metric("spillway_panics_total") != 1 {
+	if _, ok, _ := x.propose(&qerr.Error{Bound: policy.BoundMaxRange}); ok || r.metric("spillway_panics_total") != 1 {
 		t.Errorf("%v, %v faults were counted", ok, r.metric("spillway_panics_total"))
 	}
 }
