@@ -215,7 +215,11 @@ func (x *exchange) propose(e *qerr.Error) (p rewrite.Proposal, ok, ended bool) {
 	if x.ctx != nil {
 		parent = x.ctx
 	}
-	ctx, cancel := context.WithTimeoutCause(parent, x.s.rewriteTime, errors.New("a refusal is kept back no longer"))
+	most := x.s.rewriteTime
+	if own := x.said.Timeout; x.ctx == nil && own > 0 { // its deadline was not set yet
+		most = min(most, own-x.s.now().Sub(x.began))
+	}
+	ctx, cancel := context.WithTimeoutCause(parent, most, errors.New("a refusal is kept back no longer"))
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)

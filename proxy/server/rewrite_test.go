@@ -125,6 +125,28 @@ func TestRewriteGivesUp(t *testing.T) {
 	r.idle()
 }
 
+// TestRewriteKeepsTheTimeout: the request's own timeout= ends the search too, where what refused it
+// stood before its deadline was set.
+func TestRewriteKeepsTheTimeout(t *testing.T) {
+	t.Parallel()
+	r := tooLongRig(t, "limits: {max_range: 1d}\n")
+	for _, s := range r.all() {
+		must(t, s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "stall"}))
+	}
+	began := time.Now()
+	got := r.asks("/api/v1/query", "query", tooLong, "timeout", "300ms")
+	tries := 0
+	for _, rec := range r.all()[0].RequestsTo("/api/v1/query") {
+		if strings.HasPrefix(rec.Form.Get("query"), "rate(up[") {
+			tries++
+		}
+	}
+	if took := time.Since(began); got.status != 422 || took > patience/2 || tries > 1 { // each would take as long
+		t.Errorf("%d tries after %s: %s", tries, took, got)
+	}
+	r.idle()
+}
+
 // TestNoRewriteUnderPressure: while there is other work waiting, or little memory left, a refusal
 // says what it always said, and no shard is asked.
 func TestNoRewriteUnderPressure(t *testing.T) {

@@ -20,7 +20,9 @@ type trial struct {
 	caller identity.Caller
 	limits config.Limits
 	took   rewrite.Took
-	cut    bool // only a bound, or its limit=, keeps its answer from being whole
+	// countedSeries and countedSamples came of counting, before it was asked.
+	countedSeries, countedSamples int64
+	cut                           bool // only a bound, or its limit=, keeps its answer from being whole
 }
 
 // trialSlack is how much longer a trial may take by its own deadline: the time for which the
@@ -73,7 +75,9 @@ func (t *trial) bound(own config.Limits, pool int64) config.Limits {
 // since nobody looks at what it asks for.
 func (s *Server) finishTrial(x *exchange, failed bool) {
 	t := x.trial
-	t.took = rewrite.Took{Series: x.budget.Series(), Samples: x.budget.Samples(), Time: s.now().Sub(x.began)}
+	t.took = rewrite.Took{
+		Series: x.budget.Series() - t.countedSeries, Samples: x.budget.Samples() - t.countedSamples, Time: s.now().Sub(x.began),
+	}
 	lacking := failed || len(x.attempt.Without) > 0 || x.twice.any()
 	t.cut = !lacking && x.verdict() == policy.Clamp
 	t.took.Whole = !lacking && x.verdict() == policy.Pass && len(x.warnings.List()) == 0

@@ -357,6 +357,9 @@ func TestCountsForTrialsTeachNothing(t *testing.T) {
 	if code, body := ask(asked, time.Hour); code != 422 || !strings.Contains(string(body), "(tried: ") || seriesCounts(t, s) == counted {
 		t.Fatalf("%v were counted: %d %s", seriesCounts(t, s)-counted, code, body)
 	}
+	if code, body := ask(asked, time.Hour); !strings.Contains(string(body), "(tried: 1 series, 242 samples in ") { // of 121 steps
+		t.Errorf("%d %s", code, body)
+	}
 	if after := learned(); !slices.Equal(after, before) {
 		t.Errorf("what was learned was %v and is %v", before, after)
 	}

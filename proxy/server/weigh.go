@@ -76,6 +76,13 @@ func (x *exchange) countAnswers(_ context.Context, asked []weigh.Question, found
 		questions[i] = q
 	}
 	x.s.metrics.counts.Add(float64(len(questions)))
+	if t := x.trial; t != nil { // what is counted before is not what the candidate takes
+		series, samples := x.budget.Series(), x.budget.Samples()
+		defer func() {
+			t.countedSeries += x.budget.Series() - series
+			t.countedSamples += x.budget.Samples() - samples
+		}()
+	}
 	r, err := x.askAndRead(questions, func(i int, _ *question, src merge.Source) error {
 		t, _, err := merge.DecodeTable(x.ctx, src, asked[i].Grid, x.budget)
 		if err != nil {
