@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 // Do asks one replica of the shard: the one that served last while it is well, else the first
 // listed that is. Once, if time is left, another one is asked: after a failure of the server (5xx,
 // 429, a broken connection, a health probe that finds it gone), never after its verdict on the
-// request (4xx) and never once an answer's header has arrived. With no other replica to ask, a
+// request (400, 422) and never once an answer's header has arrived. With no other replica to ask, a
 // connection that broke before the header, and a Retry-After that fits into the remaining time, are
 // tried again on the same server. All this holds only while retries are not used up (see retries).
 // Errors are those of Replica.Do; where no replica can be asked at all, the error says why for
