@@ -70,7 +70,7 @@ var sayings = []saying{
 	{name: "max_series of what is evaluated here", more: "limits: {max_series: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
 	{name: "max_series of a join", more: "limits: {max_series: 1}\n", form: []string{"query", "sum(up * on(instance) up)"}},
 	{name: "max_series where no replica is whole", more: "limits: {max_series: 1}\n", pair: true, form: []string{"query", "up"}},
-	{name: "max_samples", more: "limits: {max_samples: 1}\n", form: []string{"query", "quantile(0.5, up)"}},
+	{name: "max_samples", more: "limits: {max_samples: 1}\n", form: []string{"query", `quantile(0.5, up{cluster="jaguar"})`}},
 	{name: "max_response_bytes", more: "limits: {max_response_bytes: 1KiB}\n", script: "generate 1MiB", form: []string{"query", "up"}},
 	{name: "max_shard_bytes", more: "limits: {max_shard_bytes: 1KiB}\n", form: []string{"query", "max_over_time(abs(up)[1h:15s])"}},
 	{name: "max_series_touched", more: "limits: {max_series_touched: 1}\n", form: []string{"query", "max_over_time(abs(up)[2h:15s])"}},
