@@ -148,6 +148,16 @@ func (n *Names) AtMost(metric string) (int64, bool) {
 	return max(s.metrics.atMost(hashOf(metric)), s.others), true
 }
 
+// Has is how many series the metric had when the shard told, if it is one of those that were named;
+// as Selects, it is not known of a server with an empty head.
+func (n *Names) Has(metric string) (int64, bool) {
+	s := n.now.Load()
+	if s == nil || s.since == math.MaxInt64 {
+		return 0, false
+	}
+	return s.metrics.find(hashOf(metric))
+}
+
 // Selects is how many series the matchers selected at most when the shard told, if that is known,
 // as it is not of a server with an empty head: no more than the metric has that they name, nor than
 // have one of the labels that they ask for. It is for estimates alone: what was deployed since may

@@ -90,6 +90,15 @@ func (z *Sizes) Selects(sh *shard.Shard, ms []*labels.Matcher, h *cost.Hashes) (
 	return n.Selects(ms, h)
 }
 
+// has is how many series a metric has on a shard, if the shard has named it.
+func (z *Sizes) has(sh *shard.Shard, metric string) (int64, bool) {
+	n := z.fresh(sh)
+	if n == nil {
+		return 0, false
+	}
+	return n.Has(metric)
+}
+
 // values is how many values a label has on a shard at most, labels how many label names there are.
 func (z *Sizes) values(sh *shard.Shard, label string) (int64, bool) {
 	n := z.fresh(sh)

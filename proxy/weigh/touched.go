@@ -14,65 +14,63 @@ import (
 // series on all shards that evaluate a part of it, each selector's counted by itself.
 //
 // What shards say of their metrics and labels usually shows that it is not so many; where that is
-// too much, the series of those selectors are counted that are more than a name, as Pieces counts
-// them. A shard that says nothing of itself, as a Thanos Query, counts with what was counted there
-// before; a selector that its server will not count, with nothing. The error is the refusal, or
-// what kept the series from being counted.
+// too much, the series of those selectors are counted of which they do not say the number itself,
+// as Pieces counts them. A shard that says nothing of itself, as a Thanos Query, counts with what
+// was counted there before; a selector that cannot be counted, with nothing. The error is the
+// refusal, or that of ctx.
 func (sc *Scale) Touched(ctx context.Context, q plan.Query, p *plan.Plan, maxSeries int) error {
 	loads, known := sc.loads(q, p), numbers{}
-	var most touched
-	for _, l := range loads {
-		for i := range l.reads {
-			most.add(&l.reads[i], sc.atMost(&l.reads[i], known))
-		}
-	}
-	if most.all <= int64(maxSeries) {
-		return nil
-	}
+	var most, found touched
 	var unknown []selected
 	for _, l := range loads {
 		for i := range l.reads {
 			r := &l.reads[i]
-			if _, ok := sc.known(sc.ofSelector(r), known); !ok && !r.bare() && sc.atMost(r, known) > 0 {
+			n, sure := sc.series(r, known)
+			if most.add(r, n); !sure && n > 0 {
 				unknown = append(unknown, sc.ofSelector(r))
 			}
-		}
-	}
-	if err := sc.countRefusable(ctx, unknown, known); err != nil {
-		return err
-	}
-	sc.learn(loads, known)
-	most = touched{}
-	for _, l := range loads {
-		for i := range l.reads {
-			r := &l.reads[i]
-			n, ok := sc.known(sc.ofSelector(r), known)
-			if !ok && r.bare() {
-				n = sc.atMost(r, known)
-			}
-			most.add(r, n)
 		}
 	}
 	if most.all <= int64(maxSeries) {
 		return nil
 	}
-	return most.refuse(maxSeries)
+	if err := sc.countRefusable(ctx, unknown, known); err != nil && ctx.Err() != nil {
+		return err // any other is no reason to fail: nobody would be asked as much for the query itself
+	}
+	sc.learn(loads, known)
+	for _, l := range loads {
+		for i := range l.reads {
+			r := &l.reads[i]
+			if n, sure := sc.series(r, known); sure {
+				found.add(r, n)
+			}
+		}
+	}
+	if found.all <= int64(maxSeries) {
+		return nil
+	}
+	return found.refuse(maxSeries)
 }
 
-// bare tells whether the selector is a name alone: the size of its metric is its own.
-func (r *read) bare() bool { return r.metric != "" && len(r.vs.LabelMatchers) == 1 }
-
-// atMost is how many series a selector has on its shard at most, as was counted or as the shard
-// says of its metrics and labels; 0 where neither is known.
-func (sc *Scale) atMost(r *read, known numbers) int64 {
+// series is how many series a selector has on its shard. It is sure of what was counted, and of a
+// name that the shard has told the number of, within its head; else it is what there are at most, by
+// what the shard says of its metrics and labels, 0 where it says nothing.
+func (sc *Scale) series(r *read, known numbers) (n int64, sure bool) {
 	if n, ok := sc.known(sc.ofSelector(r), known); ok {
-		return n
+		return n, true
 	}
-	n, ok := sc.Known.Sizes.Selects(r.part.Shard, r.vs.LabelMatchers, nil)
+	s := r.part.Shard
+	sent, ok := plan.Strip(s.Group, r.vs.LabelMatchers) // no server knows of its group's labels
 	if !ok {
-		return 0
+		return 0, true
 	}
-	return n
+	if len(sent) == 1 && isName(sent[0]) && r.from >= sc.Known.Sizes.Since(s) {
+		if n, ok := sc.Known.Sizes.has(s, r.metric); ok {
+			return n, true
+		}
+	}
+	n, _ = sc.Known.Sizes.Selects(s, sent, nil)
+	return n, false
 }
 
 // touched are series that a query selects: of all of its selectors on all shards, and of the metric
@@ -91,7 +89,7 @@ func (t *touched) add(r *read, n int64) {
 		t.by = map[string]int64{}
 	}
 	t.all += n
-	if t.by[r.metric] += n; t.by[r.metric] >= t.by[t.metric] {
+	if t.by[r.metric] += n; t.by[r.metric] > t.by[t.metric] {
 		t.metric = r.metric
 	}
 }

@@ -2,8 +2,10 @@ package weigh
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -33,7 +35,10 @@ func TestTouched(t *testing.T) {
 		{`sum(x_total{job="all"})`, 1, 2 * each, 0, "", nil},
 		{`sum(x_total{job="few"}) + sum(x_total)`, 1, 2*each + 799, 2, "80800", nil},
 		{`sum(x_total{job="all"})`, 1, each, 2, "", no},
-		{`sum(x_total{job="all"})`, 1, each, 2, "", lost},
+		{`sum(x_total{job="all"})`, 1, each, 2, "", lost},                   // whoever asks the query itself is told
+		{`sum(x_total{cluster="jaguar"})`, 1, each, 0, "80000", nil},        // the group's label
+		{`sum(x_total) + sum(y_total)`, 1, 2*each + 1, 2, "160000", nil},    // which no shard has named
+		{`sum(x_total) + sum(y_total{job="few"})`, 1, 3 * each, 2, "", nil}, // that has at most as many
 	} {
 		w := sized(t, each)
 		w.err = tc.err
@@ -44,18 +49,27 @@ func TestTouched(t *testing.T) {
 			if i == 0 && asked != tc.asked || i == 1 && tc.err == nil && asked != 0 {
 				t.Errorf("%s: time %d: %d were asked", tc.query, i, asked)
 			}
-			if tc.err == lost && tc.asked > 0 {
-				if !errors.Is(err, lost) {
-					t.Errorf("%s: %v where no server can be reached", tc.query, err)
-				}
-				continue
-			}
 			var e *qerr.Error
 			refused := errors.As(err, &e)
 			if refused != (tc.seen != "") || refused && (e.Bound != policy.BoundMaxSeriesTouched || e.Seen != tc.seen ||
 				e.Kind != qerr.TooExpensive || !strings.Contains(e.Message, "of x_total")) {
 				t.Errorf("%s of %d: %+v", tc.query, tc.most, err)
 			}
+		}
+	}
+
+	old := sized(t, each) // what servers have in their heads says nothing of the time before
+	for _, s := range old.shards {
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":%d},"seriesCountByMetricName":[{"name":"x_total","value":%d}]}}`, old.Now-7_200_000, 2*each)
+		if err := old.Known.Sizes.Names(s).Learn(strings.NewReader(told), time.UnixMilli(old.Now), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for move, asked := range map[time.Duration]int64{0: 0, 24 * time.Hour: 2} {
+		old.asked.Store(0)
+		q, p := old.planned(t, "sum(x_total)", 1, 1, move)
+		if err := old.Touched(t.Context(), q, p, 3*each); (err == nil) != (asked > 0) || old.asked.Load() != asked {
+			t.Errorf("%s ago: %d were asked, %v", move, old.asked.Load(), err)
 		}
 	}
 

@@ -33,7 +33,7 @@ type world struct {
 
 func newWorld(t testing.TB, series int64, bytes int64) *world {
 	t.Helper()
-	g := config.Group{Name: "jaguar"}
+	g := config.Group{Name: "jaguar", Labels: map[string]string{"cluster": "jaguar"}}
 	for i := range 2 {
 		r := config.Replica{URL: fmt.Sprintf("http://10.0.0.%d:9090", i+1), Type: config.TypePrometheus}
 		g.Shards = append(g.Shards, config.Shard{Replicas: []config.Replica{r}})
