@@ -32,6 +32,7 @@ type lane struct {
 	work    float64 // nanoseconds that places were held, in shares of the lane, since somebody waits
 	until   int64   // when that was reckoned, since the gate's epoch
 	running int     // places held for which somebody waited
+	gate    *Gate
 	share   float64 // nanoseconds of places that each flow has had on average: what a flow begins with
 	shared  int64   // when that was reckoned, since the gate's epoch
 	flows   map[uint64]*flow
@@ -130,8 +131,9 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 		}
 	}
 	if l.room(wide.n) {
+		before := wide.peer.wide
 		wide.peer.wide = wide.waiter
-		if best != wide && best.waiter != nil && best.peer == wide.peer {
+		if before != wide.waiter && best != wide && best.waiter != nil && best.peer == wide.peer {
 			return l.head(g, now) // without the one, who would pass
 		}
 	}
@@ -204,7 +206,13 @@ func (f *flow) due(now int64, mean float64) float64 { return f.worked(now) + flo
 // turn is the waiter's, now.
 func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(now, mean)} }
 
-func (f *flow) accrue(now int64) { f.work, f.until = f.worked(now), now }
+// accrue reckons the flow's work until now. What it is beyond the lane's average is remembered up to
+// what all places come to in the usual time: a flow that is always queued uses what others leave
+// idle, and that is nothing that it owes to those who come later.
+func (f *flow) accrue(now int64) {
+	f.lane.tick(now)
+	f.work, f.until = min(f.worked(now), f.lane.share+f.lane.gate.mean*float64(f.lane.gate.places)), now
+}
 
 // forget forgets a flow that has nothing.
 func (f *flow) forget() {
@@ -309,7 +317,7 @@ func (g *Gate) setLanes(lanes []Lane) {
 	g.lanes = make([]*lane, 0, len(lanes))
 	for _, c := range lanes {
 		i := slices.IndexFunc(before, func(l *lane) bool { return l.Name == c.Name })
-		l := &lane{}
+		l := &lane{gate: g}
 		if i >= 0 {
 			l = before[i]
 		}

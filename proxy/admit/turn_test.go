@@ -183,3 +183,80 @@ func TestWideWithinItsShare(t *testing.T) {
 		})
 	}
 }
+
+// TestTurnsThatCrossed: where waiters of one address and lane have equal work, and one of them came
+// back from another door before one of its own flow, the search for whose turn it is ends.
+func TestTurnsThatCrossed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(100, 4, []Lane{{Name: "default", Share: 1, Most: 6}})
+		held := take(t, g, Asker{Peer: "p"}, 4)
+		var wg sync.WaitGroup
+		wait := func(a Asker, n int) (leave func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			wg.Go(func() {
+				if p, err := g.Wait(ctx, a, n); err == nil {
+					g.Leave(&p, p.Places())
+				}
+			})
+			synctest.Wait()
+			return func() { cancel(); synctest.Wait() }
+		}
+		gone := wait(Asker{Peer: "p", Flow: 1}, 1)
+		wait(Asker{Peer: "p", Flow: 2, Arrived: 2000}, 1)
+		wait(Asker{Peer: "p", Flow: 3}, 2)
+		wait(Asker{Peer: "q", Flow: 4}, 2)
+		gone()
+		wait(Asker{Peer: "p", Flow: 2, Arrived: 1000}, 2)
+		g.Leave(held, 1)
+		synctest.Wait()
+		g.Leave(held, 3)
+		wg.Wait()
+		if g.Held() != 0 {
+			t.Errorf("%d places are held at the end", g.Held())
+		}
+	})
+}
+
+// TestSteadyFlowAndNewcomers: a flow that has always been queued, and has had what others left
+// idle, is served like those that come later.
+func TestSteadyFlowAndNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(24, 20, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 45*time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		var late atomic.Bool
+		var served [3]atomic.Int64
+		callers := func(flow uint64, n int, after, pause time.Duration) {
+			for i := range n {
+				wg.Go(func() {
+					time.Sleep(after + time.Duration(i)*13*time.Millisecond)
+					for ctx.Err() == nil {
+						p, err := g.Wait(ctx, Asker{Peer: "one", Flow: flow}, 1)
+						if err != nil {
+							return
+						}
+						if late.Load() && flow < 3 {
+							served[flow].Add(1)
+						}
+						time.Sleep(1009 * time.Millisecond)
+						g.Leave(&p, 1)
+						time.Sleep(pause)
+					}
+				})
+			}
+		}
+		callers(0, 60, 0, 0)
+		for flow := range 5 {
+			callers(uint64(10+flow), 1, time.Second, 100*time.Millisecond)
+		}
+		callers(1, 60, 30*time.Minute, 0)
+		callers(2, 60, 30*time.Minute, 0)
+		time.Sleep(32 * time.Minute)
+		late.Store(true)
+		wg.Wait()
+		if a, b := served[0].Load(), served[1].Load(); a < b*8/10 {
+			t.Errorf("in 13 minutes the steady flow was served %d times, and a newcomer %d times", a, b)
+		}
+	})
+}

@@ -109,7 +109,13 @@ func fits(ctx context.Context, wait time.Duration) bool {
 // retryable tells failures of the server from its verdicts on the request. What one copy refuses to
 // Spillway, or does not serve, another one may: a gateway, a password and a path prefix are a
 // copy's own.
-func retryable(err error) bool { return qerr.From(err).Kind == qerr.ShardFailed }
+func retryable(err error) bool {
+	switch statusOf(err) {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		return true
+	}
+	return qerr.From(err).Kind == qerr.ShardFailed && !clientStatus(err)
+}
 
 func (s *Shard) ask(ctx context.Context, r *Replica, req *endpoint.Request, t try) (*Response, error) {
 	_, t.trial = r.up.breaker.allow(time.Now())

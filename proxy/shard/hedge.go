@@ -235,10 +235,12 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 	}
 	// Who waited for a place may have waited because the first of them hangs: what was learned of
 	// it meanwhile counts.
-	if now := time.Now(); heavy {
+	now := time.Now()
+	if heavy {
 		replicas = easiest(replicas, now)
-	} else if replicas[1].doubt(now) < replicas[0].doubt(now) {
-		replicas = []*Replica{replicas[1], replicas[0]}
+	}
+	if a, b := replicas[0], replicas[1]; b.doubt(now) < a.doubt(now) && (!heavy || b.strain() <= a.strain()) {
+		replicas = []*Replica{b, a}
 	}
 	h := &race{s: s, ctx: ctx, req: req, o: o, heavy: heavy, results: make(chan *runner, 2), class: hedgeClass(req.ID)}
 	resp, err := h.run(replicas[0], replicas[1])
@@ -343,7 +345,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				h.decide(nil)
 				return nil, n.err
 			}
-			if retryable(n.err) {
+			if retryable(n.err) && !clientStatus(n.err) { // one that refuses does not fail
 				hedge.failed(now)
 			}
 			switch {

@@ -130,16 +130,17 @@ func (s *Shard) MayRetry(calls int) bool {
 
 // MayFailOver tells whether another replica may be asked after this failure. It costs nothing after
 // a call that never reached a server, nor after one to a server that is gone meanwhile and is asked
-// nothing more.
+// nothing more, nor after a 401, 403, 404 or 405, which cost the server nothing: what nobody serves
+// is not to use up what is there for servers that die.
 func (s *Shard) MayFailOver(err error) bool {
-	return Unasked(err) || errors.Is(err, errWentDown) || s.MayRetry(1)
+	return Unasked(err) || errors.Is(err, errWentDown) || clientStatus(err) || s.MayRetry(1)
 }
 
 // Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A
 // second call that never reached a server says nothing against asking twice, and has cost nobody
 // anything.
 func (s *Shard) Wasted(again error) {
-	if !retryable(again) || Unasked(again) {
+	if !retryable(again) || Unasked(again) || clientStatus(again) {
 		return
 	}
 	s.hedge.again.waste(s)

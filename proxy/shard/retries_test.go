@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -87,4 +88,31 @@ func TestRetriesOfAFleet(t *testing.T) {
 	if 10*again > calls {
 		t.Errorf("%d of %d calls were made twice", again, calls)
 	}
+}
+
+// TestRefusalsUseUpNoRetries: what no copy of any shard serves leaves what is there for servers that
+// die.
+func TestRefusalsUseUpNoRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		no := broken("status 404; send no")
+		b := newBubble(t, no, no, no, no, fakeshard.Config{})
+		defer b.close()
+		first, second, sound := group(b.urls[:2]...), group(b.urls[2:4]...), group(b.urls[4])
+		first.Name, first.Labels = "first", nil
+		second.Name, second.Labels = "second", map[string]string{"cluster": "second"}
+		top := build(t, Options{Dial: b.dial}, false, first, second, sound)
+		defer top.Close()
+		for i := range 20 {
+			s := top.Groups[i%2].Shards[0]
+			if _, err := ask(t.Context(), s, seriesRequest); kindOf(err) != "shard_failed" || b.count(2*(i%2)+1, "/api/v1/series") == 0 {
+				t.Fatalf("what nobody serves: %v", err)
+			}
+			if n := s.hedge.failuresAt(time.Now()); n > 0 {
+				t.Errorf("%g count as failures", n)
+			}
+		}
+		if !top.Groups[2].Shards[0].MayRetry(1) {
+			t.Error("nothing is left for a shard that was never asked")
+		}
+	})
 }

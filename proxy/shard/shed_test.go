@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -324,4 +325,35 @@ func TestMemoryComesAndGoes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHeavyWhoWaited: a heavy call that waited for its places goes to the copy that is well by then,
+// as light ones do, where nothing is known of the servers' memory.
+func TestHeavyWhoWaited(t *testing.T) {
+	for _, held := range []int64{0, 512 << 20} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
+			defer b.close()
+			top := build(t, Options{Dial: b.dial, Budget: 1 << 30}, false, group(b.urls...))
+			defer top.Close()
+			s := top.Groups[0].Shards[0]
+			place, _ := s.calls.Try(admit.Asker{}, s.calls.Places())
+			var all sync.WaitGroup
+			all.Go(func() {
+				resp, err := s.Hedged(t.Context(), s.Replicas, sumRequest, CallOptions{Held: held})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := resp.Replica.host; got != "10.0.0.2:9090" {
+					t.Errorf("a call that holds %d bytes went to %s, which is down", held, got)
+				}
+				_ = resp.Body.Close()
+			})
+			synctest.Wait()
+			s.Replicas[0].markDown(errors.New("gone"), time.Now())
+			s.calls.Leave(&place, place.Places())
+			all.Wait()
+		})
+	}
 }
