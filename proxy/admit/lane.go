@@ -206,8 +206,8 @@ func (f *flow) due(now int64, mean float64) float64 { return f.worked(now) + flo
 // turn is the waiter's, now.
 func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(now, mean)} }
 
-// accrue reckons the flow's work until now. What it is beyond the lane's average is remembered up to
-// what all places come to in the usual time: a flow that is always queued uses what others leave
+// accrue reckons the flow's work until now. What it is beyond the lane's average is remembered up
+// to what all places come to in the usual time: a flow that is always queued uses what others leave
 // idle, and that is nothing that it owes to those who come later.
 func (f *flow) accrue(now int64) {
 	f.lane.tick(now)

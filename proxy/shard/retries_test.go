@@ -90,8 +90,8 @@ func TestRetriesOfAFleet(t *testing.T) {
 	}
 }
 
-// TestRefusalsUseUpNoRetries: what no copy of any shard serves leaves what is there for servers that
-// die.
+// TestRefusalsUseUpNoRetries: what no copy of any shard serves leaves what is there for servers
+// that die.
 func TestRefusalsUseUpNoRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		no := broken("status 404; send no")

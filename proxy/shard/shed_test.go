@@ -327,8 +327,8 @@ func TestMemoryComesAndGoes(t *testing.T) {
 	})
 }
 
-// TestHeavyWhoWaited: a heavy call that waited for its places goes to the copy that is well by then,
-// as light ones do, where nothing is known of the servers' memory.
+// TestHeavyWhoWaited: a heavy call that waited for its places goes to the copy that is well by
+// then, as light ones do, where nothing is known of the servers' memory.
 func TestHeavyWhoWaited(t *testing.T) {
 	for _, held := range []int64{0, 512 << 20} {
 		synctest.Test(t, func(t *testing.T) {

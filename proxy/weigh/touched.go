@@ -53,8 +53,8 @@ func (sc *Scale) Touched(ctx context.Context, q plan.Query, p *plan.Plan, maxSer
 }
 
 // series is how many series a selector has on its shard. It is sure of what was counted, and of a
-// name that the shard has told the number of, within its head; else it is what there are at most, by
-// what the shard says of its metrics and labels, 0 where it says nothing.
+// name that the shard has told the number of, within its head; else it is what there are at most,
+// by what the shard says of its metrics and labels, 0 where it says nothing.
 func (sc *Scale) series(r *read, known numbers) (n int64, sure bool) {
 	if n, ok := sc.known(sc.ofSelector(r), known); ok {
 		return n, true

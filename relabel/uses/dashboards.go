@@ -149,7 +149,9 @@ func (b *board) document(file string, n *node) error {
 	case isAdapter(n), isTest(n), hasRules(n):
 		_, err := document(b.set, file, n)
 		return err
-	case n.any(func(n *node) bool { return n.get("expr") != nil || n.get("targets") != nil }):
+	case n.any(func(n *node) bool {
+		return n.get("expr") != nil || slices.ContainsFunc(n.list("targets"), (*node).object)
+	}):
 		return inFile(file, n.line, errors.New("there are queries in this document, but it is no dashboard that is known; rules belong behind --rules"))
 	}
 	asked, err := asksAnything(b.set, file, n)

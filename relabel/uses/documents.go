@@ -186,8 +186,11 @@ func (s *Set) otherLanguage(file, where string) {
 }
 
 // isLogQL tells whether a text is LogQL: a | that is in no string is neither in PromQL nor in
-// MetricsQL.
+// MetricsQL. Templates have one too: what they make of a text is not known.
 func isLogQL(query string) bool {
+	if strings.Contains(query, "{{") || strings.Contains(query, "{%") {
+		return false
+	}
 	for i := 0; i < len(query); i++ {
 		switch c := query[i]; c {
 		case '|':
@@ -249,7 +252,9 @@ func embedded(at *node) []*node {
 		if err != nil {
 			return nil
 		}
-		docs = []*node{n}
+		if docs = n.items; docs == nil {
+			docs = []*node{n}
+		}
 	} else {
 		var err error
 		if docs, err = parseYAML(text, at.first()); err != nil {

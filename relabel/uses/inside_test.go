@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,7 +98,7 @@ func deep() string {
 // TestRulesOfOthers: rules in LogQL, and what another program calls rules, select nothing in
 // Prometheus, and say so once.
 func TestRulesOfOthers(t *testing.T) {
-	dir := folder(t, "loki.yaml", "groups:\n  - name: g\n    rules:\n      - {alert: L, expr: 'sum(rate({app=\"a\"} |= \"error\" [5m])) > 1'}\n      - {alert: M, expr: 'sum(rate({app=\"a\"} | json [5m])) > 1'}\n      - {alert: P, expr: 'm{a=~\"x|y\"} > 1 # a | b'}\n",
+	dir := folder(t, "loki.yaml", "groups:\n  - name: g\n    rules:\n      - {alert: L, expr: 'sum(rate({app=\"a\"} |= \"error\" [5m])) > 1'}\n      - {alert: M, expr: 'sum(rate({app=\"a\"} | json [5m])) > 1'}\n      - {alert: P, expr: 'm{a=~\"x|y\"} > 1 # a | b'}\n      - {alert: T, expr: 'templated > {{ limit | default(80) }}'}\n      - {alert: W, expr: 'rate(windowed[{{ .Values.w | default \"5m\" }}]) > 1'}\n",
 		"kind.yaml", "apiVersion: loki.grafana.com/v1\nkind: AlertingRule\nspec:\n  groups:\n    - name: g\n      rules:\n        - {alert: N, expr: 'count_over_time({app=\"a\"}[5m]) > 1'}\n",
 		"labelled.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {labels: {loki_rule: \"\"}}\ndata:\n  r.yaml: |\n    groups:\n      - name: g\n        rules:\n          - {alert: O, expr: 'count_over_time({app=\"a\"}[5m]) > 1'}\n",
 		"jmx.yml", "lowercaseOutputName: true\nrules:\n  - pattern: kafka.server<type=(.+)><>Value\n    name: kafka_$1\n")
@@ -105,7 +106,15 @@ func TestRulesOfOthers(t *testing.T) {
 	if err := Rules(set, dir); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, "uses", set.lines(dir), `loki.yaml:6 alert P | m{a=~"x|y"} > 1 # a | b | m{a=~"x|y"} all`)
+	got := strings.Join(set.lines(dir), "\n")
+	for _, want := range []string{`loki.yaml:6 alert P | m{a=~"x|y"} > 1 # a | b | m{a=~"x|y"} all`, " templated all", " windowed all"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if slices.ContainsFunc([]string{"L", "M", "N", "O"}, func(name string) bool { return strings.Contains(got, "alert "+name) }) {
+		t.Errorf("LogQL counts as a use:\n%s", got)
+	}
 	said := 0
 	for _, w := range set.Warnings {
 		if strings.Contains(w, "in LogQL") {
@@ -114,5 +123,29 @@ func TestRulesOfOthers(t *testing.T) {
 	}
 	if said != 3 {
 		t.Errorf("%d files are said to be in LogQL: %q", said, set.Warnings)
+	}
+}
+
+// TestTextsOfOthers: lists of targets, scripts and links in ConfigMaps and Secrets ask nothing, and
+// refuse no folder.
+func TestTextsOfOthers(t *testing.T) {
+	for _, kind := range []string{"ConfigMap", "Secret"} {
+		for _, text := range []string{
+			"data: {targets.json: '[{\"targets\": [\"a:9100\"], \"labels\": {\"job\": \"x\"}}]'}\n",
+			"stringData: {targets.json: '[{\"targets\": [\"a:9100\"]}]'}\n",
+			"data:\n  run.sh: |\n    curl -d '{\"expr\": x.y}' http://h/\n    exit\n",
+		} {
+			text = "apiVersion: v1\nkind: " + kind + "\nmetadata: {name: n}\n" + text
+			for flag, read := range map[string]func(*Set, string) error{"dashboards": Dashboards, "rules": Rules} {
+				set := new(Set)
+				if err := read(set, folder(t, "f.yaml", text)); err != nil || len(set.Uses) > 0 {
+					t.Errorf("behind --%s: %v, %d uses\n%s", flag, err, len(set.Uses), text)
+				}
+			}
+		}
+	}
+	links := "apiVersion: x/v1\nkind: Portal\nspec: {dashboards: [{name: a, url: 'https://grafana/d/abc'}]}\n"
+	if err := Dashboards(new(Set), folder(t, "f.yaml", links)); err != nil {
+		t.Errorf("a link: %v", err)
 	}
 }

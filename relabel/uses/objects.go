@@ -118,12 +118,12 @@ func (a *asker) elsewhere(n *node, key string, path []string) {
 	switch {
 	case n.get("gnetId") != nil && n.get("gnetId").word() != "":
 		from = "number " + n.get("gnetId").word() + " of grafana.com"
-	case slices.Contains(path, "dashboards") && strings.Contains(n.text("url"), "://") && n.get("json") == nil:
+	case len(path) > 2 && path[len(path)-3] == "dashboards" && strings.Contains(n.text("url"), "://") && n.get("json") == nil:
 		from = "at the address that is given there"
 	default:
 		return
 	}
-	err := inFile(a.file, n.line, fmt.Errorf("%s: the dashboard %s is not in this file but %s: export it from Grafana, or read Grafana's API (--grafana)", a.title, key, from))
+	err := inFile(a.file, n.line, fmt.Errorf("%s: the dashboard %s is not in this file but %s: export it from Grafana, or read Grafana's API (--grafana), and leave this file out", a.title, key, from))
 	if a.set.boards {
 		a.errs = append(a.errs, err)
 	} else {
@@ -140,14 +140,14 @@ func (a *asker) documents(n *node, key string, path []string, text string) bool 
 	_, read, err := inside(a.set, a.file, n)
 	a.errs = append(a.errs, err)
 	if !read && looksAsking.MatchString(text) {
-		a.errs = append(a.errs, unreadable(a.file, []byte(text), inFile(a.file, n.first(), fmt.Errorf("%s, %s: rules or a dashboard seem to stand in this text, and it is no document that can be read", a.title, strings.Join(path, ".")))))
+		a.errs = append(a.errs, unreadable(a.file, []byte(text), inFile(a.file, n.first(), fmt.Errorf("%s, %s: rules or a dashboard seem to stand in this text, and it is no document that can be read; take the file out, and list its queries in a file for --queries", a.title, strings.Join(path, ".")))))
 		return true
 	}
 	return read && !isQuery(templated(text))
 }
 
 // looksAsking finds what rules and dashboards have.
-var looksAsking = regexp.MustCompile(`(?m)^\s*(- )?\s*(expr|promql):\s|"(expr|targets)"\s*:`)
+var looksAsking = regexp.MustCompile(`(?m)^\s*(- )?\s*(expr|promql):\s|"expr"\s*:\s*"|"targets"\s*:\s*\[\s*\{`)
 
 // queryKey tells whether the values of a key are queries.
 func (a *asker) queryKey(key string) bool {
