@@ -34,6 +34,8 @@ const (
 
 // The values of limits.unselective.
 const (
+	// RewritesOff looks for no rewrites of what is refused.
+	RewritesOff = "off"
 	// UnselectiveRefuse refuses queries with a selector that selects nothing in particular.
 	UnselectiveRefuse = "refuse"
 	// UnselectiveAllow lets them run under the other limits.

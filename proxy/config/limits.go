@@ -66,6 +66,8 @@ type LimitsSection struct {
 	// ShardBudget is what all of them together may make one server hold, as estimated; never below
 	// MaxShardBytes.
 	ShardBudget int64 `yaml:"shard_budget" unit:"bytes" default:"1GiB"`
+	// Rewrites is try or RewritesOff.
+	Rewrites string `yaml:"rewrites" default:"try" is:"one=try|off"`
 	// Shadow are the bounds that are told of and not enforced.
 	Shadow []string `yaml:"shadow" is:"max=7"`
 	// Endpoints holds what the file overrides for an endpoint; a field that it does not override is
@@ -87,6 +89,7 @@ func (LimitsSection) meaning() map[string]string {
 		"shard_budget": "What all calls of this Spillway together may make one server hold while it evaluates, as estimated: each of its `replica_calls` places is an " +
 			"equal part of it, and a call takes as many as it needs; see [replica_calls](bounds/replica_calls.md). Counts as `max_shard_bytes` " +
 			"where that is more. Twice `max_shard_bytes` is a good value; each of several Spillways has its own, so divide it by their number.",
+		"rewrites": "Whether a refusal looks for a query that would be answered, and tries it: `try`, or `off`; see [rewrites](rewrites.md).",
 		"shadow": "Bounds that are not enforced: what they would refuse or cut is answered, counted and written to the usage log; see " +
 			"[operations](operations.md#in-shadow). One or more of `max_range`, `metadata_range`, `unselective`, `max_series_touched`, " +
 			"`max_shard_bytes`, `max_series` and `max_response_bytes`, for all endpoints and tenants.",

@@ -69,6 +69,7 @@ func (r Replica) MarshalYAML() (any, error) { return node(reflect.ValueOf(r), ""
 func (c *Config) LimitsJSON() []byte {
 	all := LimitsSection{
 		Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls, ShardBudget: c.Limits.ShardBudget,
+		Rewrites:  c.Limits.Rewrites,
 		Endpoints: map[endpoint.ID]Limits{},
 	}
 	for _, id := range endpointIDs {

@@ -259,6 +259,19 @@ func TestNoRewriteForRules(t *testing.T) {
 	}
 }
 
+// TestRewritesOff: where the configuration says so nothing is looked for.
+func TestRewritesOff(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]bool{"try": true, "off": false} {
+		r := tooLongRig(t, "limits: {max_range: 1d, rewrites: "+value+"}\n")
+		before := r.queried()
+		got := r.asks("/api/v1/query", "query", tooLong)
+		if tried := r.queried() > before; got.status != 422 || strings.Contains(got.message.Error, "try ") != want || tried != want {
+			t.Errorf("%s: %s", value, got)
+		}
+	}
+}
+
 // TestRewritesOfOneFlow: one address has not many of them looked for, whatever it asks, and however
 // many users it says it is.
 func TestRewritesOfOneFlow(t *testing.T) {

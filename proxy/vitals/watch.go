@@ -86,6 +86,7 @@ type Watch struct {
 	calm       int       // pages running that said better than the state
 	calmed     time.Time // when the last of them was asked for
 	collected  time.Time // by our clock: when a page first had the newest Collected
+	full       int       // collections running that left it sick
 	mixed      time.Time // until then several processes answer
 	least      [restParts]least
 }
@@ -161,7 +162,8 @@ func (w *Watch) Saw(s Sample, configured int64, holds time.Duration, now time.Ti
 	if other { // another process: what the one before held says nothing of it
 		w.least = [restParts]least{}
 	}
-	if other || !s.Collected.Equal(w.now.Collected) || w.collected.IsZero() {
+	fresh := other || !s.Collected.Equal(w.now.Collected) || w.collected.IsZero()
+	if fresh {
 		w.collected = now
 	}
 	v := Vitals{Sample: s, At: now, until: now.Add(holds), Mixed: now.Before(w.mixed)}
@@ -170,7 +172,14 @@ func (w *Watch) Saw(s Sample, configured int64, holds time.Duration, now time.Ti
 	if v.Mixed {
 		v.State = Unknown
 	} else {
-		stale := v.ofLast(configured) && !s.Collected.IsZero() && now.Sub(w.collected) >= freshFor
+		switch sick := judge(was, v.Held, v.Of) == Sick; {
+		case !sick || other:
+			w.full = 0
+		case fresh:
+			w.full++
+		}
+		// One query's peak is over soon. What two collections running have left there is not.
+		stale := v.ofLast(configured) && !s.Collected.IsZero() && now.Sub(w.collected) >= freshFor && w.full < 2
 		v.State = w.judge(was, v.Held, v.Of, stale, now)
 	}
 	w.now, w.configured = v, configured
