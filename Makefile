@@ -19,7 +19,7 @@ RACE = $$(go list ./proxy/server ./proxy/... ./grafana-plugin/pkg/... ./relabel/
 ALONE := TestQueriesAreExact|TestMetadataIsComplete|TestEverything|TestEveryDocument|TestPromQLTestSeesDifferences|TestEpochsAreExact|TestExactFound|TestExactByName|TestWholeReplicasPass
 ALONE := $(ALONE)|TestUndeclaredExternalLabels|TestGroupLabelsChooseGroups|TestEngineSettingsOfShards|TestClientsGetWhatTheyNeed|TestRealClients|TestEndlessAnswers|TestTenantsProperty|TestSpellingsNeverReachShards|TestParametersOfEveryRow
 ALONE := $(ALONE)|TestEndlessBodies|TestEndlessTables|TestDecodeTableRandom|TestParseFloat|TestFoldLikePrometheus|TestFoldOrder|TestPresenceAgainstTheEngine|TestRewriteKeepsTheExpression|TestScale
-ALONE := $(ALONE)|TestWideHaveTheirTurn|TestInventedIdentities|TestPushedOutIsForgotten
+ALONE := $(ALONE)|TestWideHaveTheirTurn|TestInventedIdentities|TestPushedOutIsForgotten|TestHundredRefused
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth
 # Without what is on real servers with compressed time, and without pure functions in one goroutine.
@@ -123,7 +123,7 @@ race:
 	@$(STEP) race go test -race -vet=off -timeout 25m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
 
 proofs:
-	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 20m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/admit ./grafana-plugin/pkg/experiments
+	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 20m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/admit ./proxy/rewrite ./grafana-plugin/pkg/experiments
 
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
