@@ -15,10 +15,10 @@
 // The memory that is compared with a limit is what the server cannot give back. Where its runtime
 // knows the limit (GOMEMLIMIT) that is what was reachable when it last collected garbage: such a
 // process fills all it may have with garbage before it collects, however little it needs. After
-// half a minute without a collection that is no sign of sickness any more: a peak is over by then,
-// and who is short collects all the time. Where it does not know the limit, garbage counts as
-// well. Resident memory, which has pages of mapped files in it that the kernel takes back when it
-// likes, decides only where nothing else is served.
+// half a minute without a collection that is no sign of sickness any more, unless two collections
+// running have left it sick: one query's peak is over by then. Where it does not know the limit,
+// garbage counts as well. Resident memory, which has pages of mapped files in it that the kernel
+// takes back when it likes, decides only where nothing else is served.
 //
 // What it refuses: to ask anybody. A page is read line by line; only lines of the few names that
 // are wanted, without labels, are kept and given to Prometheus' own parser, and reading ends once

@@ -69,14 +69,6 @@ type Vitals struct {
 	until time.Time // from then on it is not known
 }
 
-// Room is how much more the server may hold before it is sick; -1 is not known.
-func (v *Vitals) Room() int64 {
-	if v.Held < 0 || v.Of <= 0 {
-		return -1
-	}
-	return max(0, int64(SickFrom*float64(v.Of))-v.Held)
-}
-
 // Watch is what has been learned of one server. The zero value has learned nothing. It is safe for
 // concurrent use.
 type Watch struct {

@@ -84,11 +84,11 @@ func TestNeverFlaps(t *testing.T) {
 // longer begins anew.
 func TestOldIsNotKnown(t *testing.T) {
 	var w Watch
-	if v := w.Now(0, epoch); v.State != Unknown || v.Held != -1 || v.Room() != -1 || v.Queries != -1 {
+	if v := w.Now(0, epoch); v.State != Unknown || v.Held != -1 || v.Queries != -1 {
 		t.Errorf("before anything: %+v", v)
 	}
 	w.Saw(with(0.95), 0, 30*time.Second, epoch)
-	if v := w.Now(0, epoch.Add(30*time.Second-1)); v.State != Sick || v.Room() != 0 {
+	if v := w.Now(0, epoch.Add(30*time.Second-1)); v.State != Sick {
 		t.Errorf("within its time: %+v", v)
 	}
 	if v := w.Now(0, epoch.Add(30*time.Second)); v.State != Unknown || v.Held != -1 || v.Of != -1 {
