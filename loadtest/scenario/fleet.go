@@ -102,9 +102,9 @@ func (f *fleet) startProxy(ctx context.Context, binary string, c *config.Config)
 	return nil
 }
 
-// proxyConfig names the servers, each a group of its own, and no more: all bounds have their
-// defaults.
-func proxyConfig(urls []string) *config.Config {
+// proxyConfig names the servers, each a group of its own, and how much memory each may hold if not
+// 0; all bounds have their defaults.
+func proxyConfig(urls []string, memoryLimit int64) *config.Config {
 	groups := make([]config.Group, len(urls))
 	for i, url := range urls {
 		name := fmt.Sprintf("cluster-%d", i+1)
@@ -112,6 +112,7 @@ func proxyConfig(urls []string) *config.Config {
 			Name: name, Labels: map[string]string{"cluster": name},
 			Shards: []config.Shard{{Replicas: config.Replicas(url)}},
 		}
+		groups[i].Shards[0].Replicas[0].MemoryLimit = config.Bytes(memoryLimit)
 	}
 	return config.Of(groups...)
 }

@@ -208,7 +208,11 @@ func (r *StormResult) run(ctx context.Context, dir, name string, proxied bool) (
 // proxyFor starts the proxy with the storm's tenants and lanes, sized for the servers as
 // docs/operations.md says, and aims the attack at it.
 func (r *StormResult) proxyFor(ctx context.Context, f *fleet, atRest int64, attack *storm.Attack) error {
-	c := proxyConfig(f.urls())
+	limit := int64(0) // a server that was told says it itself
+	if r.Options.LimitUntold {
+		limit = r.Options.MemoryLimit
+	}
+	c := proxyConfig(f.urls(), limit)
 	c.Limits.ReplicaCalls = r.Options.ReplicaCalls
 	c.Limits.ReadSlots = min(c.Limits.ReadSlots, max(1, r.Options.ReplicaCalls/2))
 	c.Limits.MaxShardBytes = min(c.Limits.MaxShardBytes, max(minShardBytes, atRest/restPart))

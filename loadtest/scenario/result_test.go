@@ -127,7 +127,7 @@ func TestEveryScenario(t *testing.T) {
 // TestProxyConfig: the proxy takes its configuration, and every bound in it is the default.
 func TestProxyConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
-	if err := config.WriteFile(file, proxyConfig([]string{"http://127.0.0.1:1", "http://127.0.0.1:2"})); err != nil {
+	if err := config.WriteFile(file, proxyConfig([]string{"http://127.0.0.1:1", "http://127.0.0.1:2"}, 0)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := config.Load(file)

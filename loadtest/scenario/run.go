@@ -161,7 +161,7 @@ func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Si
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
 	if proxied {
-		if err := f.startProxy(ctx, o.Spillway, proxyConfig(f.urls())); err != nil {
+		if err := f.startProxy(ctx, o.Spillway, proxyConfig(f.urls(), 0)); err != nil {
 			return nil, err
 		}
 	}
