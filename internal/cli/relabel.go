@@ -25,9 +25,9 @@ import (
 
 // lookedAt are the flags that say what is looked at.
 type lookedAt struct {
-	dashboards, grafana, rules, autoscalers, queries, usage *[]string
-	keep, grafanaToken                                      *string
-	window                                                  *string
+	dashboards, grafana, rules, autoscalers, queries, usage, exclude *[]string
+	keep, grafanaToken                                               *string
+	window                                                           *string
 }
 
 func lookedAtFlags(c *kingpin.CmdClause) *lookedAt {
@@ -39,6 +39,8 @@ func lookedAtFlags(c *kingpin.CmdClause) *lookedAt {
 		autoscalers:  c.Flag("autoscalers", "A folder or file of HPA, KEDA or prometheus-adapter YAML; may be given several times.").PlaceHolder("DIR").Strings(),
 		queries:      c.Flag("queries", "A file of PromQL, one query each, that something else asks; may be given several times.").PlaceHolder("FILE").Strings(),
 		usage:        c.Flag("usage", "The proxy's usage log; its rotated files beside it are read too; may be given several times.").PlaceHolder("usage.jsonl").Strings(),
+		exclude: c.Flag("exclude", "Files and folders that are left out below the folders of --dashboards, --rules and --autoscalers, by name (values.yaml, *.tmpl.json) or by the end of the path (charts/*/templates): what is used in them counts as unused, and the plan says so; may be given several times.").
+			PlaceHolder("PATTERN").Strings(),
 		keep:         c.Flag("keep", "A file that says what is kept all the same, for whom, why and until when.").PlaceHolder("keep.yaml").String(),
 		window:       c.Flag("window", "How far back logged queries count.").Default("90d").String(),
 	}
@@ -51,6 +53,9 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 		return nil, 0, errUsage{fmt.Errorf("--window=%s: %w; write 30d or 12h", *l.window, err)}
 	}
 	s := new(uses.Set)
+	if err := s.Exclude(*l.exclude...); err != nil {
+		return nil, 0, errUsage{fmt.Errorf("--exclude: %w", err)}
+	}
 	var errs []error
 	read := func(files []string, f func(string) error) {
 		for _, file := range files {
@@ -80,6 +85,9 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 	}
 	if err := errors.Join(append(errs, s.Unmade())...); err != nil {
 		return nil, 0, err
+	}
+	if err := s.Excluded(); err != nil {
+		return nil, 0, errUsage{fmt.Errorf("--exclude: %w", err)}
 	}
 	return s, time.Duration(window), context.Cause(ctx)
 }

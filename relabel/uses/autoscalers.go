@@ -18,9 +18,9 @@ import (
 // prometheus, and prometheus-adapter's configuration, alone or in a ConfigMap. What else asks
 // Prometheus beside them is read for what it is.
 func Autoscalers(set *Set, path string) error {
-	list, err := files(path, ".yaml", ".yml", ".json")
+	list, err := set.files(path, ".yaml", ".yml", ".json")
 	if err != nil {
-		return fmt.Errorf("autoscalers: %w", cmp.Or(unrendered(path), err))
+		return fmt.Errorf("autoscalers: %w", cmp.Or(set.unrendered(path), err))
 	}
 	before := len(set.Uses)
 	var errs []error
@@ -37,7 +37,7 @@ func Autoscalers(set *Set, path string) error {
 	}
 	err = errors.Join(errs...)
 	if len(set.Uses) == before { // then its tests and vendored files are not what is wrong with the folder
-		err = cmp.Or(unrendered(path), err)
+		err = cmp.Or(set.unrendered(path), err)
 	}
 	if err != nil {
 		return fmt.Errorf("autoscalers: %w", err)

@@ -18,9 +18,9 @@ import (
 // answers, as Kubernetes objects (Dashboard, GrafanaDashboard, ConfigMap), and library panels. JSON
 // without anything that could be a query is passed over with a warning.
 func Dashboards(set *Set, path string) error {
-	list, err := files(path, ".json", ".yaml", ".yml")
+	list, err := set.files(path, ".json", ".yaml", ".yml")
 	if err != nil {
-		return fmt.Errorf("dashboards: %w", cmp.Or(unrendered(path), err))
+		return fmt.Errorf("dashboards: %w", cmp.Or(set.unrendered(path), err))
 	}
 	set.boards = true
 	defer func() { set.boards = false }()
@@ -39,8 +39,8 @@ func Dashboards(set *Set, path string) error {
 	passedOver(set, "dashboards", b.others)
 	err = errors.Join(errs...)
 	if b.found == 0 { // then its tests and vendored files are not what is wrong with the folder
-		err = cmp.Or(unrendered(path), err)
-	} else if u := unrendered(path); u != nil {
+		err = cmp.Or(set.unrendered(path), err)
+	} else if u := set.unrendered(path); u != nil {
 		set.Warnings = append(set.Warnings, u.Error())
 	}
 	if err != nil {

@@ -30,9 +30,9 @@ func readFile(path string) ([]byte, error) {
 
 // files are the path itself, if it is a file, or all files below it with one of the extensions, in
 // order. Hidden files and folders and node_modules are left out: Kubernetes mounts each file a
-// second time in such a folder. So are npm's own two files, whose names it reserves. It is an error
-// if there are none.
-func files(path string, extensions ...string) ([]string, error) {
+// second time in such a folder. So are npm's own two files, whose names it reserves, and what is
+// excluded. It is an error if there are none.
+func (s *Set) files(path string, extensions ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func files(path string, extensions ...string) ([]string, error) {
 		for _, e := range entries {
 			at := filepath.Join(dir, e.Name())
 			if strings.HasPrefix(e.Name(), ".") ||
-				slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name()) {
+				slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name()) || s.excluded(at) {
 				continue
 			}
 			isDir := e.IsDir()
@@ -134,7 +134,7 @@ func unreadable(file string, text []byte, err error) error {
 	err = at(file, err)
 	switch {
 	case bytes.Contains(text, []byte("{{")):
-		return fmt.Errorf("%w: it has templates, as charts do: render it first (helm template CHART), and give what comes out", err)
+		return fmt.Errorf("%w: it has templates, as charts do: render it first (helm template CHART), and give what comes out; what nobody uses is left out by its name (--exclude)", err)
 	case bytes.Contains(text, []byte("\t")) && strings.Contains(err.Error(), "cannot start any token"):
 		return fmt.Errorf("%w: YAML is indented with spaces, and a tab stands there", err)
 	}
@@ -143,8 +143,8 @@ func unreadable(file string, text []byte, err error) error {
 
 // unrendered is an error about sources of jsonnet at a path that nobody has rendered: what they ask
 // would be dropped.
-func unrendered(path string) error {
-	sources, err := files(path, ".jsonnet", ".libsonnet")
+func (s *Set) unrendered(path string) error {
+	sources, err := s.files(path, ".jsonnet", ".libsonnet")
 	sources = slices.DeleteFunc(sources, func(file string) bool { // a single file is given whatever it is
 		return !slices.Contains([]string{".jsonnet", ".libsonnet"}, strings.ToLower(filepath.Ext(file)))
 	})

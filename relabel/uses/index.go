@@ -35,6 +35,7 @@ type Set struct {
 
 	documents map[string]bool // those that were read, by file and content
 	made      []madeElsewhere // see Unmade
+	excludes  []*exclusion
 	boards    bool            // while files are read of which all dashboards are promised
 	inside    int             // how many documents the one that is read stands in
 

@@ -20,9 +20,9 @@ import (
 // rule file is an error, and so are sources of rules that nobody has rendered, where there is
 // nothing else.
 func Rules(set *Set, path string) error {
-	list, err := files(path, ".yaml", ".yml", ".json")
+	list, err := set.files(path, ".yaml", ".yml", ".json")
 	if err != nil {
-		return fmt.Errorf("rules: %w", cmp.Or(unrendered(path), err))
+		return fmt.Errorf("rules: %w", cmp.Or(set.unrendered(path), err))
 	}
 	var errs []error
 	found, before := 0, len(set.Uses)
@@ -42,8 +42,8 @@ func Rules(set *Set, path string) error {
 	passedOver(set, "rules", others)
 	err = errors.Join(errs...)
 	if found == 0 { // then its tests and vendored files are not what is wrong with the folder
-		err = cmp.Or(unrendered(path), err)
-	} else if u := unrendered(path); u != nil {
+		err = cmp.Or(set.unrendered(path), err)
+	} else if u := set.unrendered(path); u != nil {
 		set.Warnings = append(set.Warnings, u.Error())
 	}
 	if err != nil {

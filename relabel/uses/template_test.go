@@ -87,7 +87,7 @@ func TestFilesFollowsLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := files(dir, ".json")
+	got, err := new(Set).files(dir, ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
