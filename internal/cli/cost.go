@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 	promconfig "github.com/prometheus/common/config"
+	"github.com/prometheus/common/version"
 
 	"github.com/spillwayproject/spillway/internal/cost"
 	"github.com/spillwayproject/spillway/internal/plainfile"
@@ -171,7 +173,7 @@ func apiClient(flag, file, name string) (*http.Client, error) {
 			return nil, fmt.Errorf("%s=%s: %w", flag, file, err)
 		}
 	}
-	hc, err := promconfig.NewClientFromConfig(*cfg, name, promconfig.WithUserAgent(name))
+	hc, err := promconfig.NewClientFromConfig(*cfg, name, promconfig.WithUserAgent(name+"/"+cmp.Or(version.Version, "unknown")))
 	if err != nil {
 		return nil, fmt.Errorf("%s=%s: %w", flag, file, err)
 	}

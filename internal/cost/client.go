@@ -180,7 +180,6 @@ func (c *Client) once(ctx context.Context, path string, form url.Values) ([]seri
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("User-Agent", "spillway-cost")
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var dial *net.OpError

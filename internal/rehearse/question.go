@@ -41,6 +41,12 @@ type Question struct {
 	Count int64 `json:"count"`
 }
 
+// compare orders questions, also those of one text, so that two reports have one order.
+func (q *Question) compare(b *Question) int {
+	return cmp.Or(cmp.Compare(q.Query, b.Query), cmp.Compare(q.Endpoint, b.Endpoint), cmp.Compare(q.Range, b.Range),
+		cmp.Compare(q.Step, b.Step), cmp.Compare(q.Who, b.Who), cmp.Compare(q.Count, b.Count))
+}
+
 // form is the request's, at a time.
 func (q *Question) form(at time.Time) url.Values {
 	stamp := func(t time.Time) string { return strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', -1, 64) }

@@ -119,9 +119,11 @@ func Run(ctx context.Context, questions *Questions, o Options) (*Report, error) 
 	order := map[Kind]int{Refused: 0, Answer: 1, Notes: 2, Cost: 3}
 	slices.SortStableFunc(r.Changes, func(a, b Change) int {
 		x, y := &a.Question, &b.Question
-		return cmp.Or(order[a.Kind]-order[b.Kind], cmp.Compare(y.Count, x.Count), cmp.Compare(x.Query, y.Query))
+		return cmp.Or(order[a.Kind]-order[b.Kind], cmp.Compare(y.Count, x.Count), x.compare(y))
 	})
-	slices.SortStableFunc(r.Failures, func(a, b Failure) int { return cmp.Compare(a.Question.Query, b.Question.Query) })
+	slices.SortFunc(r.Failures, func(a, b Failure) int {
+		return cmp.Or(a.Question.compare(&b.Question), cmp.Compare(a.Why, b.Why))
+	})
 	if ctx.Err() != nil {
 		return r, fmt.Errorf("after %d of %d questions: %w", r.Asked, len(list), context.Cause(ctx))
 	}

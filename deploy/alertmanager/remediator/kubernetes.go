@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/prometheus/common/version"
 )
 
 const (
@@ -120,7 +123,7 @@ func (k *kube) do(ctx context.Context, method, path string, body any, contentTyp
 		return err
 	}
 	req.Header.Set("Accept", accept)
-	req.Header.Set("User-Agent", "spillway-remediator")
+	req.Header.Set("User-Agent", "spillway-remediator/"+cmp.Or(version.Version, "unknown"))
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}

@@ -349,3 +349,21 @@ func TestSwap(t *testing.T) {
 		}
 	}
 }
+
+// TestFolderThatIsNotSynced: a plugin that is in place is not taken for missing since its folder
+// cannot be written to its disk at once.
+func TestFolderThatIsNotSynced(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := flush(dir); len(got) > 0 {
+		t.Errorf("a folder that can be written to its disk: %q", got)
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := flush(dir); len(got) != 1 || !strings.Contains(got[0], "may not be on its disk yet") {
+		t.Errorf("a folder that cannot: %q", got)
+	}
+}
