@@ -66,6 +66,7 @@ var Elsewhere = map[string]string{
 	"ProxyReplicaDown":                 notHere + "comes beside *one replica of a shard down*",
 	"ProxyReplicaCutOff":               servicesOwn + ". That its metric tells who is cut off, TestTroublesPartition shows on real servers",
 	"ProxyReplicaFailing":              servicesOwn,
+	"ProxyReplicaNoMemory":             servicesOwn,
 	"ProxyReplicaNotWhole":             servicesOwn,
 	"ProxyReplicaSilent":               servicesOwn,
 	"ProxyShardSlow":                   servicesOwn,

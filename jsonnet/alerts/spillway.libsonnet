@@ -355,6 +355,17 @@
             summary: 'A server ended while it worked on queries, which are held back for a while.',
             description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} ended on {{ $value | humanize }} calls of Spillway of %(name)s. Their queries are not sent to its copies for some minutes, in case one of them was the cause.',
           }),
+          alert('ProxyReplicaNoMemory', {
+            // Sick by its own metrics: 90 % of its limit, and what it cannot give back.
+            expr: |||
+              max by (%(cluster)s, group, shard, replica) (spillway_shard_health{%(proxy)s,state="sick"}) == 1
+            |||,
+            hold: '10m',
+            severity: 'warning',
+            vars: { group: 'group', shard: 'shard' },
+            summary: 'A server has nearly no memory left.',
+            description: 'Replica {{ $labels.replica }} of shard {{ $labels.shard }} of group {{ $labels.group }} has held nine tenths of its memory limit and more for ten minutes, by its own metrics ({{ $value }}), as seen by a Spillway of %(name)s. Heavy queries go to a copy that has memory, and are refused where none has. It is close to being killed, and then replays its log.',
+          }),
           alert('ProxyConfigReloadFailed', {
             expr: |||
               max by (%(cluster)s, instance) (spillway_config_last_reload_successful{%(proxy)s}) == 0

@@ -317,6 +317,24 @@
               g.q('sum(rate(spillway_local_dial_failures_total{%(proxy)s}[%(i)s]))' % f, 'connections not to be had here'),
             ],
           }),
+          g.timeseries('Memory of servers, of their limit', {
+            description: 'What a server holds and cannot give back, by its own metrics, as a share of what it may (GOMEMLIMIT or memory_limit), the ten fullest. From 80 % heavy queries go to a copy; from 90 %, where none has memory, they are refused. ProxyReplicaNoMemory tells after ten minutes.',
+            unit: 'percentunit',
+            w: 12,
+            softMax: 1,
+            targets: [g.q('topk(10, max by (group, shard, replica) (spillway_shard_memory_bytes{%(shards)s} / (spillway_shard_memory_limit_bytes{%(shards)s} > 0)))' % f, replica)],
+            quiet: 'no server says how much it may hold, and no memory_limit does',
+            budget: 100,
+          }),
+          g.timeseries('Queries spared a server', {
+            description: 'Calls a second that were not made since their server has nearly no memory left, nor a copy of it, by reason, the ten most: wide would hold much there, unselective visits every series.',
+            unit: 'cps',
+            w: 12,
+            softMax: 1,
+            targets: [g.q('topk(10, sum by (group, shard, reason) (rate(spillway_shard_shed_total{%(shards)s}[%(i)s])))' % f, shard + ' {{reason}}')],
+            quiet: 'no server was spared a query since Spillway was started',
+            budget: 100,
+          }),
         ]),
         g.row('Which shard?', [
           g.stateTimeline('Replicas', {
