@@ -105,6 +105,8 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 	}
 	if f.read != nil {
 		f.readers = make(chan struct{}, maxDecoders)
+	} else {
+		x.beside = true
 	}
 	return f
 }

@@ -17,9 +17,12 @@ type clientWriter struct {
 	until   time.Time // the request's deadline and a second
 	n       int64
 	wrote   bool
-	refusal *account // the explanation of what was refused, where the plan alone was asked for
-	pause   func()   // gives the place of an evaluation away while the client is written to; nil where there is none
-	flight  *flight  // keeps the answer where others wait for it; nil where none can
+	begun   bool        // something may have reached the client
+	refusal *account    // the explanation of what was refused, where the plan alone was asked for
+	pause   func()      // gives the place of an evaluation away while the client is written to; nil where there is none
+	flight  *flight     // keeps the answer where others wait for it; nil where none can
+	behind  *spool      // what is written behind the back of who answers; nil where nothing is
+	ended   func() bool // has behind end no more with its request
 }
 
 func (c *clientWriter) extend(at time.Time) {
@@ -33,16 +36,25 @@ func (c *clientWriter) extend(at time.Time) {
 func (c *clientWriter) Write(p []byte) (int, error) {
 	c.wrote = true
 	if c.flight != nil {
-		return c.flight.Write(p, c.send)
+		return c.flight.Write(p, c.pass)
 	}
-	return c.send(p)
+	return c.pass(p)
 }
 
-// send writes to the client itself.
-func (c *clientWriter) send(p []byte) (int, error) {
+// pass has p written to the client, now or as soon as it can be.
+func (c *clientWriter) pass(p []byte) (int, error) {
 	if c.pause != nil {
 		c.pause()
 	}
+	if c.behind != nil {
+		return c.behind.Write(p)
+	}
+	return c.write(p)
+}
+
+// write writes to the client itself.
+func (c *clientWriter) write(p []byte) (int, error) {
+	c.begun = true
 	c.extend(time.Now().Add(writePatience))
 	n, err := c.ResponseWriter.Write(p)
 	c.n += int64(n)

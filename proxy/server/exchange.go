@@ -102,6 +102,7 @@ type holding struct {
 	infos    merge.Notes
 	twice    *notes     // of series that two shards hold
 	cut      bool       // the answer was truncated by a bound
+	beside   bool       // answers are read from servers while this one is written
 	asked    int        // calls to shards that another attempt would repeat
 	rawHere  string     // why its series are read and evaluated here; empty where they are not
 	rawCause plan.Cause // likewise, as the metric of plans has it
@@ -161,11 +162,14 @@ func (x *exchange) nextAttempt(err error) bool {
 			x.s.inexacts.put(query, next.Raw, now)
 		}
 	case answer.Parcels:
+		if x.trial != nil { // the bounds are those of a trial, and others are not to be asked in parcels for them
+			return false
+		}
 		x.s.parcelled.put(query, "too many series", now)
 	case answer.Order:
 		x.s.reordered.put(query, err.Error(), now)
 	case answer.Replica:
-		if s := x.shardOf(next.After); s == nil || !x.mayAskAgain(s, x.asked) {
+		if s := x.shardOf(next.After); s == nil || !shard.Free(err) && !x.mayAskAgain(s, x.asked) {
 			x.askedInVain(x.shardOf(x.attempt.After), err) // what was asked again before has not helped
 			return false
 		}
@@ -258,6 +262,8 @@ func (x *exchange) commit(size int64) {
 	h.Set(verdictHeader, string(x.verdict()))
 	if size >= 0 {
 		h.Set(lengthHeader, strconv.FormatInt(size, 10))
+	} else if x.beside && x.client.behind == nil {
+		x.client.spools(x.ctx, x.st.pool, x.s.panicked)
 	}
 }
 

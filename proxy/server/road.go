@@ -284,9 +284,10 @@ func (x *exchange) answer() (err error) {
 // attempts makes attempts until one succeeds or none is left to make.
 func (x *exchange) attempts() (err error) {
 	defer x.recovered(&err)
+	defer func() { _ = x.client.settle(x.ctx, nil) }() // of one that panicked
 	for {
 		x.beginAttempt()
-		err := handlers[x.req.ID](x)
+		err := x.client.settle(x.ctx, handlers[x.req.ID](x))
 		if err == nil {
 			return nil
 		}

@@ -125,7 +125,7 @@ func (x *exchange) land(f *flight, err error) error {
 		}
 		return x.repeat(a)
 	}
-	if x.client.n == 0 { // it can still become an error with a status of its own
+	if !x.client.begun { // it can still become an error with a status of its own
 		x.client.wrote = false
 		h.Del(kindHeader)
 		h.Del(lengthHeader)
