@@ -214,8 +214,7 @@ func (g *Gate) Leave(p *Place, n int) {
 	if p.flow != nil {
 		p.flow.accrue(now)
 		p.lane.tick(now)
-		p.flow.running -= n
-		p.lane.running -= n
+		p.flow.run(-n)
 		p.flow.forget()
 		g.mean += (float64(now-p.since) - g.mean) / 16
 	}
@@ -350,7 +349,7 @@ func (g *Gate) fits(l *lane, n int) bool {
 // join puts a waiter in its queue, or says that there is no room.
 func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	l.tick(now)
-	f := l.flow(a.Flow)
+	f := l.flow(a.Flow, a.Peer)
 	if f.length >= maxFlow {
 		return nil, &Refusal{Why: FlowFull, Most: maxFlow, Wants: n, Others: g.waiting}
 	}
@@ -424,8 +423,7 @@ func (g *Gate) dispatch(now int64) {
 		w.flow.accrue(now)
 		w.lane.accrue(now)
 		w.lane.tick(now)
-		w.flow.running += w.n
-		w.lane.running += w.n
+		w.flow.run(w.n)
 		w.place = g.take(w.lane, w.peer, w.n)
 		w.place.flow, w.place.since = w.flow, now
 		g.part(w, now)

@@ -36,7 +36,8 @@ type lane struct {
 	share   float64 // nanoseconds of places that each flow has had on average: what a flow begins with
 	shared  int64   // when that was reckoned, since the gate's epoch
 	flows   map[uint64]*flow
-	queued  []*flow // those with waiters
+	groups  map[string]*group // of flows, by address
+	queued  []*flow           // those with waiters
 }
 
 // room tells whether the lane may hold n more places.
@@ -71,16 +72,31 @@ func (l *lane) keep(places int) {
 
 // flow is the flow of that hash, which is remembered while it has waiters, or places for which
 // they waited.
-func (l *lane) flow(hash uint64) *flow {
+func (l *lane) flow(hash uint64, peer string) *flow {
 	f := l.flows[hash]
 	if f == nil {
 		if l.flows == nil {
-			l.flows = map[uint64]*flow{}
+			l.flows, l.groups = map[uint64]*flow{}, map[string]*group{}
 		}
-		f = &flow{lane: l, hash: hash}
+		f = &flow{lane: l, hash: hash, group: l.groups[peer]}
+		if f.group == nil {
+			f.group = &group{peer: peer}
+			l.groups[peer] = f.group
+		}
+		f.group.flows++
 		l.flows[hash] = f
 	}
 	return f
+}
+
+// group is the flows of one address in a lane. While the address has as many places as it may have
+// they get behind the lane's average, all of them, which is no credit: newcomers of the address
+// would wait until each of them has had what it missed, and that never comes.
+type group struct {
+	peer    string
+	flows   int
+	running int     // their places for which somebody waited
+	lifted  float64 // what is added to what each of them has had
 }
 
 // tick reckons share until now: to be called before a flow comes or goes, and before running
@@ -88,10 +104,17 @@ func (l *lane) flow(hash uint64) *flow {
 // however little each of them has had, come after somebody who has waited for as long as what he
 // has had beyond them is worth.
 func (l *lane) tick(now int64) {
-	if l.running > 0 {
-		l.share += float64(l.running) / float64(len(l.flows)) * float64(now-l.shared)
+	since := float64(now - l.shared)
+	if l.shared = now; l.running == 0 {
+		return
 	}
-	l.shared = now
+	all := float64(l.running) / float64(len(l.flows))
+	l.share += all * since
+	for _, r := range l.groups {
+		if p := l.gate.peers[r.peer]; p != nil && p.held >= l.gate.ofPeer && l.room(1) && !l.gate.own(l, 1) {
+			r.lifted += max(0, all-float64(r.running)/float64(r.flows)) * since
+		}
+	}
 }
 
 // longest is the flow with the most waiters.
@@ -188,11 +211,13 @@ func (t turn) after(u turn) bool {
 // flow is what is served fairly in a lane: its waiters, in their order, and what it has had.
 type flow struct {
 	lane        *lane
+	group       *group
 	hash        uint64
 	at          int // its place among the lane's queued
 	first, last *waiter
 	length      int
 	running     int     // places held for which somebody waited
+	widest      int     // of its calls of late, in places
 	work        float64 // nanoseconds that places were held
 	until       int64   // when work was reckoned, since the gate's epoch
 }
@@ -201,23 +226,39 @@ func (f *flow) worked(now int64) float64 { return f.work + float64(f.running)*fl
 
 // due is by what its turn comes: what it has had, and what its places come to if they are held for
 // as long as is usual.
-func (f *flow) due(now int64, mean float64) float64 { return f.worked(now) + float64(f.running)*mean }
+func (f *flow) due(now int64, mean float64) float64 {
+	return f.worked(now) + f.group.lifted + float64(f.running)*mean
+}
 
 // turn is the waiter's, now.
 func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(now, mean)} }
 
 // accrue reckons the flow's work until now. What it is beyond the lane's average is remembered up
-// to what all places come to in the usual time: a flow that is always queued uses what others leave
-// idle, and that is nothing that it owes to those who come later.
+// to what its calls are worth: a flow that is always queued uses what others leave idle, and that is
+// nothing that it owes to those who come later.
 func (f *flow) accrue(now int64) {
 	f.lane.tick(now)
-	f.work, f.until = min(f.worked(now), f.lane.share+f.lane.gate.mean*float64(f.lane.gate.places)), now
+	most := f.lane.share - f.group.lifted + f.lane.gate.mean*float64(1+f.widest)
+	f.work, f.until = min(f.worked(now), most), now
+}
+
+// run counts n more of the flow's places, or fewer.
+func (f *flow) run(n int) {
+	f.running += n
+	f.group.running += n
+	f.lane.running += n
+	if n > 0 {
+		f.widest = max(n, f.widest/2)
+	}
 }
 
 // forget forgets a flow that has nothing.
 func (f *flow) forget() {
 	if f.length == 0 && f.running == 0 {
 		delete(f.lane.flows, f.hash)
+		if f.group.flows--; f.group.flows == 0 {
+			delete(f.lane.groups, f.group.peer)
+		}
 	}
 }
 
@@ -256,7 +297,7 @@ func (f *flow) narrow(g *Gate, head *waiter, now int64) *waiter {
 
 func (f *flow) push(w *waiter, now int64) {
 	if f.length == 0 { // who wanted nothing for a while has saved nothing up, and owes nothing
-		f.work, f.until = f.lane.share, now
+		f.work, f.until = f.lane.share-f.group.lifted, now
 		f.at = len(f.lane.queued)
 		f.lane.queued = append(f.lane.queued, f)
 	}

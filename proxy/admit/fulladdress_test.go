@@ -1,0 +1,175 @@
+package admit
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// overloaded is a gate that people, scripts and rules ask for half an hour.
+type overloaded struct {
+	g   *Gate
+	ctx context.Context
+	wg  sync.WaitGroup
+}
+
+func newOverloaded(t *testing.T) (*overloaded, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+	return &overloaded{g: NewGate(24, 20, nil), ctx: ctx}, cancel
+}
+
+// loops has so many callers who ask again as soon as they have had a place for a second, and calls
+// had each time.
+func (o *overloaded) loops(a Asker, callers int, had func()) {
+	for i := range callers {
+		o.wg.Go(func() {
+			time.Sleep(time.Duration(i) * 37 * time.Millisecond)
+			for o.ctx.Err() == nil {
+				p, err := o.g.Wait(o.ctx, a, 1)
+				if err != nil {
+					return
+				}
+				had()
+				time.Sleep(1009 * time.Millisecond)
+				o.g.Leave(&p, 1)
+			}
+		})
+	}
+}
+
+// opens has a dashboard's panels asked at once, every so often, each given up after 25 s.
+func (o *overloaded) opens(a Asker, panels int, every time.Duration, had, late *atomic.Int64) {
+	for i := range panels {
+		o.wg.Go(func() {
+			time.Sleep(time.Duration(i) * time.Millisecond)
+			for o.ctx.Err() == nil {
+				o.wg.Go(func() {
+					ctx, done := context.WithTimeout(o.ctx, 25*time.Second)
+					defer done()
+					p, err := o.g.Wait(ctx, a, 1)
+					if err != nil {
+						late.Add(1)
+						return
+					}
+					had.Add(1)
+					time.Sleep(1009 * time.Millisecond)
+					o.g.Leave(&p, 1)
+				})
+				time.Sleep(every)
+			}
+		})
+	}
+}
+
+// TestNewcomersOfAFullAddress: an address that has had as many places as it may have for twenty
+// minutes, beside another one that has the rest, is asked by somebody new: he has his turn like
+// those who were there before.
+func TestNewcomersOfAFullAddress(t *testing.T) {
+	for _, dashboards := range []int{24, 40} {
+		synctest.Test(t, func(t *testing.T) {
+			o, cancel := newOverloaded(t)
+			defer cancel()
+			var old, late, fresh, one, unserved atomic.Int64
+			for i := range dashboards {
+				time.Sleep(97 * time.Millisecond)
+				o.opens(Asker{Peer: "grafana", Flow: uint64(10 + i)}, 12, 10*time.Second, &old, &late)
+			}
+			o.loops(Asker{Peer: "ruler", Flow: 1}, 6, func() {})
+			time.Sleep(20 * time.Minute)
+			old.Store(0)
+			o.opens(Asker{Peer: "grafana", Flow: 5000}, 12, 30*time.Second, &fresh, &unserved)
+			o.opens(Asker{Peer: "grafana", Flow: 6000}, 1, 30*time.Second, &one, &unserved)
+			o.wg.Wait()
+			// In the last ten minutes each of the others has 20 places' part of 600 s.
+			if least := int64(9 * 20 * 600 / dashboards / 10 * dashboards); old.Load() < least*95/100 {
+				t.Errorf("%d dashboards that were there before have %d calls, want %d", dashboards, old.Load(), least)
+			}
+			if fresh.Load() < 230 || one.Load() < 19 {
+				t.Errorf("beside %d dashboards a new one has %d of 240 calls, and a single query %d of 20; %d had no place in 25 s",
+					dashboards, fresh.Load(), one.Load(), unserved.Load())
+			}
+		})
+	}
+}
+
+// TestNewAddresses: who has had what a full address leaves owes nothing of it to new addresses,
+// however many users they have; nor is the full one owed anything.
+func TestNewAddresses(t *testing.T) {
+	for _, c := range []struct{ peers, flows int }{{1, 1}, {1, 40}, {40, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			o, cancel := newOverloaded(t)
+			defer cancel()
+			var old, rules, fresh atomic.Int64
+			for i := range 40 {
+				o.loops(Asker{Peer: "grafana", Flow: uint64(10 + i)}, 12, func() { old.Add(1) })
+			}
+			var last time.Time
+			var longest time.Duration
+			o.loops(Asker{Peer: "ruler", Flow: 1}, 6, func() {
+				if !last.IsZero() {
+					longest = max(longest, time.Since(last))
+				}
+				last = time.Now()
+				rules.Add(1)
+			})
+			time.Sleep(15 * time.Minute)
+			old.Store(0)
+			for i := range c.peers {
+				for j := range c.flows {
+					o.loops(Asker{Peer: string(rune('A' + i)), Flow: uint64(1000 + 100*i + j)}, 3, func() { fresh.Add(1) })
+				}
+			}
+			o.wg.Wait()
+			// What each flow would have by turns, in calls, of 24 places in 15 minutes.
+			turns := int64(24 * 900 / (41 + c.peers*c.flows))
+			if n := fresh.Load() / int64(c.peers*c.flows); n < turns*9/10 {
+				t.Errorf("%+v: each of the new ones has %d calls, want %d", c, n, turns)
+			}
+			if n := old.Load() / 40; n < turns*7/10 {
+				t.Errorf("%+v: each of the old ones has %d calls, want %d", c, n, turns)
+			}
+			if longest > 15*time.Second {
+				t.Errorf("%+v: the rules have nothing for %s", c, longest)
+			}
+		})
+	}
+}
+
+// TestSteadyFlowOwesNothing: who has used what others left idle, for twenty minutes, has his turn
+// when many come who leave nothing idle.
+func TestSteadyFlowOwesNothing(t *testing.T) {
+	for _, c := range []struct {
+		newcomers int
+		most      time.Duration
+	}{{5, 3 * time.Second}, {20, 8 * time.Second}, {60, 20 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			o, cancel := newOverloaded(t)
+			defer cancel()
+			var mu sync.Mutex
+			var last time.Time
+			var longest time.Duration
+			o.loops(Asker{Peer: "one", Flow: 1}, 60, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				if !last.IsZero() {
+					longest = max(longest, time.Since(last))
+				}
+				last = time.Now()
+			})
+			for i := range 5 {
+				o.loops(Asker{Peer: "one", Flow: uint64(10 + i)}, 1, func() { time.Sleep(100 * time.Millisecond) })
+			}
+			time.Sleep(20 * time.Minute)
+			for i := range c.newcomers {
+				o.loops(Asker{Peer: "one", Flow: uint64(100 + i)}, 20, func() {})
+			}
+			o.wg.Wait()
+			if longest > c.most {
+				t.Errorf("%d come, and who was there has nothing for %s", c.newcomers, longest)
+			}
+		})
+	}
+}
