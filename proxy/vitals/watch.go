@@ -41,6 +41,9 @@ const (
 	// server is sick. One that is short of memory collects all the time; where it has not for that
 	// long, it has not even allocated what it had left.
 	freshFor = 30 * time.Second
+	// fullApart is how far apart two collections must have left a server sick for it to be full: one
+	// query's peak has several, and is over soon.
+	fullApart = time.Minute
 	// sameStart is by how much the start of one process may seem to move, since some systems reckon
 	// it from a clock that is corrected.
 	sameStart = 5 * time.Second
@@ -78,7 +81,8 @@ type Watch struct {
 	calm       int       // pages running that said better than the state
 	calmed     time.Time // when the last of them was asked for
 	collected  time.Time // by our clock: when a page first had the newest Collected
-	full       int       // collections running that left it sick
+	full       int       // collections running that left it sick, so far apart
+	filled     time.Time // when the first of them was seen
 	mixed      time.Time // until then several processes answer
 	least      [restParts]least
 }
@@ -134,7 +138,7 @@ func (w *Watch) Late(holds time.Duration, now time.Time) {
 func (w *Watch) Forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.now, w.calm, w.least = Vitals{}, 0, [restParts]least{}
+	w.now, w.calm, w.full, w.collected, w.least = Vitals{}, 0, 0, time.Time{}, [restParts]least{}
 }
 
 // Saw takes in a page that was asked for at a time and holds for that long. configured is the limit
@@ -167,7 +171,9 @@ func (w *Watch) Saw(s Sample, configured int64, holds time.Duration, now time.Ti
 		switch sick := judge(was, v.Held, v.Of) == Sick; {
 		case !sick || other:
 			w.full = 0
-		case fresh:
+		case w.full == 0:
+			w.full, w.filled = 1, now
+		case fresh && now.Sub(w.filled) >= fullApart:
 			w.full++
 		}
 		// One query's peak is over soon. What two collections running have left there is not.

@@ -307,3 +307,42 @@ func TestAnotherLimit(t *testing.T) {
 		t.Errorf("the next page: %s", is)
 	}
 }
+
+// TestOnePeakIsNotFull: one query's peak in which garbage was collected twice leaves a server sick
+// until half a minute after the last of them, and three pages; who stays full is sick all the same.
+func TestOnePeakIsNotFull(t *testing.T) {
+	for name, tc := range map[string]struct {
+		collected []int // seconds, in the peak
+		over      int   // when the peak is; the next collection is two minutes later
+		most      int   // seconds
+	}{"one": {[]int{9}, 20, 50}, "two": {[]int{9, 19}, 20, 60}, "six": {[]int{9, 14, 19, 24, 29, 34}, 35, 90}} {
+		var w Watch
+		sick := 0
+		for at := 0; at <= 400; at += 10 {
+			s, last := with(0.5), 1
+			for _, gc := range tc.collected {
+				if at > gc {
+					s, last = with(0.92), gc
+				}
+			}
+			if at > tc.over+120 {
+				s, last = with(0.5), tc.over+120
+			}
+			s.Started, s.Collected = epoch, epoch.Add(time.Duration(last)*time.Second)
+			if w.Saw(s, 0, time.Minute, epoch.Add(time.Duration(at)*time.Second)) == Sick {
+				sick += 10
+			}
+		}
+		if sick == 0 || sick > tc.most {
+			t.Errorf("%s: sick for %d s", name, sick)
+		}
+	}
+	var w Watch
+	for at := 0; at <= 1200; at += 10 { // collects every two minutes, and is full each time
+		s := with(0.95)
+		s.Started, s.Collected = epoch, epoch.Add(time.Duration(at/120*120)*time.Second)
+		if is := w.Saw(s, 0, time.Minute, epoch.Add(time.Duration(at)*time.Second)); at > 120 && is != Sick {
+			t.Fatalf("full for %d s: %s", at, is)
+		}
+	}
+}
