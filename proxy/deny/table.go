@@ -20,7 +20,8 @@ import (
 // Table holds the rules that are in force. The zero value has none and keeps nothing in a file. Its
 // methods may be called by any goroutine.
 type Table struct {
-	all atomic.Pointer[[]*rule] // what requests look at
+	all     atomic.Pointer[[]*rule] // what requests look at
+	changes atomic.Uint64
 
 	mu     sync.Mutex
 	config []*rule
@@ -38,8 +39,13 @@ type Found struct {
 	Shadows []string
 }
 
-// Look compares a request with all rules.
-func (t *Table) Look(s *Subject, now time.Time) Found {
+// Look compares a request with all rules, and counts those that it meets.
+func (t *Table) Look(s *Subject, now time.Time) Found { return t.look(s, now, true) }
+
+// Would compares with all rules what nobody has asked; nothing is counted.
+func (t *Table) Would(s *Subject, now time.Time) Found { return t.look(s, now, false) }
+
+func (t *Table) look(s *Subject, now time.Time, counts bool) Found {
 	var f Found
 	all := t.all.Load()
 	if all == nil {
@@ -50,8 +56,10 @@ func (t *Table) Look(s *Subject, now time.Time) Found {
 		if r.over(now) || f.Rule != nil && !shadow || !r.matches(s) {
 			continue
 		}
-		r.hits.Add(1)
-		r.last.Store(now.UnixNano())
+		if counts {
+			r.hits.Add(1)
+			r.last.Store(now.UnixNano())
+		}
 		if shadow {
 			f.Shadows = append(f.Shadows, r.Name)
 		} else {
@@ -102,7 +110,12 @@ func (t *Table) publish() {
 	// Texts last: what a rule with a regular expression refuses, a cheaper one may have refused.
 	slices.SortStableFunc(all, func(a, b *rule) int { return cmp.Compare(a.dear(), b.dear()) })
 	t.all.Store(&all)
+	t.changes.Add(1)
 }
+
+// Changes is how often what is in force has changed: an answer that depends on it is as good as it
+// was while this is the same.
+func (t *Table) Changes() uint64 { return t.changes.Load() }
 
 // dear orders rules by what it takes to ask them.
 func (r *rule) dear() int {

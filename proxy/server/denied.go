@@ -144,7 +144,13 @@ func (x *exchange) forbid() error {
 
 func (x *exchange) lookDenied(now time.Time) error {
 	s := x.s
-	f := x.denied(now)
+	f := x.denied(now, x.trial == nil)
+	if x.trial != nil { // nobody has asked that
+		if f.Rule == nil {
+			return nil
+		}
+		return deniedBy(f, now)
+	}
 	if len(f.Shadows) > 0 {
 		x.shadowRules = f.Shadows
 		s.metrics.denied.WithLabelValues("shadow").Inc()
@@ -156,10 +162,14 @@ func (x *exchange) lookDenied(now time.Time) error {
 	return deniedBy(f, now)
 }
 
-// denied are the rules that the request meets.
-func (x *exchange) denied(now time.Time) deny.Found {
+// denied are the rules that the request meets; asked says that somebody has asked it.
+func (x *exchange) denied(now time.Time, asked bool) deny.Found {
 	req, c := x.dec.Request, x.caller
-	return x.s.deny.Look(&deny.Subject{
+	look := x.s.deny.Would
+	if asked {
+		look = x.s.deny.Look
+	}
+	return look(&deny.Subject{
 		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Rule: c.Alert || c.Rule != "",
 		Digest: func() string { return deny.Digest(string(x.id), x.tenantName(), req.Label, words(req)) },
 		Query: sync.OnceValue(func() string {

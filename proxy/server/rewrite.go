@@ -165,7 +165,7 @@ func (x *exchange) rewriteKey(e *qerr.Error) uint64 {
 	}
 	r.Time, r.Start, r.End = endpoint.Time{}, endpoint.Time{}, endpoint.Time{}
 	return identity.FlowOf(x.st.cfg.Hash, x.tenantName(), x.caller.User, e.Bound, r.Path(), url.Values(r.Values()).Encode(),
-		strconv.FormatInt(age, 10), strconv.FormatInt(width, 10))
+		strconv.FormatInt(age, 10), strconv.FormatInt(width, 10), strconv.FormatUint(x.s.deny.Changes(), 10))
 }
 
 // advisedBy is the refusal with the proposal, which was found so long ago; others may wait for the
@@ -337,7 +337,7 @@ func (s *scale) estimate(req *endpoint.Request) (*weigh.Estimate, error) {
 	var err error
 	y.dec, err = y.bound(y.lookingBack(req), now)
 	if err == nil && !x.exempt && x.s.deny.Any() {
-		if f := y.denied(now); f.Rule != nil {
+		if f := y.denied(now, false); f.Rule != nil {
 			err = deniedBy(f, now)
 		}
 	}

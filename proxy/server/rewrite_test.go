@@ -304,6 +304,27 @@ limits: {max_range: 1d}
 	}
 }
 
+// TestRewritesAndRules: what is looked for and tried in a refusal's place is no hit of a rule, and a
+// rule against what was found ends its being told.
+func TestRewritesAndRules(t *testing.T) {
+	t.Parallel()
+	r := tooLongRig(t, "deny: [{name: ups, reason: to see, selector: up, shadow: true}]\nlimits: {max_range: 1d}\n")
+	got := r.asks("/api/v1/query", "query", tooLong)
+	if !strings.Contains(got.message.Error, "(tried: ") {
+		t.Fatalf("%s", got)
+	}
+	if n, m := r.ruled()["ups"].Hits, r.metric("spillway_denied_requests_total"); n > 1 || m > 1 {
+		t.Errorf("one request is %d hits, and %v by the metric", n, m)
+	}
+	if got := r.asks("/api/v1/query", "query", tooLong); !strings.Contains(got.message.Error, "try rate(up[") {
+		t.Errorf("what was found is not remembered: %s", got)
+	}
+	r.adminRule(http.MethodPost, "", `{"name": "wall", "reason": "no", "selector": "up", "for": "1h"}`, 200)
+	if got := r.asks("/api/v1/query", "query", tooLong); strings.Contains(got.message.Error, "try rate(up[") {
+		t.Errorf("a query is proposed that a rule refuses by now: %s", got)
+	}
+}
+
 // TestNoRewriteOfLists: what lists names, values or series is refused with what it always said, and
 // nothing is looked for: a list says nothing of series by which a trial could be judged.
 func TestNoRewriteOfLists(t *testing.T) {
