@@ -141,7 +141,7 @@ func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kep
 		} else {
 			x.attempt = x.attempt.Avoiding(l.failed...)
 		}
-		free = free && shard.Unasked(l.err)
+		free = free && shard.Free(l.err)
 	}
 	for _, l := range lost {
 		if r := by[l.shard]; r == nil || x.attempt.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) {

@@ -128,12 +128,15 @@ func (s *Shard) MayRetry(calls int) bool {
 	return false
 }
 
-// MayFailOver tells whether another replica may be asked after this failure. It costs nothing after
-// a call that never reached a server, nor after one to a server that is gone meanwhile and is asked
-// nothing more, nor after a 401, 403, 404 or 405, which cost the server nothing: what nobody serves
-// is not to use up what is there for servers that die.
-func (s *Shard) MayFailOver(err error) bool {
-	return Unasked(err) || errors.Is(err, errWentDown) || clientStatus(err) || s.MayRetry(1)
+// MayFailOver tells whether another replica may be asked after this failure.
+func (s *Shard) MayFailOver(err error) bool { return Free(err) || s.MayRetry(1) }
+
+// Free tells whether to ask another replica after this failure costs nothing: after a call that
+// never reached a server, or one to a server that is gone meanwhile and is asked nothing more, or
+// after a 401, 403, 404 or 405, which cost the server nothing: what nobody serves is not to use up
+// what is there for servers that die.
+func Free(err error) bool {
+	return Unasked(err) || errors.Is(err, errWentDown) || clientStatus(err)
 }
 
 // Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A
