@@ -85,3 +85,45 @@ func TestReplace(t *testing.T) {
 		t.Error("written into a folder that is not there")
 	}
 }
+
+// TestReplaceWhatIsThere: a file keeps its mode, a link stays and what it leads to is replaced, and
+// what is no regular file is written to.
+func TestReplaceWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.Chmod(file, 0o640), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	text := func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }
+	if err := Replace(link, 0o600, text); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	is, serr := os.Stat(file)
+	if err := errors.Join(err, serr); err != nil || string(got) != "new" || is.Mode().Perm() != 0o640 {
+		t.Errorf("%q, %v, %v", got, is.Mode(), err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != file {
+		t.Errorf("the link leads to %q: %v", to, err)
+	}
+	read := make(chan string)
+	go func() {
+		b, _ := os.ReadFile(pipe)
+		read <- string(b)
+	}()
+	if err := Replace(pipe, 0o600, text); err != nil {
+		t.Error(err)
+	}
+	if got := <-read; got != "new" {
+		t.Errorf("the pipe's reader gets %q", got)
+	}
+	if err := Replace(os.DevNull, 0o600, text); err != nil {
+		t.Error(err)
+	}
+	if is, err := os.Stat(os.DevNull); err != nil || is.Mode().IsRegular() {
+		t.Errorf("%s is a file now: %v", os.DevNull, err)
+	}
+	if err := Replace(dir, 0o600, text); err == nil || !strings.Contains(err.Error(), "it is a folder") {
+		t.Errorf("a folder: %v", err)
+	}
+}
