@@ -32,7 +32,8 @@ func (unselective) Check(q *Query) error {
 			continue
 		}
 		text := SelectorText(s.Matchers)
-		return qerr.Refuse(BoundUnselective, "refuse", text, "name a metric: "+namedText(s.Matchers)+`, or give a label a value, such as job="…"`,
+		advice := "name a metric: " + namedText(s.Matchers) + `, or give a label a value, such as job="…"`
+		return qerr.Refuse(BoundUnselective, "refuse", text, advice,
 			"the selector %s names no metric and selects nothing in particular, so every shard would have to read all its series", text)
 	}
 	return nil

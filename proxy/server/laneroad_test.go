@@ -54,7 +54,9 @@ func TestOnCallIsServed(t *testing.T) {
 				in[q.Lane]++
 			}
 			if lanes { // an answer is read before its request has ended
-				r.eventually("on-call's request is counted", func() bool { return r.metric("spillway_lane_requests_total", "lane=oncall") == 1 })
+				r.eventually("on-call's request is counted", func() bool {
+					return r.metric("spillway_lane_requests_total", "lane=oncall") == 1
+				})
 			}
 			all, oncall := r.metric("spillway_lane_places"), r.metric("spillway_lane_places", "lane=oncall")
 			if lanes && (all != 3 || oncall != 0) {

@@ -63,8 +63,8 @@ func install(ctx context.Context, p *plugin, to string) (done string, warnings [
 	return "was copied into", append(warnings, flush(dir)...), nil
 }
 
-// flush writes a folder to its disk. The plugin is in place by now, and a file system that cannot do
-// this, as some that are mounted over a network, is no reason to keep Grafana from starting.
+// flush writes a folder to its disk. The plugin is in place by now, and a file system that cannot
+// do this, as some that are mounted over a network, is no reason to keep Grafana from starting.
 func flush(dir interface{ Sync() error }) []string {
 	if err := dir.Sync(); err != nil {
 		return []string{fmt.Sprintf("the folder may not be on its disk yet (%v): if the machine loses its power now, copy the plugin again", err)}
