@@ -24,16 +24,13 @@ func Autoscalers(set *Set, path string) error {
 	}
 	before := len(set.Uses)
 	var errs []error
-	found := 0
 	for _, file := range list {
 		text, err := readFile(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		number, err := scalerFile(set, file, text)
-		found += number
-		errs = append(errs, err)
+		errs = append(errs, scalerFile(set, file, text))
 	}
 	err = errors.Join(errs...)
 	if len(set.Uses) == before { // then its tests and vendored files are not what is wrong with the folder
@@ -42,83 +39,60 @@ func Autoscalers(set *Set, path string) error {
 	if err != nil {
 		return fmt.Errorf("autoscalers: %w", err)
 	}
-	if found == 0 {
+	if !set.scales(list) {
 		set.nothingFound(path, "", before)
 	}
 	return nil
 }
 
-// scalerFile adds what one file scales by, and says how much that is.
-func scalerFile(set *Set, file string, text []byte) (int, error) {
+// scales tells whether anything in one of the files scales by metrics, whichever flag read it.
+func (s *Set) scales(files []string) bool {
+	list := map[string]bool{}
+	for _, file := range files {
+		list[absolute(file)] = true
+	}
+	return slices.ContainsFunc(s.Uses, func(u *Use) bool { return u.Kind == Autoscaler && list[absolute(u.File)] })
+}
+
+// scalerFile adds what one file scales by.
+func scalerFile(set *Set, file string, text []byte) error {
 	docs, err := parse(file, text)
 	if err != nil {
 		if asksNothing(text) {
-			return 0, nil
+			return nil
 		}
-		return 0, unreadable(file, text, err)
+		return unreadable(file, text, err)
 	}
-	s := scaler{set: set, file: file}
-	err = objects(docs, s.document)
-	return s.found, err
+	return objects(docs, func(n *node) error {
+		if !n.object() {
+			return nil
+		}
+		_, err := document(set, file, n)
+		return err
+	})
 }
 
+// scaler reads what scales: objects of Kubernetes, and the rules of prometheus-adapter.
 type scaler struct {
-	set   *Set
-	file  string
-	found int
+	set  *Set
+	file string
 }
 
-func (s *scaler) document(n *node) error {
-	if !n.object() {
-		return nil
+// object reads an object of one of scalerKinds, and what else it asks, such as in its annotations.
+func (s *scaler) object(n *node) error {
+	if !s.set.once(Autoscaler, s.file, n) {
+		return nil // another flag has named its folder
 	}
-	mine := slices.Contains(scalerKinds, n.text("kind")) || n.text("kind") == "ConfigMap" || n.text("kind") == "" && isAdapter(n)
-	if !mine {
-		_, err := document(s.set, s.file, n)
-		return err
+	a := asker{set: s.set, file: s.file, title: title(n), kind: n.text("kind"), as: Autoscaler}
+	var err error
+	if n.text("kind") == "HorizontalPodAutoscaler" {
+		a.title = "autoscaler" + strings.TrimPrefix(a.title, "HorizontalPodAutoscaler")
+	} else {
+		err = s.keda(n, a.title)
+		a.read = []*node{n.get("spec", "triggers"), n.get("spec", "advanced")} // the latter counts with the names of triggers
 	}
-	if n.text("kind") != "ConfigMap" && !s.set.once(Autoscaler, s.file, n) {
-		s.found++ // another flag has named its folder
-		return nil
-	}
-	name := n.text("metadata", "name")
-	if namespace := n.text("metadata", "namespace"); namespace != "" {
-		name = namespace + "/" + name
-	}
-	switch n.text("kind") {
-	case "HorizontalPodAutoscaler":
-		for _, m := range n.list("spec", "metrics") {
-			s.metric(m, "autoscaler "+name)
-		}
-		return nil
-	case "ScaledObject", "ScaledJob":
-		return s.keda(n, n.text("kind")+" "+name)
-	case "ConfigMap":
-		for _, key := range n.get("data").names() {
-			value := n.get("data", key)
-			if !strings.Contains(value.text(), "seriesQuery") && !strings.Contains(value.text(), "containerQuery") {
-				continue
-			}
-			docs, err := parseYAML([]byte(value.text()), value.first())
-			if err != nil {
-				return inFile(s.file, value.line, fmt.Errorf("%s: %w", key, err))
-			}
-			for _, d := range docs {
-				if !value.literal {
-					flatten(d, value.line)
-				}
-				if s.found++; !s.set.once(Autoscaler, s.file, d) {
-					continue
-				}
-				if err := s.adapter(d); err != nil {
-					return err
-				}
-			}
-		}
-		_, err := other(s.set, s.file, n) // what else is in it
-		return err
-	}
-	return s.adapter(n)
+	a.walk(n, "", nil)
+	return errors.Join(append(a.errs, err)...)
 }
 
 // metric adds a metric of an HPA. Under prometheus-adapter its name is often made from another: the
@@ -148,7 +122,6 @@ var kedaMetric = regexp.MustCompile(`^s\d+-`)
 
 func (s *scaler) add(u *Use) {
 	u.Kind, u.File = Autoscaler, s.file
-	s.found++
 	s.set.Add(u)
 }
 
@@ -179,36 +152,31 @@ func (s *scaler) trigger(t *node, where string) {
 		}
 		if query = templated(strings.TrimSpace(query)); asked || isQuery(query) {
 			u := &Use{Kind: Autoscaler, File: s.file, Line: value.first(), Where: where + ", " + key, Query: query}
-			s.found++
 			s.set.addScoped(u, &scope{})
 		}
 	}
 }
 
-// adapter reads prometheus-adapter's configuration.
-func (s *scaler) adapter(n *node) error {
-	// the latter two in the values of its chart
-	for _, path := range [][]string{{"rules"}, {"externalRules"}, {"rules", "custom"}, {"rules", "external"}} {
-		for _, r := range n.list(path...) {
-			if r.text("seriesQuery") == "" {
-				continue
-			}
-			if err := s.adapterRule(r); err != nil {
-				return err
-			}
+// adapterKeys are the queries of prometheus-adapter's configuration, which have holes of their own.
+var adapterKeys = []string{"seriesQuery", "metricsQuery", "containerQuery", "nodeQuery"}
+
+// adapter reads a rule of prometheus-adapter's configuration, or one of its resources (cpu,
+// memory), and tells whether n is one.
+func (s *scaler) adapter(n *node, key string) (bool, error) {
+	if n.text("seriesQuery") != "" {
+		return true, s.adapterRule(n)
+	}
+	mine := false
+	for _, field := range []string{"containerQuery", "nodeQuery"} {
+		if q := n.get(field); q.text() != "" {
+			mine = true
+			s.add(&Use{
+				Line: q.first(), Where: "prometheus-adapter, " + key + ", " + field, Query: filled(q.text(), "<<.Series>>"),
+				Needs: adapterNeeds(q.text(), nil),
+			})
 		}
 	}
-	for _, resource := range []string{"cpu", "memory"} {
-		for _, field := range []string{"containerQuery", "nodeQuery"} {
-			if q := n.get("resourceRules", resource, field); q.text() != "" {
-				s.add(&Use{
-					Line: q.first(), Where: "prometheus-adapter, " + resource + ", " + field, Query: filled(q.text(), "<<.Series>>"),
-					Needs: adapterNeeds(q.text(), nil),
-				})
-			}
-		}
-	}
-	return nil
+	return mine, nil
 }
 
 // adapterRule adds what a rule discovers, and what it then asks of it.

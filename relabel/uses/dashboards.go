@@ -22,9 +22,9 @@ func Dashboards(set *Set, path string) error {
 	if err != nil {
 		return fmt.Errorf("dashboards: %w", cmp.Or(set.unrendered(path), err))
 	}
-	set.boards = true
-	defer func() { set.boards = false }()
 	b := board{set: set, elements: map[string]*element{}}
+	set.boards = &b
+	defer func() { set.boards = nil }()
 	before := len(set.Uses)
 	var errs []error
 	for _, file := range list {
@@ -97,7 +97,11 @@ type showing struct {
 	scope       *scope
 }
 
-func (b *board) other(file string) { b.others = append(b.others, file) }
+func (b *board) other(file string) {
+	if !b.guest {
+		b.others = append(b.others, file)
+	}
+}
 
 // document reads whatever may hold a dashboard.
 func (b *board) document(file string, n *node) error {
@@ -138,6 +142,11 @@ func (b *board) document(file string, n *node) error {
 	case n.get("model").object() && n.get("panels") == nil:
 		b.element(file, n.text("uid"), n.text("name"), n.get("model"))
 		return nil
+	case isPerses(n):
+		if b.found++; !b.set.once(Dashboard, file, n) {
+			return nil
+		}
+		return asks(b.set, file, n)
 	case n.get("spec").object() && (n.get("spec", "elements").object() || n.text("kind") == "Dashboard"):
 		title := n.text("spec", "title")
 		if title == "" {
@@ -146,7 +155,7 @@ func (b *board) document(file string, n *node) error {
 		return b.dashboard(file, title, n.get("spec"))
 	case n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object() || n.get("templating").object():
 		return b.dashboard(file, n.text("title"), n)
-	case isAdapter(n), isTest(n), hasRules(n):
+	case isTest(n), hasRules(n.get("groups")):
 		_, err := document(b.set, file, n)
 		return err
 	case n.any(func(n *node) bool {

@@ -18,9 +18,7 @@ import (
 // once says whether the document is read as this for the first time. It is told apart by its file
 // and content: documents of one line have no line of their own.
 func (s *Set) once(as Kind, file string, n *node) bool {
-	if path, err := filepath.Abs(file); err == nil {
-		file = path
-	}
+	file = absolute(file)
 	h := fnv.New128a()
 	n.hash(h)
 	key := string(as) + "\x00" + file + "\x00" + string(h.Sum(nil))
@@ -32,6 +30,14 @@ func (s *Set) once(as Kind, file string, n *node) bool {
 	}
 	s.documents[key] = true
 	return true
+}
+
+// absolute is the path from the root, as far as that can be known.
+func absolute(file string) string {
+	if path, err := filepath.Abs(file); err == nil {
+		return path
+	}
+	return file
 }
 
 // hash writes the document in one form; a hash takes whatever it is given.
@@ -71,12 +77,14 @@ func other(set *Set, file string, n *node) (rules int, err error) {
 		set.otherLanguage(file, title(n))
 		return 0, nil
 	case slices.Contains(ruleKinds, kind):
-		return ruleObject(set, file, n)
+		if rules, err = ruleObject(set, file, n); errors.Is(err, errNone) {
+			err = nil
+		}
+		return rules, err
 	case slices.Contains(scalerKinds, kind):
-		return 0, (&scaler{set: set, file: file}).document(n)
+		return 0, (&scaler{set: set, file: file}).object(n)
 	case slices.Contains(dashboardKinds, kind):
-		elsewhere(set, file, n)
-		return 0, nil
+		return 0, elsewhere(set, file, n)
 	case !set.once(Object, file, n):
 		return 0, nil
 	case kind == "ConfigMap" || kind == "Secret":
@@ -93,10 +101,7 @@ func document(set *Set, file string, n *node) (rules int, err error) {
 	case n.get("groups") != nil:
 		return ruleObject(set, file, n)
 	case isDashboard(n):
-		elsewhere(set, file, n)
-		return 0, nil
-	case isAdapter(n):
-		return 0, (&scaler{set: set, file: file}).document(n)
+		return 0, elsewhere(set, file, n)
 	case set.once(Object, file, n):
 		return 0, asks(set, file, n)
 	}
@@ -210,13 +215,19 @@ func isLogQL(query string) bool {
 	return false
 }
 
-// elsewhere adds a dashboard that stands in a folder of something else. One that is not in the file
-// is a warning there: it is --dashboards or --grafana that promise to have all of them.
-func elsewhere(set *Set, file string, n *node) {
+// elsewhere adds a dashboard that stands in something else. One that is not in the file is an error
+// where all dashboards are promised (--dashboards, --grafana), and a warning behind other flags.
+func elsewhere(set *Set, file string, n *node) error {
+	if b := set.boards; b != nil {
+		defer func(was bool) { b.guest = was }(b.guest)
+		b.guest = true
+		return b.document(file, n)
+	}
 	b := board{set: set, elements: map[string]*element{}, guest: true}
 	if err := errors.Join(b.document(file, n), b.finish()); err != nil {
 		set.Warnings = append(set.Warnings, err.Error())
 	}
+	return nil
 }
 
 // isDashboard tells whether the document is a dashboard as Grafana exports it.
@@ -226,11 +237,6 @@ func isDashboard(n *node) bool {
 	}
 	return (n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object()) &&
 		(n.get("schemaVersion") != nil || n.get("templating").object() || n.text("title") != "")
-}
-
-// isAdapter tells whether it is a configuration of prometheus-adapter.
-func isAdapter(n *node) bool {
-	return n.any(func(n *node) bool { return n.text("seriesQuery") != "" || n.text("containerQuery") != "" })
 }
 
 // isTest tells whether it is a test of promtool, whose expressions nobody asks of a server.

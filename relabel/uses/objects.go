@@ -49,7 +49,9 @@ type asker struct {
 	set         *Set
 	file, title string
 	kind        string
+	as          Kind             // what its uses are; Object where it says nothing
 	arguments   map[string]*node // texts that the document gives for its own templates
+	read        []*node          // values that were read by themselves
 	errs        []error
 }
 
@@ -68,16 +70,24 @@ func foreignLanguage(name string) bool {
 // walk reads a value under its path.
 func (a *asker) walk(n *node, key string, path []string) {
 	switch {
-	case n == nil:
+	case n == nil || slices.Contains(a.read, n):
 	case n.object():
+		if a.object(n, path) {
+			return
+		}
 		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) ||
 			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil {
 			return
 		}
-		a.groups(n)
+		groups := a.groups(n)
 		a.elsewhere(n, key, path)
+		a.perses(n)
+		s := scaler{set: a.set, file: a.file}
+		s.metric(n, a.title)
+		adapter, err := s.adapter(n, key)
+		a.errs = append(a.errs, err)
 		for _, k := range n.keys {
-			if k == "groups" && hasRules(n) {
+			if k == "groups" && groups || adapter && slices.Contains(adapterKeys, k) {
 				continue // read
 			}
 			if k == "kubectl.kubernetes.io/last-applied-configuration" ||
@@ -97,18 +107,52 @@ func (a *asker) walk(n *node, key string, path []string) {
 	}
 }
 
-// hasRules tells whether an object has groups of rules, as a value of a chart may.
-func hasRules(n *node) bool {
-	list := n.list("groups")
-	return len(list) > 0 && len(list[0].list("rules")) > 0
+// object reads an object of Kubernetes that stands in another one, as the extra objects of a chart
+// do, for what it is. What only names an object, as a scaleTargetRef does, has no metadata.
+func (a *asker) object(n *node, path []string) bool {
+	if len(path) == 0 || n.text("apiVersion") == "" || n.text("kind") == "" || !n.get("metadata").object() {
+		return false
+	}
+	_, err := other(a.set, a.file, n)
+	a.errs = append(a.errs, err)
+	return true
+}
+
+// isPerses tells whether it is a dashboard of Perses, whose panels have names. Grafana's have the
+// same kind, and a list of panels.
+func isPerses(n *node) bool {
+	return n.text("kind") == "Dashboard" && n.get("spec", "panels").object()
+}
+
+// perses reads the selectors of a plugin of Perses, which are its variables' matchers.
+func (a *asker) perses(n *node) {
+	if strings.HasPrefix(n.text("kind"), "Prometheus") {
+		for _, m := range n.list("spec", "matchers") {
+			a.add(m, a.title+", matchers", m.text())
+		}
+	}
+}
+
+// add adds a query, or a selector, which is one too.
+func (a *asker) add(at *node, where, query string) {
+	u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: at.first(), Where: where, Query: templated(strings.TrimSpace(query))}
+	a.set.addScoped(u, &scope{})
+}
+
+// hasRules tells whether a list has a group of rules, as a value of a chart may.
+func hasRules(list *node) bool {
+	return list != nil && slices.ContainsFunc(list.items, func(g *node) bool { return len(g.list("rules")) > 0 && isGroup(g) })
 }
 
 // groups reads the groups of rules of an object.
-func (a *asker) groups(n *node) {
-	if hasRules(n) {
-		_, err := groupList(a.set, a.file, n.list("groups"))
-		a.errs = append(a.errs, err)
+func (a *asker) groups(n *node) bool {
+	list := n.get("groups")
+	if !hasRules(list) || slices.Contains(a.read, list) {
+		return false
 	}
+	_, err := groupList(a.set, a.file, list.items)
+	a.errs = append(a.errs, err)
+	return true
 }
 
 // elsewhere tells of a dashboard that a chart's values name by its number or address: it is in none
@@ -124,7 +168,7 @@ func (a *asker) elsewhere(n *node, key string, path []string) {
 		return
 	}
 	err := inFile(a.file, n.line, fmt.Errorf("%s: the dashboard %s is not in this file but %s: export it from Grafana, or read Grafana's API (--grafana), and leave this file out", a.title, key, from))
-	if a.set.boards {
+	if a.set.boards != nil {
 		a.errs = append(a.errs, err)
 	} else {
 		a.set.Warnings = append(a.set.Warnings, err.Error())
@@ -134,7 +178,7 @@ func (a *asker) elsewhere(n *node, key string, path []string) {
 // documents reads the documents that stand in a text, as in the values of charts. One that looks
 // like rules or a dashboard and cannot be read is an error: what it asks would be dropped.
 func (a *asker) documents(n *node, key string, path []string, text string) bool {
-	if a.queryKey(key) || !strings.Contains(text, "\n") && text[0] != '{' && text[0] != '[' || !mayAsk([]byte(text)) {
+	if a.queryKey(key) || !strings.Contains(text, "\n") && text[0] != '{' && text[0] != '[' {
 		return false
 	}
 	_, read, err := inside(a.set, a.file, n)
@@ -167,28 +211,25 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	if len(path) > 0 {
 		where += ", " + strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 	}
-	u := &Use{Kind: Object, File: a.file, Line: n.first(), Where: where}
 	if asked, ok := inAddress(text); ok {
-		u.Query = templated(asked)
-		a.set.addScoped(u, &scope{})
+		a.add(n, where, asked)
 		return
 	}
-	u.Query = templated(text)
+	query := templated(text)
 	switch {
 	case a.queryKey(key):
-		if name, whole := wholeTemplate(u.Query); whole {
+		if name, whole := wholeTemplate(query); whole {
 			if given := a.arguments[name]; given != nil && strings.TrimSpace(given.text()) != "" {
-				u.Query = templated(strings.TrimSpace(given.text()))
-				a.set.addScoped(u, &scope{})
+				a.add(n, where, given.text())
 				return
 			}
 			a.errs = append(a.errs, inFile(a.file, n.line, fmt.Errorf("%s: the whole query is the template %s, which is filled in elsewhere: give it a value in this document, or take the file out and list its queries in a file for --queries",
 				where, text)))
 			return
 		}
-		a.set.addScoped(u, &scope{})
-	case isQuery(u.Query):
-		a.set.addScoped(u, &scope{})
+		a.add(n, where, text)
+	case isQuery(query):
+		a.add(n, where, text)
 	}
 }
 

@@ -102,39 +102,50 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 		return other(set, file, n)
 	case !set.once(Rule, file, n):
 		return 1, nil // another flag has named its folder
-	case n.get("spec").object():
+	case n.get("spec").object() && n.get("groups") == nil && (n.text("kind") != "" || len(n.keys) == 1):
 		n = n.get("spec")
 	}
-	if n.get("groups") == nil {
-		if n.object() && len(n.keys) > 0 {
-			nested := 0
-			for _, key := range n.keys { // Mimir's files: a namespace, or a list of groups for each
-				if list := n.fields[key].items; len(list) > 0 && list[0].get("rules") != nil {
-					number, err := groupList(set, file, list)
-					if nested += number; err != nil {
-						return nested, err
-					}
-				}
-			}
-			if nested > 0 {
-				return nested, nil
-			}
-			if isGroup(n) { // one group by itself
-				return groupList(set, file, []*node{n})
-			}
+	found, a := 0, asker{set: set, file: file, title: title(n), kind: n.text("kind")}
+	for _, key := range n.names() { // Mimir's files: a namespace, or a list of groups for each
+		value := n.fields[key]
+		if key != "groups" && !isGroups(value) {
+			continue
 		}
+		if err := mustList(file, n, key); err != nil {
+			return found, err
+		}
+		number, err := groupList(set, file, value.items)
+		if found += number; err != nil {
+			return found, err
+		}
+		a.read = append(a.read, value)
+	}
+	if len(a.read) == 0 && isGroup(n) { // one group by itself
+		number, err := groupList(set, file, []*node{n})
+		if err != nil {
+			return number, err
+		}
+		found, a.read = number, []*node{n.get("rules")}
+	}
+	if len(a.read) == 0 {
 		return noGroups(set, file, n)
 	}
-	return groups(set, file, n)
+	a.walk(n, "", nil) // what else is in it
+	return found, errors.Join(a.errs...)
 }
 
 // isGroup tells whether the document is a group of rules: other programs have rules too, such as
 // the exporter of JMX.
 func isGroup(n *node) bool {
 	rules := n.get("rules")
-	return rules != nil && (len(rules.items) == 0 || slices.ContainsFunc(rules.items, func(r *node) bool {
+	return rules != nil && !rules.object() && (len(rules.items) == 0 || slices.ContainsFunc(rules.items, func(r *node) bool {
 		return r.get("expr") != nil || r.get("alert") != nil || r.get("record") != nil || r.get("data") != nil
 	}))
+}
+
+// isGroups tells whether it is a list of groups of rules, some of which may have none.
+func isGroups(n *node) bool {
+	return n != nil && len(n.items) > 0 && (n.items[0].get("rules") != nil || hasRules(n))
 }
 
 // noGroups reads a document that has no rules for what else it may be.
@@ -142,7 +153,7 @@ func noGroups(set *Set, file string, n *node) (int, error) {
 	switch {
 	case isTest(n):
 		return 0, errNone
-	case isDashboard(n), isAdapter(n):
+	case isDashboard(n):
 		return document(set, file, n)
 	case n.any(func(n *node) bool { return n.get("expr") != nil }):
 		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file? Values of a chart are rendered first (helm template CHART -f FILE), and what comes out is given"))
@@ -158,13 +169,6 @@ func (n *node) names() []string {
 		return nil
 	}
 	return n.keys
-}
-
-func groups(set *Set, file string, n *node) (int, error) {
-	if err := mustList(file, n, "groups"); err != nil {
-		return 0, err
-	}
-	return groupList(set, file, n.list("groups"))
 }
 
 // mustList is an error where there is something else under the key: read as nothing, it would drop
