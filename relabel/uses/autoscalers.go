@@ -146,13 +146,9 @@ func (s *scaler) keda(n *node, where string) error {
 func (s *scaler) trigger(t *node, where string) {
 	for _, key := range t.get("metadata").names() {
 		value := t.get("metadata", key)
-		query, asked := inAddress(value.text())
-		if !asked {
-			query = value.text()
-		}
-		if query = templated(strings.TrimSpace(query)); asked || isQuery(query) {
-			u := &Use{Kind: Autoscaler, File: s.file, Line: value.first(), Where: where + ", " + key, Query: query}
-			s.set.addScoped(u, &scope{})
+		a := asker{set: s.set, file: s.file, title: where, as: Autoscaler, others: 1}
+		if text := strings.TrimSpace(value.text()); text != "" {
+			a.text(value, key, []string{key}, text)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,6 +51,7 @@ type asker struct {
 	as          Kind             // what its uses are; Object where it says nothing
 	arguments   map[string]*node // texts that the document gives for its own templates
 	read        []*node          // values that were read by themselves
+	others      int              // how many of the values around this one are of other systems, whose queries are none
 	errs        []error
 }
 
@@ -76,8 +76,10 @@ func (a *asker) walk(n *node, key string, path []string) {
 			return
 		}
 		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) ||
-			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil {
-			return
+			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil ||
+			foreignLanguage(key) && len(path) > 1 && slices.Contains([]string{"provider", "providers"}, path[len(path)-2]) {
+			a.others++
+			defer func() { a.others-- }()
 		}
 		groups := a.groups(n)
 		a.elsewhere(n, key, path)
@@ -90,11 +92,10 @@ func (a *asker) walk(n *node, key string, path []string) {
 			if k == "groups" && groups || adapter && slices.Contains(adapterKeys, k) {
 				continue // read
 			}
-			if k == "kubectl.kubernetes.io/last-applied-configuration" ||
-				foreignLanguage(k) && slices.Contains([]string{"provider", "providers"}, key) {
-				continue // the document once more; another system's queries
+			if k == "kubectl.kubernetes.io/last-applied-configuration" {
+				continue // the document once more
 			}
-			a.walk(n.fields[k], k, append(path, k))
+			a.walk(n.fields[k], keyOf(n, k, key, path), append(path, k))
 		}
 	case n.items != nil:
 		for i, item := range n.items {
@@ -195,14 +196,40 @@ var looksAsking = regexp.MustCompile(`(?m)^\s*(- )?\s*(expr|promql):\s|"expr"\s*
 
 // queryKey tells whether the values of a key are queries.
 func (a *asker) queryKey(key string) bool {
-	lower := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+	lower := plainKey(key)
 	switch lower {
-	case "expr", "promql", "query":
+	case "expr", "promql", "query", "match[]":
 		return true
 	case "metric":
 		return a.kind == "ServiceLevelObjective" // Pyrra's selectors
 	}
 	return strings.HasSuffix(lower, "query") && lower != "seriesquery"
+}
+
+// maybeKey tells whether the values of a key are queries where they parse and name a metric: others
+// have expressions and lists of queries too, in languages of their own.
+func maybeKey(key string) bool {
+	lower := plainKey(key)
+	return strings.HasSuffix(lower, "expression") || strings.HasSuffix(lower, "queries")
+}
+
+// nameKeys are keys for the name of a metric, in Kiali's dashboards among others.
+var nameKeys = []string{"metricname", "discoveron"}
+
+func plainKey(key string) string {
+	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+}
+
+// keyOf is the key that says what a value of n is: below `queries: {a: …}` it is the outer one, and
+// the expression of a rule is its expr, as Azure's are.
+func keyOf(n *node, k, outer string, path []string) string {
+	switch {
+	case k == "expression" && (n.get("alert") != nil || n.get("record") != nil):
+		return "expr"
+	case strings.HasSuffix(plainKey(outer), "queries") && len(path) > 0 && path[len(path)-1] == outer && n.text(k) != "":
+		return outer
+	}
+	return k
 }
 
 // text reads one text.
@@ -211,13 +238,13 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	if len(path) > 0 {
 		where += ", " + strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 	}
-	if asked, ok := inAddress(text); ok {
-		a.add(n, where, asked)
+	if asked, all := calls(text); len(asked) > 0 || !all {
+		a.called(n, where, text, asked, all)
 		return
 	}
 	query := templated(text)
 	switch {
-	case a.queryKey(key):
+	case a.queryKey(key) && a.others == 0:
 		if name, whole := wholeTemplate(query); whole {
 			if given := a.arguments[name]; given != nil && strings.TrimSpace(given.text()) != "" {
 				a.add(n, where, given.text())
@@ -228,8 +255,37 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 			return
 		}
 		a.add(n, where, text)
-	case isQuery(query):
+	case slices.Contains(nameKeys, plainKey(key)) && model.LegacyValidation.IsValidMetricName(text): // of a histogram, too
+		a.add(n, where, `{__name__=~"`+text+`(_bucket|_count|_sum)?"}`)
+	case isQuery(query), maybeKey(key) && a.others == 0 && namesMetric(query, strings.HasPrefix(path[len(path)-1], "[")):
 		a.add(n, where, text)
+	default:
+		if strings.Contains(text, "{{") { // a template of alerts
+			for _, q := range templateQueries(text) {
+				a.add(n, where, q)
+			}
+		}
+		if strings.Contains(text, "\n") { // a query a line, perhaps
+			for _, line := range strings.Split(text, "\n") {
+				if isQuery(templated(strings.TrimSpace(line))) {
+					a.add(n, where, line)
+				}
+			}
+		}
+	}
+}
+
+// called adds what the calls of the API in a text ask. Where that is not all in it as a query, each
+// word of it could be a metric.
+func (a *asker) called(n *node, where, text string, asked []string, all bool) {
+	for _, query := range asked {
+		a.add(n, where, query)
+	}
+	if !all {
+		u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: n.first(), Where: where, Needs: textual(text, nil)}
+		u.Reason = "what this text asks Prometheus' API cannot be read in it; every metric named in it is kept"
+		a.set.warn(u, u.Reason)
+		a.set.Add(u)
 	}
 }
 
@@ -277,32 +333,32 @@ func wholeTemplate(query string) (string, bool) {
 	return m[1] + m[2] + m[5], true
 }
 
-// inAddress is the query in the address of a call to Prometheus' API.
-func inAddress(text string) (string, bool) {
-	_, parameters, found := strings.Cut(text, "/api/v1/query")
-	if !found {
-		return "", false
-	}
-	_, parameters, _ = strings.Cut(parameters, "?")
-	for _, pair := range strings.Split(parameters, "&") {
-		key, value, _ := strings.Cut(pair, "=")
-		if key != "query" || value == "" {
-			continue
-		}
-		if plain, err := url.QueryUnescape(value); err == nil {
-			value = plain
-		}
-		return value, true
-	}
-	return "", false
-}
-
 // isQuery tells whether a text that stands anywhere is PromQL that names a metric, and more than a
 // word, a path or a name with dashes, which parse too.
 func isQuery(query string) bool {
-	if len(query) > maxText || !strings.ContainsAny(query, "([{<>=") || tooDear(query) != "" {
+	if !strings.ContainsAny(query, "([{<>= \n") && !ratio.MatchString(query) {
 		return false
 	}
+	return slices.ContainsFunc(parsed(query), shaped)
+}
+
+// ratio is a query without spaces: names with dashes, and paths, are more often none.
+var ratio = regexp.MustCompile(`^\w*_\w*([/*+]\w*_\w*)+$`)
+
+// namesMetric tells whether a text parses as PromQL and names a metric, which in a list may be a
+// word of a language too.
+func namesMetric(query string, inList bool) bool {
+	return slices.ContainsFunc(parsed(query), func(expr parser.Expr) bool {
+		return selects(expr, func(vs *parser.VectorSelector) bool { return inList && vs.Name != "" || noWord(vs) || matchesName(vs) })
+	})
+}
+
+// parsed are the expressions that a text is, with any value in the place of its variables.
+func parsed(query string) []parser.Expr {
+	if len(query) > maxText || tooDear(query) != "" {
+		return nil
+	}
+	var out []parser.Expr
 	texts, m, _ := (&scope{}).expand(query)
 	for _, text := range texts {
 		expr, err := promql.ParseExpr(text)
@@ -312,26 +368,24 @@ func isQuery(query string) bool {
 			}
 			expr, err = promql.ParseExpr(attempt)
 		}
-		if err == nil && shaped(expr) {
-			return true
+		if err == nil {
+			out = append(out, expr)
 		}
 	}
-	return false
+	return out
 }
 
 // shaped tells whether an expression has a selector with a name inside of a function, with
-// matchers, over a range, or compared with a number.
+// matchers, over a range, or compared with a number; or one that matches names; or an operator
+// between two whose names are no words of a language, as errors_total / requests_total.
 func shaped(expr parser.Expr) bool {
 	found := false
 	parser.Inspect(expr, func(n parser.Node, path []parser.Node) error {
 		vs, ok := n.(*parser.VectorSelector)
-		if !ok || vs.Name == "" && !slices.ContainsFunc(vs.LabelMatchers,
-			func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }) {
+		if !ok || vs.Name == "" && !matchesName(vs) {
 			return nil
 		}
-		if len(vs.LabelMatchers) > 1 {
-			found = true
-		}
+		found = found || matchesName(vs) || len(vs.LabelMatchers) > 1
 		for _, above := range path {
 			switch e := above.(type) {
 			case *parser.Call, *parser.AggregateExpr, *parser.MatrixSelector, *parser.SubqueryExpr:
@@ -339,12 +393,34 @@ func shaped(expr parser.Expr) bool {
 			case *parser.BinaryExpr:
 				_, left := e.LHS.(*parser.NumberLiteral)
 				_, right := e.RHS.(*parser.NumberLiteral)
-				found = found || e.Op.IsComparisonOperator() && (left || right)
+				found = found || e.Op.IsComparisonOperator() && (left || right) || selects(e.LHS, noWord) && selects(e.RHS, noWord)
 			}
 		}
 		return nil
 	})
 	return found
+}
+
+// selects tells whether f is true of a selector in the expression.
+func selects(expr parser.Expr, f func(*parser.VectorSelector) bool) bool {
+	found := false
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		vs, ok := n.(*parser.VectorSelector)
+		found = found || ok && f(vs)
+		return nil
+	})
+	return found
+}
+
+// matchesName tells whether a selector has a matcher in the place of a name.
+func matchesName(vs *parser.VectorSelector) bool {
+	return vs.Name == "" && slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
+}
+
+// noWord tells whether a selector's name is more than a word of a language, and no host with a port.
+func noWord(vs *parser.VectorSelector) bool {
+	_, port, colon := strings.Cut(vs.Name, ":")
+	return strings.Contains(vs.Name, "_") || colon && strings.Trim(port, "0123456789") != ""
 }
 
 // slos refuses service levels whose queries a plugin makes, unless the rules that came of them were

@@ -1,6 +1,9 @@
 package uses
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // A text anywhere in a document is a query where it parses, names a metric, and is more than a
 // word: names with dashes, paths and sentences parse too.
@@ -15,7 +18,20 @@ func TestTextsThatAreQueries(t *testing.T) {
 		`rate(m{app="{{ args.app }}"}[{{.window}}])`:   true,
 		`rate(m[{{.minutes}}m]) > {{ threshold }}`:     true,
 		`sum({__name__="m", job="x"})`:                 true,
+		`{__name__=~"m.*"}`:                            true,
+		`errors_total / requests_total`:                true,
+		`errors_total != job:requests`:                 true,
+		`(a_total) and b_total`:                        true,
 		`up`:                                           false,
+		`cpu / memory`:                                 false,
+		`a and b`:                                      false,
+		`errors_total and more`:                        false,
+		`node_exporter`:                                false,
+		`errors_total/requests_total`:                  true,
+		`system:serviceaccount:a-b:c_d`:                false,
+		`gke_my-test_us-central1-f_remote`:             false,
+		`registry:5000/a/b_c`:                          false,
+		`{__name__="m"} |= "x"`:                        false,
 		`kube-prometheus`:                              false,
 		`monitoring/k8s`:                               false,
 		`ready or not`:                                 false,
@@ -51,10 +67,26 @@ func TestTemplatesAreVariables(t *testing.T) {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
-	if asked, ok := inAddress("http://p:9090/prefix/api/v1/query_range?start=1&query=sum%28m%29&step=5"); !ok || asked != "sum(m)" {
-		t.Errorf("the query of an address is %q", asked)
-	}
-	if _, ok := inAddress("http://p:9090/api/v1/labels?match[]=m"); ok {
-		t.Error("an address without a query has one")
+}
+
+// TestCalls: the queries in the calls of the API, in addresses and in scripts.
+func TestCalls(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://p:9090/prefix/api/v1/query_range?start=1&query=sum%28m%29&step=5":          "[sum(m)] true",
+		"http://p:9090/api/v1/labels?match[]=m":                                            "[] true",
+		"http://p:9090/api/v1/query":                                                       "[] true",
+		"http://p:9090/federate?match[]=a_b&match%5B%5D={x=\"1\"}":                         `[a_b {x="1"}] true`,
+		"curl -sG $P/api/v1/query --data-urlencode 'query=sum(rate(m[5m]))' | jq .":        "[sum(rate(m[5m]))] true",
+		`curl "$P/api/v1/query?query=a_b&time=1"; curl "$P/api/v1/query?query=c_d&time=1"`: "[a_b c_d] true",
+		`curl "$P/api/v1/query?query=a_b"; curl "$P/api/v1/query?query=$Q"`:                "[a_b] false",
+		`curl -G $P/api/v1/query --data-urlencode "query=m{job=\"x\"} > 5"`:                `[m{job="x"} > 5] true`,
+		"promtool query instant $P 'sum(rate(m[5m]))'":                                     "[] false",
+		"requests.get(p + '/api/v1/query', params={'query': 'm > 1'})":                     "[] false",
+		"curl https://example.com/?query=cats":                                             "[] true",
+	} {
+		queries, all := calls(text)
+		if got := fmt.Sprint(queries, all); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }
