@@ -1,6 +1,8 @@
 package uses
 
 import (
+	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,7 +137,8 @@ func configMap(set *Set, file string, n *node) (rules int, err error) {
 			if coded {
 				text, err := unpack(value.text())
 				if err != nil || !utf8.Valid(text) {
-					continue // nothing that asks
+					errs = append(errs, a.packed(value, field, key, err))
+					continue
 				}
 				value = &node{line: value.line, scalar: string(text)}
 			}
@@ -149,6 +152,27 @@ func configMap(set *Set, file string, n *node) (rules int, err error) {
 	}
 	return rules, errors.Join(append(errs, a.errs...)...)
 }
+
+// packed is the error about a value that cannot be unpacked, where its key says that it is a
+// document: what else is binary asks nothing. In a Secret, what is not even coded is encrypted, or is
+// filled in later, and that is a warning.
+func (a *asker) packed(value *node, field, key string, err error) error {
+	name := strings.ToLower(key)
+	plain := strings.TrimSuffix(name, ".gz")
+	document := slices.Contains([]string{".json", ".yaml", ".yml", ".rules", ".promql"}, filepath.Ext(plain))
+	if !document && (err == nil || plain == name || strings.HasSuffix(plain, ".tar")) {
+		return nil
+	}
+	var notCoded base64.CorruptInputError
+	text := inFile(a.file, value.line, fmt.Errorf("%s, %s: it cannot be unpacked: %w", a.title, key, cmp.Or(err, errBinary)))
+	if field == "data" && errors.As(err, &notCoded) {
+		a.set.Warnings = append(a.set.Warnings, text.Error()+"; what is used in it counts as unused")
+		return nil
+	}
+	return text
+}
+
+var errBinary = errors.New("it is no text")
 
 // maxInside is how many documents stand in one another at most.
 const maxInside = 16

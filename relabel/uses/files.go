@@ -28,8 +28,8 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// files are the path itself, if it is a file, or all files below it with one of the extensions, in
-// order. Hidden files and folders and node_modules are left out: Kubernetes mounts each file a
+// files are the path itself, if it is a file, or all files below it with one of the extensions, if
+// any are given, in order. Hidden files and folders and node_modules are left out: Kubernetes mounts each file a
 // second time in such a folder. So are npm's own two files, whose names it reserves, and what is
 // excluded. It is an error if there are none.
 func (s *Set) files(path string, extensions ...string) ([]string, error) {
@@ -71,7 +71,7 @@ func (s *Set) files(path string, extensions ...string) ([]string, error) {
 				if err := walk(at); err != nil {
 					return err
 				}
-			} else if slices.Contains(extensions, strings.ToLower(filepath.Ext(at))) {
+			} else if len(extensions) == 0 || slices.Contains(extensions, strings.ToLower(filepath.Ext(at))) {
 				out = append(out, at)
 			}
 		}

@@ -165,6 +165,9 @@ func (a *asker) elsewhere(n *node, key string, path []string) {
 		from = "number " + n.get("gnetId").word() + " of grafana.com"
 	case len(path) > 2 && path[len(path)-3] == "dashboards" && strings.Contains(n.text("url"), "://") && n.get("json") == nil:
 		from = "at the address that is given there"
+	case len(path) > 2 && path[len(path)-3] == "dashboards" && n.text("file") != "" && n.get("json") == nil:
+		a.set.Warnings = append(a.set.Warnings, inFile(a.file, n.line, fmt.Errorf("%s: the dashboard %s is not in this file but in the chart's %s: give that file too", a.title, key, n.text("file"))).Error())
+		return
 	default:
 		return
 	}
@@ -417,7 +420,7 @@ func matchesName(vs *parser.VectorSelector) bool {
 	return vs.Name == "" && slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
 }
 
-// noWord tells whether a selector's name is more than a word of a language, and no host with a port.
+// noWord tells whether a selector's name is more than a word of a language, and no host with port.
 func noWord(vs *parser.VectorSelector) bool {
 	_, port, colon := strings.Cut(vs.Name, ":")
 	return strings.Contains(vs.Name, "_") || colon && strings.Trim(port, "0123456789") != ""

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,16 +13,16 @@ import (
 	"github.com/prometheus/prometheus/util/strutil"
 )
 
-// Rules adds the alerting and recording rules of a file, or of all .yaml, .yml and .json files
-// below a folder: rule files as Prometheus, Thanos and Mimir read them, PrometheusRule and VMRule
-// objects, ConfigMaps that hold rule files, and Grafana's own alert rules as it exports them. A
-// document may be one of several of its file. What else asks Prometheus beside them (dashboards,
-// autoscalers, analyses of rollouts, SLOs) is read for what it is. Documents that ask nothing are
-// passed over, those that are no objects of Kubernetes with a warning; one with an expr that is no
-// rule file is an error, and so are sources of rules that nobody has rendered, where there is
-// nothing else.
+// Rules adds the alerting and recording rules of a file, or of all .yaml, .yml, .json and .rules
+// files below a folder: rule files as Prometheus, Thanos and Mimir read them, PrometheusRule and
+// VMRule objects, ConfigMaps that hold rule files, and Grafana's own alert rules as it exports
+// them. A document may be one of several of its file. What else asks Prometheus beside them
+// (dashboards, autoscalers, analyses of rollouts, SLOs) is read for what it is. Documents that ask
+// nothing are passed over, those that are no objects of Kubernetes with a warning; one with an expr
+// that is no rule file is an error, and so are sources of rules that nobody has rendered, where
+// there is nothing else.
 func Rules(set *Set, path string) error {
-	list, err := set.files(path, ".yaml", ".yml", ".json")
+	list, err := set.files(path, ruleFiles...)
 	if err != nil {
 		return fmt.Errorf("rules: %w", cmp.Or(set.unrendered(path), err))
 	}
@@ -40,6 +42,7 @@ func Rules(set *Set, path string) error {
 		errs = append(errs, err)
 	}
 	passedOver(set, "rules", others)
+	set.unread(path, list)
 	err = errors.Join(errs...)
 	if found == 0 { // then its tests and vendored files are not what is wrong with the folder
 		err = cmp.Or(set.unrendered(path), err)
@@ -55,12 +58,46 @@ func Rules(set *Set, path string) error {
 	return nil
 }
 
+// ruleFiles are the extensions of files that are read for rules.
+var ruleFiles = []string{".yaml", ".yml", ".json", ".rules"}
+
+// noRules are the extensions of texts for people and of programs' sources, which quote rules.
+var noRules = []string{".md", ".mdx", ".rst", ".adoc", ".html", ".go", ".py", ".ts", ".js", ".jsonnet", ".libsonnet"}
+
+// ruleLine finds what every rule has.
+var ruleLine = regexp.MustCompile(`(?m)^\s*(- )?expr:\s`)
+
+// unread warns of files below a path that are left out by their extension, and that seem to have
+// rules. Those larger than 1 MiB are not looked at.
+func (s *Set) unread(path string, read []string) {
+	files, err := s.files(path)
+	if err != nil {
+		return
+	}
+	var found []string
+	for _, file := range files {
+		if slices.Contains(read, file) || slices.Contains(noRules, strings.ToLower(filepath.Ext(file))) {
+			continue
+		}
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
+			continue
+		}
+		if text, err := readFile(file); err == nil && ruleLine.Match(text) {
+			found = append(found, file)
+		}
+	}
+	if len(found) > 0 {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("rules seem to be in %s (%s), and are not read: the names of files of rules end in %s",
+			strings.Join(found[:min(3, len(found))], ", "), number(int64(len(found)), "file", "files"), strings.Join(ruleFiles, ", ")))
+	}
+}
+
 // ruleFile adds the rules of one file, and says how many there were and whether a document of it
 // has nothing to do with rules.
 func ruleFile(set *Set, file string, text []byte) (found int, other bool, err error) {
 	docs, err := parse(file, text)
 	if err != nil {
-		if asksNothing(text) {
+		if asksNothing(text) || strings.EqualFold(filepath.Ext(file), ".rules") && !ruleLine.Match(text) { // other programs have rules too
 			return 0, true, nil
 		}
 		return 0, false, unreadable(file, text, err)

@@ -217,7 +217,7 @@ func (w *walker) variable(d declaration) {
 		source = group
 	}
 	query := strings.TrimSpace(d.query())
-	if query == "" || !prometheus(source) {
+	if _, promQL, _ := w.scope.asked(query); query == "" || !w.asks(source, "variable $"+d.name, promQL) {
 		return
 	}
 	u := &Use{Kind: w.kind, File: w.file, Line: d.line(), Where: w.title + ", variable $" + d.name, Query: query, Needs: []Need{}}

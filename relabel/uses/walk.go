@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -53,12 +55,13 @@ func (w *walker) walk(n *node, panel, source string) {
 				continue
 			}
 		case "expr":
-			if text := value.text(); text != "" && prometheus(source) {
+			if text := value.text(); text != "" && w.asks(source, panel, text) {
 				w.add(value, panel, text)
 				continue
 			}
 		case "url":
 			w.link(value, panel)
+			w.called(n, panel)
 			continue
 		case "queries": // a text in exploration links
 		}
@@ -89,7 +92,7 @@ func (w *walker) panel(n *node, outer string) string {
 }
 
 // source is the type of the data source that n names; "" if it names none, "?" if its type is not
-// known.
+// known, and "?" with the name of one whose name sounds like another language.
 func (w *walker) source(n *node) string {
 	if group := n.text("group"); group != "" && n.text("kind") == "DataQuery" {
 		return group
@@ -125,9 +128,29 @@ func (w *walker) source(n *node) string {
 	}
 	if lower := strings.ToLower(name); strings.Contains(lower, "loki") || strings.Contains(lower, "tempo") ||
 		strings.Contains(lower, "elastic") {
-		return strings.ToLower(name)
+		return "?" + name
 	}
 	return "?"
+}
+
+// asks tells whether a query goes to Prometheus. The name of a data source is no type: where only
+// the name tells of another language, what names all of its metrics is PromQL, and the rest is
+// passed over with a warning.
+func (w *walker) asks(source, where, query string) bool {
+	if !strings.HasPrefix(source, "?") || source == "?" {
+		return prometheus(source)
+	}
+	exprs := parsed(query)
+	if len(exprs) > 0 && !slices.ContainsFunc(exprs, func(e parser.Expr) bool {
+		return selects(e, func(vs *parser.VectorSelector) bool { return vs.Name == "" && !matchesName(vs) })
+	}) {
+		return true
+	}
+	if where = w.title + ", " + where; strings.HasSuffix(where, ", ") {
+		where = w.title
+	}
+	w.set.otherLanguage(w.file, where+", of the data source "+source[1:])
+	return false
 }
 
 // notPrometheus are the types of data sources that have an expr, or a query, of a language of their
@@ -200,6 +223,26 @@ func (s *Set) addScoped(u *Use, in *scope) {
 		s.warn(u, warning)
 	}
 	s.Add(u)
+}
+
+// called reads what an address asks of Prometheus' API, with the parameters that stand beside it:
+// data sources for any address can ask it too.
+func (w *walker) called(n *node, panel string) {
+	at := n.get("url")
+	if !callOf.MatchString(at.text()) {
+		return
+	}
+	asked, _ := calls(at.text())
+	for _, query := range asked {
+		w.add(at, panel, query)
+	}
+	for _, options := range []string{"url_options", "urlOptions"} {
+		for _, p := range n.list(options, "params") {
+			if value := p.get("value"); parameterOf.MatchString(p.text("key")+"=") && value.text() != "" {
+				w.add(value, panel, value.text())
+			}
+		}
+	}
 }
 
 // link reads the queries in an address: those of Grafana's Explore, and of Prometheus' own page.

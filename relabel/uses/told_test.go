@@ -1,0 +1,86 @@
+package uses
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestFilesOfRules: .rules files are read, and files that seem to have rules and are not read are
+// named.
+func TestFilesOfRules(t *testing.T) {
+	const rule = "groups: [{name: g, rules: [{alert: A, expr: '%s > 1'}]}]\n"
+	const block = "groups:\n- name: g\n  rules:\n  - alert: A\n    expr: m > 1\n"
+	dir := folder(t, "a.yaml", fmt.Sprintf(rule, "used_a"), "node.rules", fmt.Sprintf(rule, "used_b"), "udev.rules", "SUBSYSTEM==\"net\", {{\n\tx: [\n",
+		"b.yaml.j2", block, "README.md", block, "run.sh", "echo a\n")
+	set := new(Set)
+	if err := Rules(set, dir); err != nil || !set.keeps("used_a") || !set.keeps("used_b") {
+		t.Errorf("%v\n%s", err, strings.Join(set.lines(dir), "\n"))
+	}
+	said := strings.Join(set.Warnings, "\n")
+	if !strings.Contains(said, "rules seem to be in "+dir+"/b.yaml.j2 (1 file)") || !strings.Contains(said, "no rules in "+dir+"/udev.rules") {
+		t.Errorf("warnings: %s", said)
+	}
+	if set = new(Set); Rules(set, folder(t, "node.rules", fmt.Sprintf(rule, "used_b"))) != nil || !set.keeps("used_b") || len(set.Warnings) > 0 {
+		t.Errorf("a folder of .rules: %q", set.Warnings)
+	}
+}
+
+// TestNamesOfSources: a data source whose name sounds like another language may be Prometheus' all
+// the same, and what is not asked of it is told.
+func TestNamesOfSources(t *testing.T) {
+	set := new(Set)
+	err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"templating":{"list":[
+		{"name":"a","type":"query","datasource":"Loki-Metrics","query":"label_values(used_var, x)"},
+		{"name":"b","type":"query","datasource":"Loki","query":"label_values({app=\"x\"}, y)"}]},"panels":[
+		{"title":"P","datasource":"Loki-Metrics","targets":[{"expr":"sum(rate(used_metric{a=\"$a\"}[$__interval]))"}]},
+		{"title":"Q","datasource":{"uid":"tempo-metrics"},"targets":[{"expr":"used_tempo"}]},
+		{"title":"R","datasource":"Loki","targets":[{"expr":"sum(rate({app=\"x\"}[5m]))"},{"expr":"{app=\"x\"} |= \"y\""}]}]}`))
+	got := strings.Join(set.lines(""), "\n")
+	if err != nil || !set.keeps("used_metric") || !set.keeps("used_tempo") || !set.keeps("used_var") || strings.Contains(got, "app") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if said := fmt.Sprint(set.Warnings); !strings.Contains(said, "of the data source Loki, asks Loki and not Prometheus; passed over") {
+		t.Errorf("warnings: %s", said)
+	}
+}
+
+// TestAddressesOfPanels: panels of data sources for any address can ask Prometheus' API.
+func TestAddressesOfPanels(t *testing.T) {
+	holds(t, "an address", "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","targets":[
+		{"datasource":{"type":"yesoreyeram-infinity-datasource"},"url":"http://p:9090/api/v1/query?query=used_a%20%3E%201"},
+		{"url":"http://p:9090/api/v1/query","url_options":{"params":[{"key":"query","value":"used_b"},{"key":"time","value":"1"}]}}]}]}`, "used_a used_b")
+}
+
+// TestPackedThatAreCut: a document that cannot be unpacked is refused by name; what is encrypted in
+// a Secret is told.
+func TestPackedThatAreCut(t *testing.T) {
+	for text, want := range map[string]string{
+		object("ConfigMap", "binaryData: {b.json.gz: H4sIAAAAAAAA}\n"):                                               "b.json.gz: it cannot be unpacked: unexpected EOF",
+		object("ConfigMap", "binaryData: {r.yaml: /////w==}\n"):                                                      "r.yaml: it cannot be unpacked: it is no text",
+		object("ConfigMap", "binaryData: {b.gz: H4sIAAAAAAAA}\n"):                                                    "b.gz: it cannot be unpacked",
+		object("ConfigMap", "binaryData: {x.tar.gz: H4sIAAAAAAAA, i.png: /////w==, l.gz: "+zipped("\xff\xfe")+"}\n"): "",
+		object("Secret", "data: {tls.key: 'ENC[x]', token: /////w==}\n"):                                             "",
+	} {
+		for flag, read := range flags {
+			err := read(new(Set), folder(t, "f.yaml", text))
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("behind --%s: %v, want %q\n%s", flag, err, want, text)
+			}
+		}
+	}
+	set := new(Set)
+	if err := Rules(set, folder(t, "f.yaml", object("Secret", "data: {values.yaml: 'ENC[AES256_GCM,data:x]'}\n"))); err != nil ||
+		!strings.Contains(fmt.Sprint(set.Warnings), "values.yaml: it cannot be unpacked") {
+		t.Errorf("an encrypted Secret: %v, warnings %q", err, set.Warnings)
+	}
+}
+
+// TestDashboardsOfFiles: a dashboard that a chart's values name by its file is told of.
+func TestDashboardsOfFiles(t *testing.T) {
+	set := new(Set)
+	err := Dashboards(set, folder(t, "f.yaml", "grafana: {dashboards: {default: {nodes: {file: dashboards/nodes.json}}}}\n"))
+	if err != nil || !strings.Contains(fmt.Sprint(set.Warnings), "the dashboard nodes is not in this file but in the chart's dashboards/nodes.json") {
+		t.Errorf("%v, warnings %q", err, set.Warnings)
+	}
+}
