@@ -17,9 +17,14 @@
 // of its terms.
 //
 // A document is read for what it is, whichever folder it stands in, and once: rules, dashboards,
-// autoscalers, analyses of rollouts, SLOs. Of kinds that are not known, every text that is a query
-// is one: those under a key for queries, and those that parse as PromQL, name a metric and are more
-// than a word.
+// autoscalers, analyses of rollouts, SLOs; so is each object of Kubernetes, group of rules and rule
+// of prometheus-adapter inside of another document. Of kinds that are not known, every text that is
+// a query is one: those under a key for queries (expr, promql, match[], what ends in query); those
+// under expression, or in a list of queries, that parse as PromQL and name a metric; and any text
+// or line that parses and has a metric in a function, with matchers, over a range, compared with a
+// number, or on both sides of an operator, with names that are no words of a language (a_b / c_d).
+// Of a text that calls Prometheus' API, the queries of the calls are; where one of them is not in
+// it, every metric named in it is needed.
 //
 // What is not understood is needed whole: of a query that neither PromQL nor MetricsQL parses,
 // every metric is needed that is named in it; a variable that nothing resolves can have any value,

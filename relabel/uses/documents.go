@@ -154,8 +154,8 @@ func configMap(set *Set, file string, n *node) (rules int, err error) {
 }
 
 // packed is the error about a value that cannot be unpacked, where its key says that it is a
-// document: what else is binary asks nothing. In a Secret, what is not even coded is encrypted, or is
-// filled in later, and that is a warning.
+// document: what else is binary asks nothing. In a Secret, what is not even coded is encrypted, or
+// is filled in later, and that is a warning.
 func (a *asker) packed(value *node, field, key string, err error) error {
 	name := strings.ToLower(key)
 	plain := strings.TrimSuffix(name, ".gz")

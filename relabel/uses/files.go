@@ -29,9 +29,9 @@ func readFile(path string) ([]byte, error) {
 }
 
 // files are the path itself, if it is a file, or all files below it with one of the extensions, if
-// any are given, in order. Hidden files and folders and node_modules are left out: Kubernetes mounts each file a
-// second time in such a folder. So are npm's own two files, whose names it reserves, and what is
-// excluded. It is an error if there are none.
+// any are given, in order. Hidden files and folders and node_modules are left out: Kubernetes
+// mounts each file a second time in such a folder. So are npm's own two files, whose names it
+// reserves, and what is excluded. It is an error if there are none.
 func (s *Set) files(path string, extensions ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

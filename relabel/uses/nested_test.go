@@ -73,7 +73,8 @@ func TestObjectsInObjects(t *testing.T) {
 			object("ServiceLevelObjective", "spec: {indicator: {ratio: {errors: {metric: 'used_metric{code=~\"5..\"}'}, total: {metric: used_total}}}}\n"),
 			"used_metric used_total",
 		},
-		"a PrometheusRule": {object("PrometheusRule", "spec: {"+strings.TrimSpace(rules)+"}\n"), "used_metric"},
+		"Pyrra's without a name": {"apiVersion: example.com/v1\nkind: ServiceLevelObjective\nspec: {indicator: {ratio: {total: {metric: used_total}}}}\n", "used_total"},
+		"a PrometheusRule":       {object("PrometheusRule", "spec: {"+strings.TrimSpace(rules)+"}\n"), "used_metric"},
 	} {
 		items := "- " + strings.ReplaceAll(strings.TrimRight(c.text, "\n"), "\n", "\n  ") + "\n"
 		for _, around := range []string{

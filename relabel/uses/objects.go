@@ -109,9 +109,10 @@ func (a *asker) walk(n *node, key string, path []string) {
 }
 
 // object reads an object of Kubernetes that stands in another one, as the extra objects of a chart
-// do, for what it is. What only names an object, as a scaleTargetRef does, has no metadata.
+// do, for what it is. What only names an object, as a scaleTargetRef does, has nothing in it.
 func (a *asker) object(n *node, path []string) bool {
-	if len(path) == 0 || n.text("apiVersion") == "" || n.text("kind") == "" || !n.get("metadata").object() {
+	if len(path) == 0 || n.text("apiVersion") == "" || n.text("kind") == "" ||
+		!slices.ContainsFunc(n.keys, func(k string) bool { return n.fields[k].object() || n.fields[k].items != nil }) {
 		return false
 	}
 	_, err := other(a.set, a.file, n)
