@@ -102,7 +102,7 @@ func document(set *Set, file string, n *node) (rules int, err error) {
 		return other(set, file, n)
 	case n.get("groups") != nil:
 		return ruleObject(set, file, n)
-	case isDashboard(n):
+	case isDashboard(n), isPerses(n):
 		return 0, elsewhere(set, file, n)
 	case set.once(Object, file, n):
 		return 0, asks(set, file, n)

@@ -156,14 +156,15 @@ func TestScalesAnywhere(t *testing.T) {
 
 // TestPerses: dashboards of Perses, as files and as objects, with what their variables match.
 func TestPerses(t *testing.T) {
-	const spec = `{"variables":[{"kind":"ListVariable","spec":{"name":"job","plugin":{"kind":"PrometheusLabelValuesVariable","spec":{"labelName":"job","matchers":["used_bare","used_with{a=\"b\"}"]}}}}],` +
+	const spec = `{"variables":[{"kind":"ListVariable","spec":{"name":"job","plugin":{"kind":"PrometheusLabelValuesVariable","spec":{"labelName":"job","matchers":["used_bare","used_with{a=\"b\"}"]}}}},` +
+		`{"kind":"ListVariable","spec":{"name":"q","plugin":{"kind":"PrometheusPromQLVariable","spec":{"expr":"used_expr"}}}}],` +
 		`"panels":{"a":{"kind":"Panel","spec":{"queries":[{"kind":"TimeSeriesQuery","spec":{"plugin":{"kind":"PrometheusTimeSeriesQuery","spec":{"query":"sum(rate(used_metric{job=~\"$job\"}[$__rate_interval]))"}}}}]}}}}`
 	for name, text := range map[string]string{
 		"a file":          `{"kind":"Dashboard","metadata":{"name":"n","project":"p"},"spec":` + spec + `}`,
 		"PersesDashboard": object("PersesDashboard", "spec: {config: "+spec+"}\n"),
 		"a ConfigMap":     object("ConfigMap", "data: {d.json: "+jsonText(`{"kind":"Dashboard","metadata":{"name":"n"},"spec":`+spec+`}`)+"}\n"),
 	} {
-		holds(t, name, "f.yaml", text, "used_metric used_bare used_with")
+		holds(t, name, "f.yaml", text, "used_metric used_bare used_with used_expr")
 	}
 }
 

@@ -137,6 +137,8 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 	switch {
 	case foreign(n, ruleKinds...):
 		return other(set, file, n)
+	case isPerses(n):
+		return 0, elsewhere(set, file, n)
 	case !set.once(Rule, file, n):
 		return 1, nil // another flag has named its folder
 	case n.get("spec").object() && n.get("groups") == nil && (n.text("kind") != "" || len(n.keys) == 1):
