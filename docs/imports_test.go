@@ -56,8 +56,8 @@ var own = map[string][]string{
 		"internal/clip", "proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan", "proxy/policy",
 		"proxy/qerr", "proxy/shard",
 	},
-	"relabel/uses":   {"proxy/endpoint", "proxy/usage"},
-	"relabel/config": {},
+	"relabel/uses":   {"internal/plainfile", "proxy/endpoint", "proxy/usage"},
+	"relabel/config": {"internal/plainfile"},
 }
 
 // never are packages that must not be imported, by themselves or as a prefix, each with the reason.

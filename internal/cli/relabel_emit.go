@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/relabel"
 	"github.com/spillwayproject/spillway/relabel/config"
 	"github.com/spillwayproject/spillway/relabel/emit"
@@ -113,7 +113,7 @@ func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
 }
 
 func mergeInto(e *Env, p *relabel.Plan, file, out string) error {
-	text, err := os.ReadFile(file)
+	text, err := plainfile.Read(file)
 	if err != nil {
 		return fmt.Errorf("--into: %w", err)
 	}

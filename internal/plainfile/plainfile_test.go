@@ -91,7 +91,8 @@ func TestReplace(t *testing.T) {
 func TestReplaceWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
-	if err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.Chmod(file, 0o640), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600)); err != nil {
+	err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.Chmod(file, 0o640), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	text := func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }

@@ -234,8 +234,8 @@ func (f *flow) due(now int64, mean float64) float64 {
 func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(now, mean)} }
 
 // accrue reckons the flow's work until now. What it is beyond the lane's average is remembered up
-// to what its calls are worth: a flow that is always queued uses what others leave idle, and that is
-// nothing that it owes to those who come later.
+// to what its calls are worth: a flow that is always queued uses what others leave idle, and that
+// is nothing that it owes to those who come later.
 func (f *flow) accrue(now int64) {
 	f.lane.tick(now)
 	most := f.lane.share - f.group.lifted + f.lane.gate.mean*float64(1+f.widest)

@@ -304,8 +304,8 @@ limits: {max_range: 1d}
 	}
 }
 
-// TestRewritesAndRules: what is looked for and tried in a refusal's place is no hit of a rule, and a
-// rule against what was found ends its being told.
+// TestRewritesAndRules: what is looked for and tried in a refusal's place is no hit of a rule, and
+// a rule against what was found ends its being told.
 func TestRewritesAndRules(t *testing.T) {
 	t.Parallel()
 	r := tooLongRig(t, "deny: [{name: ups, reason: to see, selector: up, shadow: true}]\nlimits: {max_range: 1d}\n")

@@ -41,8 +41,8 @@ const (
 	// server is sick. One that is short of memory collects all the time; where it has not for that
 	// long, it has not even allocated what it had left.
 	freshFor = 30 * time.Second
-	// fullApart is how far apart two collections must have left a server sick for it to be full: one
-	// query's peak has several, and is over soon.
+	// fullApart is how far apart two collections must have left a server sick for it to be full:
+	// one query's peak has several, and is over soon.
 	fullApart = time.Minute
 	// sameStart is by how much the start of one process may seem to move, since some systems reckon
 	// it from a clock that is corrected.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // ReadMonitors reads the objects of files, and of all .yaml, .yml and .json files below folders.
@@ -27,7 +29,7 @@ func ReadMonitors(paths ...string) ([]*Object, []error) {
 		}
 		found := 0
 		for _, file := range files {
-			content, err := os.ReadFile(file)
+			content, err := plainfile.Read(file)
 			if err != nil {
 				problems = append(problems, err)
 				continue

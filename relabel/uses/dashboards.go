@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Dashboards adds the queries of the dashboards in a file, or in all .json, .yaml and .yml files
@@ -28,7 +30,7 @@ func Dashboards(set *Set, path string) error {
 	before := len(set.Uses)
 	var errs []error
 	for _, file := range list {
-		text, err := readFile(file)
+		text, err := plainfile.Read(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue

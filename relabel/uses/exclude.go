@@ -15,10 +15,11 @@ type exclusion struct {
 }
 
 // Exclude leaves out files, and folders with all that is in them, below the folders that
-// Dashboards, Rules and Autoscalers are given after this. A pattern is one of filepath.Match: without
-// a slash it is one of names (values.yaml, *.tmpl.json), with slashes one of the ends of paths
-// (charts/*/values.yaml). A path that is given itself is read, whatever it is called. What a file
-// uses that is left out may be dropped: Excluded says so. It is an error where a pattern is none.
+// Dashboards, Rules and Autoscalers are given after this. A pattern is one of filepath.Match:
+// without a slash it is one of names (values.yaml, *.tmpl.json), with slashes one of the ends of
+// paths (charts/*/values.yaml). A path that is given itself is read, whatever it is called. What a
+// file uses that is left out may be dropped: Excluded says so. It is an error where a pattern is
+// none.
 func (s *Set) Exclude(patterns ...string) error {
 	var errs []error
 	for _, p := range patterns {

@@ -4,29 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// readFile reads a file of at most maxFile bytes.
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s: it is larger than %d MiB", path, maxFile>>20)
-	}
-	return text, nil
-}
+	"github.com/spillwayproject/spillway/internal/plainfile"
+)
 
 // files are the path itself, if it is a file, or all files below it with one of the extensions, if
 // any are given, in order. Hidden files and folders and node_modules are left out: Kubernetes
@@ -153,7 +138,7 @@ func (s *Set) unrendered(path string) error {
 	}
 	asks := 0
 	for _, source := range sources {
-		if text, err := readFile(source); err == nil && mayAsk(text) {
+		if text, err := plainfile.Read(source); err == nil && mayAsk(text) {
 			asks++
 		}
 	}

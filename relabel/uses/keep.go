@@ -3,7 +3,6 @@ package uses
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Keep adds what people want kept, whoever asks for it: a YAML list of
@@ -25,7 +26,7 @@ import (
 // A keep without owner or reason, an unknown field and a match that does not parse are errors with
 // their line. One that has expired keeps nothing, and a warning says so.
 func Keep(set *Set, path string, now time.Time) error {
-	text, err := os.ReadFile(path)
+	text, err := plainfile.Read(path)
 	if err != nil {
 		return fmt.Errorf("keep: %w", err)
 	}
@@ -152,7 +153,7 @@ func selectorOrName(match string) string {
 // File adds the queries of a text file: one a line, or several lines that end in \; what follows #
 // is a comment. Variables may have any value.
 func File(set *Set, path string) error {
-	text, err := readFile(path)
+	text, err := plainfile.Read(path)
 	if err != nil {
 		return fmt.Errorf("queries: %w", err)
 	}

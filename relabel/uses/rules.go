@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/prometheus/util/strutil"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Rules adds the alerting and recording rules of a file, or of all .yaml, .yml, .json and .rules
@@ -30,7 +32,7 @@ func Rules(set *Set, path string) error {
 	found, before := 0, len(set.Uses)
 	var others []string
 	for _, file := range list {
-		text, err := readFile(file)
+		text, err := plainfile.Read(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -82,7 +84,7 @@ func (s *Set) unread(path string, read []string) {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
 			continue
 		}
-		if text, err := readFile(file); err == nil && ruleLine.Match(text) {
+		if text, err := plainfile.Read(file); err == nil && ruleLine.Match(text) {
 			found = append(found, file)
 		}
 	}

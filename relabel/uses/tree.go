@@ -10,11 +10,13 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // The bounds on a document.
 const (
-	maxFile  = 64 << 20
+	maxFile  = plainfile.MaxFile
 	maxNodes = 2 << 20
 	maxNest  = 500
 )

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 
+	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/relabel/config"
 	"github.com/spillwayproject/spillway/relabel/prove"
 )
@@ -108,7 +108,7 @@ func (j *job) keptBeside(names []string) bool {
 }
 
 func (r *Result) readPrometheus(file string) []*config.Job {
-	content, err := os.ReadFile(file)
+	content, err := plainfile.Read(file)
 	if err != nil {
 		r.unchecked(err)
 		return nil
@@ -124,7 +124,7 @@ func (r *Result) readPrometheus(file string) []*config.Job {
 			continue
 		}
 		for _, f := range files {
-			content, err := os.ReadFile(f)
+			content, err := plainfile.Read(f)
 			if err != nil {
 				r.unchecked(err)
 				continue
