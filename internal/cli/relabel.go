@@ -41,8 +41,8 @@ func lookedAtFlags(c *kingpin.CmdClause) *lookedAt {
 		usage:        c.Flag("usage", "The proxy's usage log; its rotated files beside it are read too; may be given several times.").PlaceHolder("usage.jsonl").Strings(),
 		exclude: c.Flag("exclude", "Files and folders that are left out below the folders of --dashboards, --rules and --autoscalers, by name (values.yaml, *.tmpl.json) or by the end of the path (charts/*/templates): what is used in them counts as unused, and the plan says so; may be given several times.").
 			PlaceHolder("PATTERN").Strings(),
-		keep:         c.Flag("keep", "A file that says what is kept all the same, for whom, why and until when.").PlaceHolder("keep.yaml").String(),
-		window:       c.Flag("window", "How far back logged queries count.").Default("90d").String(),
+		keep:   c.Flag("keep", "A file that says what is kept all the same, for whom, why and until when.").PlaceHolder("keep.yaml").String(),
+		window: c.Flag("window", "How far back logged queries count.").Default("90d").String(),
 	}
 }
 
