@@ -28,6 +28,8 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 		case *schema:
 			_, err := e.Stdout.Write(config.Schema())
 			return err
+		case *timeout < time.Second:
+			return errUsage{fmt.Errorf("--timeout=%s: servers are given a second at least", *timeout)}
 		case *file == "":
 			return errUsage{errors.New("required argument 'file' not provided; see spillway check config --help")}
 		}
@@ -47,7 +49,7 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 		}
 		lookedUp := slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return g.ShardsFrom.Set() })
 		if *online {
-			ctx, cancel := context.WithTimeout(e.Ctx, max(*timeout, time.Second))
+			ctx, cancel := context.WithTimeout(e.Ctx, *timeout)
 			defer cancel()
 			w := discovery.New(ctx, discovery.Options{Patience: *timeout})
 			defer w.Close()

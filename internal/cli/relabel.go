@@ -189,6 +189,8 @@ func relabelPlanCommand(e *Env, parent Clause) func() error {
 			return errUsage{fmt.Errorf("--quantile-error=%g: a bucket's upper edge is more than its lower one, so this is more than 1", *quantile)}
 		case *saving < 1:
 			return errUsage{fmt.Errorf("--min-saving=%d: a rule that saves nothing is none", *saving)}
+		case *replay < 1:
+			return errUsage{fmt.Errorf("--replay-series=%d: a sample of no series shows nothing; --no-replay leaves the replay out", *replay)}
 		}
 		p := newProgress(e.Stderr, *quiet)
 		defer p.end()

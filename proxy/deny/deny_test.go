@@ -125,6 +125,7 @@ func TestRefusedRules(t *testing.T) {
 		want string
 	}{
 		{Rule{Name: "r", Reason: "b"}, "it names nothing to refuse"},
+		{Rule{Name: "r", Reason: "b", Selector: "{}"}, "selector: {} is part of every selector"},
 		{Rule{Name: "r", Reason: "b", Until: now, Shadow: true}, "it names nothing to refuse"},
 		{Rule{Name: "r", Reason: " ", User: "a"}, "reason: "},
 		{Rule{Name: "r", Reason: strings.Repeat("a", MaxReason+1), User: "a"}, "reason: "},

@@ -157,6 +157,9 @@ func compile(r Rule, source Source) (*rule, error) {
 		if out.matchers, err = parser.NewParser(parser.Options{}).ParseMetricSelector(r.Selector); err != nil {
 			return nil, fmt.Errorf("selector: %w", err)
 		}
+		if len(out.matchers) == 0 {
+			return nil, errors.New("selector: {} is part of every selector; name a metric or a label")
+		}
 	}
 	return out, nil
 }

@@ -195,8 +195,12 @@ func (r *Replica) shed(ctx context.Context, o *CallOptions) *qerr.Error {
 	wait := r.Shard.topology.stretch(shedFor)
 	wait = (wait + rand.N(wait)).Round(time.Second)
 	st := &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: wait, unasked: true, cause: errShed}
-	e := qerr.Wrap(qerr.ShardFailed, st, "%s has nearly no memory left (it holds %s of %s), so this was not sent to it: %s",
-		r.Name(), admit.FormatBytes(max(v.Held, 0)>>20<<20), admit.FormatBytes(max(v.Of, 0)>>20<<20), needs)
+	has := "has nearly no memory left"
+	if float64(v.Held) < vitals.SickTo*float64(v.Of) {
+		has = "had nearly no memory left a moment ago, and is watched a while longer"
+	}
+	e := qerr.Wrap(qerr.ShardFailed, st, "%s %s (it holds %s of %s), so this was not sent to it: %s",
+		r.Name(), has, admit.FormatBytes(max(v.Held, 0)>>20<<20), admit.FormatBytes(max(v.Of, 0)>>20<<20), needs)
 	e.Advice = advice + "; light queries are answered; for good, give that server more memory, drop series that nobody asks for, or spread them over more shards (the admin API's shards has its memory)"
 	e.RetryAfter = wait
 	e.Shards = []string{r.Name()}
