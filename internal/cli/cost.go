@@ -183,5 +183,5 @@ func apiClient(flag, file, name string) (*http.Client, error) {
 
 // WriteWhole writes a file that everybody may read: whole, or not at all.
 func WriteWhole(file string, write func(io.Writer) error) error {
-	return plainfile.Replace(file, 0o644, write)
+	return plainfile.Write(file, 0o644, write)
 }

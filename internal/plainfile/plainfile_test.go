@@ -86,9 +86,9 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestReplaceWhatIsThere: a file keeps its mode, a link stays and what it leads to is replaced, and
+// TestWriteWhatIsThere: a file keeps its mode, a link stays and what it leads to is replaced, and
 // what is no regular file is written to.
-func TestReplaceWhatIsThere(t *testing.T) {
+func TestWriteWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	file, link, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "pipe")
 	err := errors.Join(os.WriteFile(file, []byte("old"), 0o640), os.Chmod(file, 0o640), os.Symlink(file, link), syscall.Mkfifo(pipe, 0o600))
@@ -96,7 +96,7 @@ func TestReplaceWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }
-	if err := Replace(link, 0o600, text); err != nil {
+	if err := Write(link, 0o600, text); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(file)
@@ -112,19 +112,31 @@ func TestReplaceWhatIsThere(t *testing.T) {
 		b, _ := os.ReadFile(pipe)
 		read <- string(b)
 	}()
-	if err := Replace(pipe, 0o600, text); err != nil {
+	if err := Write(pipe, 0o600, text); err != nil {
 		t.Error(err)
 	}
 	if got := <-read; got != "new" {
 		t.Errorf("the pipe's reader gets %q", got)
 	}
-	if err := Replace(os.DevNull, 0o600, text); err != nil {
+	if err := Write(os.DevNull, 0o600, text); err != nil {
 		t.Error(err)
 	}
 	if is, err := os.Stat(os.DevNull); err != nil || is.Mode().IsRegular() {
 		t.Errorf("%s is a file now: %v", os.DevNull, err)
 	}
-	if err := Replace(dir, 0o600, text); err == nil || !strings.Contains(err.Error(), "it is a folder") {
+	out := os.Stdout
+	defer func() { os.Stdout = out }()
+	if os.Stdout, err = os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Stdout.Close() }()
+	if err := Write(link, 0o600, text); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "newnew" {
+		t.Errorf("what this process prints to is %q: %v", got, err)
+	}
+	if err := Write(dir, 0o600, text); err == nil || !strings.Contains(err.Error(), "it is a folder") {
 		t.Errorf("a folder: %v", err)
 	}
 }

@@ -10,21 +10,8 @@ import (
 )
 
 // Replace writes a file under another name first: who reads it sees all of it or the one before,
-// also after a power cut. A file that is there keeps its mode, else it has mode; a link stays, and
-// what it leads to is replaced. What is no regular file (a terminal, a pipe, /dev/null) is written
-// to as it is.
+// also after a power cut. Whatever is there is replaced.
 func Replace(file string, mode fs.FileMode, write func(io.Writer) error) (err error) {
-	switch is, err := os.Stat(file); {
-	case err == nil && is.IsDir():
-		return &fs.PathError{Op: "write", Path: file, Err: errors.New("it is a folder; name a file in it")}
-	case err == nil && !is.Mode().IsRegular():
-		return into(file, write)
-	case err == nil:
-		mode = is.Mode().Perm()
-	}
-	if to, err := filepath.EvalSymlinks(file); err == nil {
-		file = to
-	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
@@ -38,6 +25,32 @@ func Replace(file string, mode fs.FileMode, write func(io.Writer) error) (err er
 		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return os.Rename(f.Name(), file)
+}
+
+// Write writes what a person has named as an output: as Replace, but that a file that is there
+// keeps its mode, else it has mode; that a link stays, and what it leads to is replaced; and that
+// what is no regular file (a terminal, a pipe, /dev/null), or is where this process prints to, is
+// written to as it is.
+func Write(file string, mode fs.FileMode, write func(io.Writer) error) error {
+	is, err := os.Stat(file)
+	if err != nil {
+		return Replace(file, mode, write)
+	}
+	for _, out := range []*os.File{os.Stdout, os.Stderr} {
+		if its, err := out.Stat(); err == nil && os.SameFile(is, its) {
+			return write(out)
+		}
+	}
+	switch {
+	case is.IsDir():
+		return &fs.PathError{Op: "write", Path: file, Err: errors.New("it is a folder; name a file in it")}
+	case !is.Mode().IsRegular():
+		return into(file, write)
+	}
+	if file, err = filepath.EvalSymlinks(file); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return Replace(file, is.Mode().Perm(), write)
 }
 
 // into writes to what is no regular file.

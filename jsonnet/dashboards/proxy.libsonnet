@@ -306,7 +306,7 @@
             softMax: 1,
             targets: [
               g.q('topk(10, sum by (group, shard, replica) (increase(spillway_shard_quarantined_total{%(shards)s}[1h])))' % f, replica),
-              g.q('topk(10, sum by (group, shard, replica) (increase(spillway_shard_shed_total{%(shards)s}[1h])) > 0)' % f, 'spared: ' + replica),
+              g.q('sum(increase(spillway_shard_shed_total{%(shards)s}[1h])) or 0 * sum(increase(spillway_shard_quarantined_total{%(shards)s}[1h]))' % f, 'spared for memory'),
             ],
             budget: 100,
           }),
@@ -321,12 +321,11 @@
             ],
           }),
           g.timeseries('Memory of servers, of their limit', {
-            description: 'What a server holds and cannot give back, by its own metrics, as a share of what it may (GOMEMLIMIT or memory_limit), the ten fullest. From 80 % heavy queries go to a copy; from 90 %, where none has memory, they are refused. ProxyReplicaNoMemory tells after ten minutes.',
+            description: 'What a server holds and cannot give back, by its own metrics, as a share of what it may (GOMEMLIMIT or memory_limit), the ten fullest; 0 where that is not known. From 80 % heavy queries go to a copy; from 90 %, where none has memory, they are refused. ProxyReplicaNoMemory tells after ten minutes.',
             unit: 'percentunit',
             w: 8,
             softMax: 1,
-            targets: [g.q('topk(10, max by (group, shard, replica) (spillway_shard_memory_bytes{%(shards)s} / (spillway_shard_memory_limit_bytes{%(shards)s} > 0)))' % f, replica)],
-            quiet: 'no server says how much it may hold, and no memory_limit does',
+            targets: [g.q('topk(10, max by (group, shard, replica) (spillway_shard_memory_bytes{%(shards)s} / (spillway_shard_memory_limit_bytes{%(shards)s} > 0) or 0 * spillway_shard_memory_bytes{%(shards)s}))' % f, replica)],
             budget: 100,
           }),
         ]),

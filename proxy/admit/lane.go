@@ -105,7 +105,7 @@ type group struct {
 // has had beyond them is worth.
 func (l *lane) tick(now int64) {
 	since := float64(now - l.shared)
-	if l.shared = now; l.running == 0 {
+	if l.shared = now; l.running == 0 || since == 0 {
 		return
 	}
 	all := float64(l.running) / float64(len(l.flows))

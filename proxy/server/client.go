@@ -2,7 +2,10 @@ package server
 
 import (
 	"net/http"
+	"sync/atomic"
 	"time"
+
+	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
 // writePatience is how long one write to a client may take: a client that reads nothing for so long
@@ -14,15 +17,17 @@ const writePatience = 10 * time.Second
 type clientWriter struct {
 	http.ResponseWriter
 	rc      *http.ResponseController
-	until   time.Time // the request's deadline and a second
-	n       int64
+	until   time.Time    // the request's deadline and a second
+	n       atomic.Int64 // bytes; those of an answer's end may still be kept
 	wrote   bool
-	begun   bool        // something may have reached the client
-	refusal *account    // the explanation of what was refused, where the plan alone was asked for
-	pause   func()      // gives the place of an evaluation away while the client is written to; nil where there is none
-	flight  *flight     // keeps the answer where others wait for it; nil where none can
-	behind  *spool      // what is written behind the back of who answers; nil where nothing is
-	ended   func() bool // has behind end no more with its request
+	begun   bool                         // something may have reached the client
+	refusal *account                     // the explanation of what was refused, where the plan alone was asked for
+	pause   func()                       // gives the place of an evaluation away while the client is written to; nil where there is none
+	flight  *flight                      // keeps the answer where others wait for it; nil where none can
+	behind  *spool                       // what is written behind the back of who answers; nil where nothing is
+	cut     atomic.Bool                  // nothing more is to be written
+	keeps   atomic.Pointer[admit.Budget] // what behind holds
+	ended   func() bool                  // has behind end no more with its request
 }
 
 func (c *clientWriter) extend(at time.Time) {
@@ -55,9 +60,11 @@ func (c *clientWriter) pass(p []byte) (int, error) {
 // write writes to the client itself.
 func (c *clientWriter) write(p []byte) (int, error) {
 	c.begun = true
-	c.extend(time.Now().Add(writePatience))
+	if c.extend(time.Now().Add(writePatience)); c.cut.Load() {
+		_ = c.rc.SetWriteDeadline(time.Now())
+	}
 	n, err := c.ResponseWriter.Write(p)
-	c.n += int64(n)
+	c.n.Add(int64(n))
 	return n, err
 }
 

@@ -137,7 +137,7 @@ func (x *exchange) forbid() error {
 		x.noted = s.journal.Enter(journal.Leftover{
 			Digest: deny.Digest(string(x.id), x.tenantName(), x.dec.Request.Label, text), Endpoint: string(x.id), Text: text,
 			Rule: x.caller.Alert || x.caller.Rule != "", Began: now.UTC(),
-		}, func() int64 { return x.weighed.Load().Held() })
+		}, x.held)
 	}
 	return nil
 }

@@ -118,6 +118,10 @@ const (
 	lengthHeader  = "Content-Length"
 )
 
+// held is how many bytes of memory.budget the request holds now: for what it reads and makes, and
+// of what its caller has not taken yet. Any goroutine may ask.
+func (x *exchange) held() int64 { return x.weighed.Load().Held() + x.client.keeps.Load().Held() }
+
 // close gives back what the request held.
 func (x *exchange) close() {
 	x.s.live.Leave(x.shown)

@@ -218,7 +218,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	}
 	x.foresee()
 	x.show()
-	x.watched = s.heap.Join(func() int64 { return x.weighed.Load().Held() }, x.end)
+	x.watched = s.heap.Join(x.held, x.end)
 	return nil
 }
 
@@ -398,7 +398,7 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 	s.metrics.series.WithLabelValues(ep).Add(float64(x.budget.Series()))
 	s.metrics.samples.WithLabelValues(ep).Add(float64(x.budget.Samples()))
 	s.metrics.read.WithLabelValues(ep).Add(float64(x.budget.Bytes()))
-	s.metrics.written.WithLabelValues(ep).Add(float64(x.client.n))
+	s.metrics.written.WithLabelValues(ep).Add(float64(x.client.n.Load()))
 	if x.budget != nil {
 		s.metrics.peak.Observe(float64(x.budget.Peak()))
 	}
@@ -427,7 +427,7 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 	if s.log.Enabled(x.context(), level) {
 		attrs := []slog.Attr{
 			slog.String("id", x.uid), slog.String("endpoint", ep), slog.String("verdict", string(verdict)), slog.String("outcome", outcome),
-			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n),
+			slog.Duration("duration", took), slog.Int64("series", x.budget.Series()), slog.Int64("bytes", x.client.n.Load()),
 			slog.Any("caller", x.caller),
 		}
 		if x.req != nil && x.req.Query != "" {

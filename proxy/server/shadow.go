@@ -88,7 +88,7 @@ func (x *exchange) lookShadow() {
 	if x.inShadow(policy.BoundMaxSeries) && x.budget.OverTold() {
 		x.shade(policy.BoundMaxSeries)
 	}
-	if x.inShadow(policy.BoundMaxResponseBytes) && max(x.budget.Bytes(), x.client.n) > x.strict.MaxResponseBytes {
+	if x.inShadow(policy.BoundMaxResponseBytes) && max(x.budget.Bytes(), x.out.Len()) > x.strict.MaxResponseBytes {
 		x.shade(policy.BoundMaxResponseBytes)
 	}
 }

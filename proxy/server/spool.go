@@ -35,7 +35,7 @@ var errUnspooled = errors.New("the answer has failed")
 type spool struct {
 	send     func([]byte) (int, error)
 	panicked func(value any, stack []byte) error
-	roomy    func() bool   // whether there is room for more than one piece
+	roomy    func() bool   // whether there is room for more than one piece: less than makes pressed true
 	memory   *admit.Budget // has room for one piece from the beginning
 	most     int           // pieces
 	done     chan struct{} // closed when nothing more is sent
@@ -45,6 +45,7 @@ type spool struct {
 	pieces [][]byte
 	kept   int // pieces, with the one that is being sent
 	whole  bool
+	ended  bool  // nothing more is sent
 	err    error // of send, or why nothing more is to be sent
 }
 
@@ -58,7 +59,7 @@ func newSpool(pool *admit.Pool, send func([]byte) (int, error), panicked func(an
 	}
 	s := &spool{
 		send: send, panicked: panicked, memory: memory, done: make(chan struct{}),
-		roomy: func() bool { return !pool.Tight() && pool.InUse() < pool.Limit()/2 },
+		roomy: func() bool { return !pool.Tight() && pool.InUse() < pool.Limit()/8*3 },
 		most:  int(max(1, min(maxSpooled, pool.Limit()/8)/spoolPiece)),
 	}
 	s.change.L = &s.mu
@@ -81,17 +82,27 @@ func (s *spool) Write(p []byte) (n int, err error) {
 func (s *spool) put(piece []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.err == nil && !s.room() {
+	for s.err == nil && !s.fits(piece) && !s.room() {
 		s.change.Wait() // what is kept is being sent
 	}
-	if s.err != nil {
+	switch last := len(s.pieces) - 1; {
+	case s.err != nil:
 		return s.err
+	case s.fits(piece):
+		s.pieces[last] = append(s.pieces[last], piece...)
+		return nil
 	}
 	s.kept++
 	own := spoolPieces.Get().(*[spoolPiece]byte)
 	s.pieces = append(s.pieces, own[:copy(own[:], piece)])
 	s.change.Broadcast()
 	return nil
+}
+
+// fits tells whether the last piece that waits has room for more.
+func (s *spool) fits(piece []byte) bool {
+	last := len(s.pieces) - 1
+	return last >= 0 && len(s.pieces[last])+len(piece) <= spoolPiece
 }
 
 // room takes room for a piece; for the first there always is.
@@ -102,6 +113,11 @@ func (s *spool) room() bool {
 // run sends what is kept.
 func (s *spool) run() {
 	defer close(s.done)
+	defer func() {
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+	}()
 	for piece := s.next(); piece != nil; piece = s.next() {
 		err := s.one(piece)
 		spoolPieces.Put((*[spoolPiece]byte)(piece[:spoolPiece]))
@@ -155,6 +171,8 @@ func (s *spool) drain(ctx context.Context) error {
 	s.mu.Unlock()
 	select {
 	case <-s.done:
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return s.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -165,7 +183,7 @@ func (s *spool) drain(ctx context.Context) error {
 func (s *spool) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err == nil {
+	if s.err == nil && !s.ended {
 		s.err = err
 	}
 	s.change.Broadcast()
@@ -176,6 +194,7 @@ func (s *spool) fail(err error) {
 func (c *clientWriter) spools(ctx context.Context, pool *admit.Pool, panicked func(any, []byte) error) {
 	c.behind = newSpool(pool, c.write, panicked)
 	if s := c.behind; s != nil {
+		c.keeps.Store(s.memory)
 		c.ended = context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
 	}
 }
@@ -191,7 +210,7 @@ func (c *clientWriter) settle(ctx context.Context, err error) error {
 	if sent := s.drain(ctx); err == nil {
 		err = sent
 	}
-	if cause := context.Cause(ctx); cause != nil && errors.Is(err, cause) {
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, qerr.ErrClientLeft) && errors.Is(err, cause) {
 		err = cause // whoever put a piece took it for a client that left
 	}
 	c.behind = nil
@@ -200,6 +219,7 @@ func (c *clientWriter) settle(ctx context.Context, err error) error {
 	case <-s.done:
 	default:
 		s.fail(errUnspooled)
+		c.cut.Store(true)
 		_ = c.rc.SetWriteDeadline(time.Now()) // ends the write that is under way, and with it the connection
 		<-s.done
 	}

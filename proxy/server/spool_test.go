@@ -109,6 +109,25 @@ func TestSlowCallersLeave(t *testing.T) {
 	r.idle()
 }
 
+// TestStalledServerIsNamed: where a server stops in the middle of a long answer until the request's
+// time is up, the log says which, though others are told only that the answer is cut.
+func TestStalledServerIsNamed(t *testing.T) {
+	t.Parallel()
+	r, paths := slowRig(t, "16MiB", "")
+	bad := r.shards["ibis"][0][0]
+	if err := bad.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "limit 3MiB stall; generate 16MiB"}); err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range paths {
+		got := r.ask(r.request(t.Context(), asking{path: path + "&timeout=2s"}))
+		if !got.half() {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	r.logs("outcome=timeout", r.names[bad])
+	r.idle()
+}
+
 // TestSlowCallersHaveBounds: however much there is to be kept, for however many, half of
 // memory.budget is free for others, who are answered.
 func TestSlowCallersHaveBounds(t *testing.T) {

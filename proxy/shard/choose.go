@@ -110,11 +110,16 @@ func fits(ctx context.Context, wait time.Duration) bool {
 // Spillway, or does not serve, another one may: a gateway, a password and a path prefix are a
 // copy's own.
 func retryable(err error) bool {
+	return refused(err) || qerr.From(err).Kind == qerr.ShardFailed && !clientStatus(err)
+}
+
+// refused tells whether a server refuses what it was asked to Spillway, or does not serve it.
+func refused(err error) bool {
 	switch statusOf(err) {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		return true
 	}
-	return qerr.From(err).Kind == qerr.ShardFailed && !clientStatus(err)
+	return false
 }
 
 func (s *Shard) ask(ctx context.Context, r *Replica, req *endpoint.Request, t try) (*Response, error) {

@@ -128,16 +128,16 @@ func (s *Shard) MayRetry(calls int) bool {
 	return false
 }
 
-// MayFailOver tells whether another replica may be asked after this failure.
-func (s *Shard) MayFailOver(err error) bool { return Free(err) || s.MayRetry(1) }
-
-// Free tells whether to ask another replica after this failure costs nothing: after a call that
-// never reached a server, or one to a server that is gone meanwhile and is asked nothing more, or
-// after a 401, 403, 404 or 405, which cost the server nothing: what nobody serves is not to use up
-// what is there for servers that die.
-func Free(err error) bool {
-	return Unasked(err) || errors.Is(err, errWentDown) || clientStatus(err)
+// MayFailOver tells whether another replica may be asked after this failure. It costs nothing after
+// a call that is Free, nor after one to a server that is gone meanwhile and is asked nothing more.
+func (s *Shard) MayFailOver(err error) bool {
+	return Free(err) || errors.Is(err, errWentDown) || clientStatus(err) || s.MayRetry(1)
 }
+
+// Free tells whether the failed call cost the server nothing, so that others may be asked again for
+// it: it never reached the server, or was answered with 401, 403, 404 or 405. What nobody serves is
+// not to use up what is there for servers that die.
+func Free(err error) bool { return Unasked(err) || refused(err) }
 
 // Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A
 // second call that never reached a server says nothing against asking twice, and has cost nobody
