@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -124,7 +125,15 @@ func TestStalledServerIsNamed(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	r.logs("outcome=timeout", r.names[bad])
+	named := 0
+	for _, line := range r.log.atLeast(slog.LevelDebug) {
+		if strings.Contains(line, "outcome=timeout") && strings.Contains(line, r.names[bad]) {
+			named++
+		}
+	}
+	if named != len(paths) {
+		t.Errorf("%d requests' lines name the server", named)
+	}
 	r.idle()
 }
 
