@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -110,33 +109,6 @@ func TestSlowCallersLeave(t *testing.T) {
 	r.idle()
 }
 
-// TestStalledServerIsNamed: where a server stops in the middle of a long answer until the request's
-// time is up, the log says which, though others are told only that the answer is cut.
-func TestStalledServerIsNamed(t *testing.T) {
-	t.Parallel()
-	r, paths := slowRig(t, "16MiB", "")
-	bad := r.shards["ibis"][0][0]
-	if err := bad.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "limit 3MiB stall; generate 16MiB"}); err != nil {
-		t.Fatal(err)
-	}
-	for name, path := range paths {
-		got := r.ask(r.request(t.Context(), asking{path: path + "&timeout=2s"}))
-		if !got.half() {
-			t.Errorf("%s: %s", name, got)
-		}
-	}
-	named := 0
-	for _, line := range r.log.atLeast(slog.LevelDebug) {
-		if strings.Contains(line, "outcome=timeout") && strings.Contains(line, r.names[bad]) {
-			named++
-		}
-	}
-	if named != len(paths) {
-		t.Errorf("%d requests' lines name the server", named)
-	}
-	r.idle()
-}
-
 // TestSlowCallersHaveBounds: however much there is to be kept, for however many, half of
 // memory.budget is free for others, who are answered.
 func TestSlowCallersHaveBounds(t *testing.T) {
@@ -149,11 +121,15 @@ func TestSlowCallersHaveBounds(t *testing.T) {
 			all = append(all, r.asksSlowly(path))
 		}
 	}
-	var most int64
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	most := int64(0)
+	r.eventually("answers are kept", func() bool {
+		most = max(most, r.s.poolNow().InUse())
+		return most > budget/4
+	})
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		most = max(most, r.s.poolNow().InUse())
 	}
-	if most < budget/4 || most > budget*3/4 {
+	if most > budget*3/4 {
 		t.Errorf("%d bytes are in use", most)
 	}
 	for _, w := range all {
