@@ -5,10 +5,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// maxEnds is how many ends of a query in a text are tried.
-const maxEnds = 64
+// The bounds on what is tried of a text. Beyond them a query counts as one that cannot be read.
+const (
+	maxEnds      = 64      // ends of a query
+	maxCalls     = 200     // queries that differ
+	maxParameter = 4 << 10 // bytes of a query
+)
 
 // callOf finds calls of Prometheus' API, of its federation and of promtool.
 var callOf = regexp.MustCompile(`/api/v1/query|/federate\b|\bpromtool\s+query\b`)
@@ -29,14 +35,25 @@ func calls(text string) (queries []string, all bool) {
 		return nil, true
 	}
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
-	for _, start := range starts {
+	read := map[string]string{} // equal ones are tried once
+	for i, start := range starts {
 		value := text[start[1]:]
-		query := parameter(value)
+		if i+1 < len(starts) {
+			value = text[start[1]:starts[i+1][0]]
+		}
+		query, known := read[value]
+		if !known {
+			if len(read) == maxCalls {
+				return queries, false
+			}
+			query = parameter(value)
+			read[value] = query
+		}
 		if query == "" && address { // whatever it is
 			query, _, _ = strings.Cut(value, "&")
 			query = decoded(query)
 		}
-		if _, variable := wholeTemplate(templated(query)); query != "" && !variable {
+		if query != "" && !namedByMark(templated(query)) {
 			queries = append(queries, query)
 		}
 	}
@@ -46,23 +63,37 @@ func calls(text string) (queries []string, all bool) {
 // parameter is the longest query that a text begins with; "" if there is none.
 func parameter(text string) string {
 	var ends []int
-	for i := 0; i < min(len(text), maxText) && len(ends) < maxEnds; i++ {
+	for i := 0; i < min(len(text), maxParameter) && len(ends) < maxEnds; i++ {
 		if strings.IndexByte(" \t\n'\"`&\\)", text[i]) >= 0 {
 			ends = append(ends, i)
 		}
 	}
-	if len(ends) < maxEnds {
+	if len(ends) < maxEnds && len(text) <= maxParameter {
 		ends = append(ends, len(text))
 	}
 	for _, end := range slices.Backward(ends) {
-		query := text[:end]
+		query, before := text[:end], ""
 		for _, form := range []string{decoded(query), strings.ReplaceAll(query, `\"`, `"`), query} {
-			if form = strings.TrimSpace(form); form != "" && len(parsed(templated(form))) > 0 {
+			if form = strings.TrimSpace(form); form == before {
+				continue
+			}
+			if before = form; form != "" && len(parsed(templated(form))) > 0 {
 				return form
 			}
 		}
 	}
 	return ""
+}
+
+// namedByMark tells whether a query has a variable in the place of a metric's name: what it may be
+// stands elsewhere in the script.
+func namedByMark(query string) bool {
+	if _, whole := wholeTemplate(query); whole {
+		return true
+	}
+	return slices.ContainsFunc(parsed(query), func(expr parser.Expr) bool {
+		return selects(expr, func(vs *parser.VectorSelector) bool { return mark.FindString(vs.Name) == vs.Name && vs.Name != "" })
+	})
 }
 
 // decoded is the text without the escapes of addresses.

@@ -2,7 +2,9 @@ package uses
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 )
 
 // A text anywhere in a document is a query where it parses, names a metric, and is more than a
@@ -83,10 +85,38 @@ func TestCalls(t *testing.T) {
 		"promtool query instant $P 'sum(rate(m[5m]))'":                                     "[] false",
 		"requests.get(p + '/api/v1/query', params={'query': 'm > 1'})":                     "[] false",
 		"curl https://example.com/?query=cats":                                             "[] true",
+		"M=a_b; curl -sG $P/api/v1/query --data-urlencode \"query=$M > 5\"":                "[] false",
+		"curl -sG $P/api/v1/query --data-urlencode \"query=sum(rate(${M}[5m]))\"":          "[] false",
+		"curl -sG $P/api/v1/query --data-urlencode \"query=m_${M} > 5\"":                   "[m_${M} > 5] true",
+		"curl '$P/api/v1/query?query=a' '$P/api/v1/query?query=a'":                         "[a a] true",
 	} {
 		queries, all := calls(text)
 		if got := fmt.Sprint(queries, all); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestLongScripts: the calls of a script of any length are read in a moment, and beyond a bound
+// every metric that it names is kept.
+func TestLongScripts(t *testing.T) {
+	var differ strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&differ, "curl -s \"http://p/api/v1/query?query=sum(rate(foo%d{a='b'}[5m])) or x y (z)\" | jq . | (a b c) `d e`\n", i)
+	}
+	for name, c := range map[string]struct {
+		text  string
+		found int
+		all   bool
+	}{
+		"equal ones": {"curl /api/v1/query " + strings.Repeat("query=a ", 8000), 8000, true},
+		"many":       {differ.String(), maxCalls, false},
+		"a long one": {"curl /api/v1/query query=" + strings.Repeat("a+", maxParameter), 0, false},
+	} {
+		start := time.Now()
+		queries, all := calls(c.text)
+		if took := time.Since(start); len(queries) != c.found || all != c.all || took > 5*time.Second {
+			t.Errorf("%s: %d queries, %t, %s; want %d, %t", name, len(queries), all, took, c.found, c.all)
 		}
 	}
 }
