@@ -157,9 +157,14 @@ func (b *board) document(file string, n *node) error {
 		return b.dashboard(file, title, n.get("spec"))
 	case n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object() || n.get("templating").object():
 		return b.dashboard(file, n.text("title"), n)
-	case isTest(n), hasRules(n.get("groups")):
+	case n.text("kind") != "" && hasRules(n.get("groups")): // a dashboard by its kind alone
+		_, err := asksAnything(b.set, file, n)
+		return err
+	case hasRules(n.get("groups")), hasRules(n.get("spec", "groups")):
 		_, err := document(b.set, file, n)
 		return err
+	case isTest(n):
+		return nil
 	case n.any(func(n *node) bool {
 		return n.get("expr") != nil || slices.ContainsFunc(n.list("targets"), (*node).object)
 	}):

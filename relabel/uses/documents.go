@@ -2,7 +2,6 @@ package uses
 
 import (
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -100,7 +99,7 @@ func document(set *Set, file string, n *node) (rules int, err error) {
 	switch {
 	case n.text("apiVersion") != "" && n.text("kind") != "":
 		return other(set, file, n)
-	case n.get("groups") != nil:
+	case hasRules(n.get("groups")), n.get("groups") != nil && n.any(hasExpr): // other programs have groups, too
 		return ruleObject(set, file, n)
 	case isDashboard(n), isPerses(n):
 		return 0, elsewhere(set, file, n)
@@ -154,8 +153,8 @@ func configMap(set *Set, file string, n *node) (rules int, err error) {
 }
 
 // packed is the error about a value that cannot be unpacked, where its key says that it is a
-// document: what else is binary asks nothing. In a Secret, what is not even coded is encrypted, or
-// is filled in later, and that is a warning.
+// document: what else is binary asks nothing. In a Secret it is a warning: what is there is often
+// encrypted, or is filled in later.
 func (a *asker) packed(value *node, field, key string, err error) error {
 	name := strings.ToLower(key)
 	plain := strings.TrimSuffix(name, ".gz")
@@ -163,9 +162,8 @@ func (a *asker) packed(value *node, field, key string, err error) error {
 	if !document && (err == nil || plain == name || strings.HasSuffix(plain, ".tar")) {
 		return nil
 	}
-	var notCoded base64.CorruptInputError
 	text := inFile(a.file, value.line, fmt.Errorf("%s, %s: it cannot be unpacked: %w", a.title, key, cmp.Or(err, errBinary)))
-	if field == "data" && errors.As(err, &notCoded) {
+	if field == "data" {
 		a.set.Warnings = append(a.set.Warnings, text.Error()+"; what is used in it counts as unused")
 		return nil
 	}
@@ -282,20 +280,25 @@ func embedded(at *node) []*node {
 		if err != nil {
 			return nil
 		}
-		if docs = n.items; docs == nil {
-			docs = []*node{n}
-		}
+		docs = []*node{n}
 	} else {
 		var err error
 		if docs, err = parseYAML(text, at.first()); err != nil {
 			return nil
 		}
 	}
-	docs = slices.DeleteFunc(docs, func(n *node) bool { return !n.object() })
+	var out []*node
+	for _, n := range docs { // of a list, its items
+		for _, item := range append([]*node{n}, n.items...) {
+			if item.object() {
+				out = append(out, item)
+			}
+		}
+	}
 	if !at.literal {
-		for _, n := range docs {
+		for _, n := range out {
 			flatten(n, at.line)
 		}
 	}
-	return docs
+	return out
 }

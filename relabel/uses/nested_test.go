@@ -67,14 +67,23 @@ func TestObjectsInObjects(t *testing.T) {
 	for name, c := range map[string]struct{ text, metrics string }{
 		"a packed dashboard": {object("GrafanaDashboard", "spec: {gzipJson: "+zipped(board)+"}\n"), "used_metric"},
 		"a Secret":           {object("Secret", "data: {r.yaml: "+base64.StdEncoding.EncodeToString([]byte(rules))+"}\n"), "used_metric"},
-		"an HPA":             {object("HorizontalPodAutoscaler", "spec: {metrics: [{type: Pods, pods: {metric: {name: used_metric}}}]}\n"), "used_metric"},
-		"a Canary":           {object("Canary", "spec: {provider: istio, analysis: {metrics: [{name: request-success-rate}]}}\n"), "istio_requests_total"},
+		"an HPA": {
+			object("HorizontalPodAutoscaler", "spec: {metrics: [{type: Pods, pods: {metric: {name: used_metric}}}]}\n"),
+			"used_metric",
+		},
+		"a Canary": {
+			object("Canary", "spec: {provider: istio, analysis: {metrics: [{name: request-success-rate}]}}\n"),
+			"istio_requests_total",
+		},
 		"Pyrra's": {
 			object("ServiceLevelObjective", "spec: {indicator: {ratio: {errors: {metric: 'used_metric{code=~\"5..\"}'}, total: {metric: used_total}}}}\n"),
 			"used_metric used_total",
 		},
-		"Pyrra's without a name": {"apiVersion: example.com/v1\nkind: ServiceLevelObjective\nspec: {indicator: {ratio: {total: {metric: used_total}}}}\n", "used_total"},
-		"a PrometheusRule":       {object("PrometheusRule", "spec: {"+strings.TrimSpace(rules)+"}\n"), "used_metric"},
+		"Pyrra's without a name": {
+			"apiVersion: example.com/v1\nkind: ServiceLevelObjective\nspec: {indicator: {ratio: {total: {metric: used_total}}}}\n",
+			"used_total",
+		},
+		"a PrometheusRule": {object("PrometheusRule", "spec: {"+strings.TrimSpace(rules)+"}\n"), "used_metric"},
 	} {
 		items := "- " + strings.ReplaceAll(strings.TrimRight(c.text, "\n"), "\n", "\n  ") + "\n"
 		for _, around := range []string{
@@ -126,8 +135,14 @@ func TestScalesAnywhere(t *testing.T) {
 			"{name: h, annotations: {metric-config.external.rps.prometheus/query: used_metric}}", 1), "used_metric used_other"},
 		"autoscaling/v1": {strings.Replace(object("HorizontalPodAutoscaler", "spec: {maxReplicas: 3}\n"), "{name: n}",
 			"{name: h, annotations: {autoscaling.alpha.kubernetes.io/metrics: '[{\"type\":\"Pods\",\"pods\":{\"metricName\":\"used_metric\"}}]'}}", 1), "used_metric"},
-		"a template of metrics": {object("HelmRelease", "spec: {values: {autoscalingTemplate: [{type: Pods, pods: {metric: {name: used_metric}}}]}}\n"), "used_metric"},
-		"Karmada":               {object("FederatedHPA", "spec: {metrics: [{type: Pods, pods: {metric: {name: used_metric}}}]}\n"), "used_metric"},
+		"a template of metrics": {
+			object("HelmRelease", "spec: {values: {autoscalingTemplate: [{type: Pods, pods: {metric: {name: used_metric}}}]}}\n"),
+			"used_metric",
+		},
+		"Karmada": {
+			object("FederatedHPA", "spec: {metrics: [{type: Pods, pods: {metric: {name: used_metric}}}]}\n"),
+			"used_metric",
+		},
 		"resources of the chart": {"rules:\n  default: false\n  resource:\n    cpu:\n      containerQuery: sum by (<<.GroupBy>>) (rate(used_metric{<<.LabelMatchers>>}[3m]))\n" +
 			"      nodeQuery: sum by (<<.GroupBy>>) (used_node{<<.LabelMatchers>>})\n", "used_metric used_node"},
 		"an object of values": {
@@ -175,10 +190,19 @@ func TestRulesBesideOthers(t *testing.T) {
 			"a:\n- {name: a, rules: [{alert: A, expr: 'used_a > 1'}]}\nb:\n- {name: empty}\n- {name: b, rules: [{alert: B, expr: 'used_metric > 1'}]}\n",
 			"used_a used_metric",
 		},
-		"groups and a query":     {"groups: [{name: g, rules: [{alert: A, expr: 'used_a > 1'}]}]\nslo: {query: 'sum(rate(used_metric[5m]))'}\n", "used_a used_metric"},
-		"groups and a spec":      {"groups: [{name: g, rules: [{alert: A, expr: 'used_a > 1'}]}]\nspec: {query: 'sum(rate(used_metric[5m]))'}\n", "used_a used_metric"},
-		"a group without rules":  {"rules: []\nslo: {query: 'sum(rate(used_metric[5m]))'}\n", "used_metric"},
-		"groups deep in a chart": {object("HelmRelease", "spec: {values: {x: {groups: [{name: empty}, {name: g, rules: [{alert: A, expr: 'used_metric > 1'}]}]}}}\n"), "used_metric"},
+		"groups and a query": {
+			"groups: [{name: g, rules: [{alert: A, expr: 'used_a > 1'}]}]\nslo: {query: 'sum(rate(used_metric[5m]))'}\n",
+			"used_a used_metric",
+		},
+		"groups and a spec": {
+			"groups: [{name: g, rules: [{alert: A, expr: 'used_a > 1'}]}]\nspec: {query: 'sum(rate(used_metric[5m]))'}\n",
+			"used_a used_metric",
+		},
+		"a group without rules": {"rules: []\nslo: {query: 'sum(rate(used_metric[5m]))'}\n", "used_metric"},
+		"groups deep in a chart": {
+			object("HelmRelease", "spec: {values: {x: {groups: [{name: empty}, {name: g, rules: [{alert: A, expr: 'used_metric > 1'}]}]}}}\n"),
+			"used_metric",
+		},
 	} {
 		for _, flag := range []string{"rules", "autoscalers"} {
 			set := new(Set)
@@ -189,6 +213,84 @@ func TestRulesBesideOthers(t *testing.T) {
 				if !set.keeps(metric) {
 					t.Errorf("%s behind --%s: nothing keeps %s\n%s", name, flag, metric, strings.Join(set.lines(""), "\n"))
 				}
+			}
+		}
+	}
+}
+
+// TestKeysAndTexts: a query's own key below queries, lists of scrape configurations in texts, and
+// objects that say little of themselves.
+func TestKeysAndTexts(t *testing.T) {
+	const federation = "- job_name: federate\n  metrics_path: /federate\n  params:\n    'match[]':\n    - '{__name__=~\"used_m.*\"}'\n    - used_bare\n"
+	const group = "[{name: g, rules: [{alert: A, expr: used_metric > 1}]}]"
+	for name, c := range map[string]struct{ text, metrics string }{
+		"query below queries":  {object("X", "spec: {queries: {query: used_metric}}\n"), "used_metric"},
+		"promql below queries": {object("X", "spec: {queries: {promql: used_metric}}\n"), "used_metric"},
+		"MetricsQL below queries": {
+			object("X", "spec: {queries: {errorQuery: 'sum(rate(used_metric)) by (job) keep_metric_names', totalQuery: 'used_total{'}}\n"),
+			"used_metric used_total",
+		},
+		"federation in a Secret": {object("Secret", "stringData:\n  additional.yaml: "+indented(federation, 4)), "used_metric used_bare"},
+		"federation, no quotes": {
+			object("Secret", "stringData:\n  additional.yaml: "+indented(strings.ReplaceAll(federation, "'match[]'", "match[]"), 4)),
+			"used_metric used_bare",
+		},
+		"federation in a chart": {
+			object("HelmRelease", "spec:\n  values:\n    extraScrapeConfigs: "+indented(federation, 6)),
+			"used_metric used_bare",
+		},
+		"a list of queries": {
+			object("ConfigMap", "data:\n  a.yaml: "+indented("- query: used_metric\n- {expr: used_bare}\n", 4)),
+			"used_metric used_bare",
+		},
+		"rules without a kind": {
+			"apiVersion: monitoring.coreos.com/v1\nmetadata: {name: x}\nspec: {groups: " + group + "}\n",
+			"used_metric",
+		},
+		"spec and metadata alone": {"metadata: {name: x}\nspec: {groups: " + group + "}\n", "used_metric"},
+		"rules of kind Dashboard": {object("Dashboard", "groups: "+group+"\n"), "used_metric"},
+		"and of LibraryPanel":     {object("LibraryPanel", "groups: "+group+"\n"), "used_metric"},
+		"groups in a text": {
+			object("HelmRelease", "spec: {values: {rules: "+jsonText("x: y\ngroups: "+group+"\n")+"}}\n"),
+			"used_metric",
+		},
+		"an unreadable list": {object("X", "spec: {query: used_metric, text: "+jsonText("- a\n- {b: c}\n")+"}\n"), "used_metric"},
+	} {
+		holds(t, name, "f.yaml", c.text, c.metrics)
+	}
+	template := folder(t, "f.yaml", object("X", "spec: {queries: {query: '{{ q }}'}}\n"))
+	if err := Rules(new(Set), template); err == nil || !strings.Contains(err.Error(), "the whole query is the template") {
+		t.Errorf("a template below queries: %v", err)
+	}
+}
+
+// TestOfOtherPrograms: what other programs call groups and rules, secrets that nobody has filled
+// in, tests, and scripts and names with variables: nothing in them is refused, or a use.
+func TestOfOtherPrograms(t *testing.T) {
+	for _, text := range []string{
+		object("HelmRelease", "spec:\n  values:\n    config: "+indented("groups:\n  admins: [a]\n", 6)),
+		object("X", "spec:\n  userData: "+indented("groups: docker, admin\nusers: [a]\n", 4)),
+		object("HelmRelease", "spec:\n  values:\n    config: "+indented("groups:\n- name: a\n  rules: [{allow: x}]\n", 6)),
+		object("Secret", "data: {config.yaml: changeme, config.json: TODO, a.yaml: REPLACEME123}\n"),
+		object("Secret", "data: {credentials.json: "+base64.StdEncoding.EncodeToString([]byte("\xff\xfe\x01\x80"))+"}\n"),
+		object("Dashboard", "tests: [{input_series: []}]\nrule_files: [a]\n"),
+		object("ConfigMap", "data:\n  run.sh: "+indented("set -e\n(( $i >= 3 ))\n$status >= 500\n$NF > 5\nmin($x)\n", 4)),
+		object("ApplicationSet", "spec: {template: {metadata: {name: '{{env}}_{{x}}-{{c}}_{{d}}'}, path: '{{region}}_{{env}}/{{team}}_apps'}}\n"),
+		object("ConfigMap", "data: {index: 'logs_{{ .a }}_{{ .b }}-{{ .c }}_{{ .d }}'}\n"),
+	} {
+		for flag, read := range flags {
+			set := new(Set)
+			if err := read(set, folder(t, "f.yaml", text)); err != nil || len(set.Uses) > 0 {
+				t.Errorf("behind --%s: %v, %q\n%s", flag, err, set.lines(""), text)
+			}
+		}
+	}
+	// beside a query, names of templates are of metrics where they say more than a word
+	holds(t, "a ratio", "f.yaml", object("X", "spec: {a: '{{app}}_used_errors / {{app}}_used_total'}\n"), "x_used_errors x_used_total")
+	for _, text := range []string{"rules:\n\t- seriesQuery: m", "rules:\n{{- if x }}\n- seriesQuery: m\n{{- end }}"} {
+		for flag, read := range flags {
+			if err := read(new(Set), folder(t, "f.yaml", object("ConfigMap", "data: {config.yaml: "+jsonText(text)+"}\n"))); err == nil {
+				t.Errorf("an adapter that cannot be read, behind --%s: no error\n%s", flag, text)
 			}
 		}
 	}

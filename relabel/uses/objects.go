@@ -95,7 +95,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 			if k == "kubectl.kubernetes.io/last-applied-configuration" {
 				continue // the document once more
 			}
-			a.walk(n.fields[k], keyOf(n, k, key, path), append(path, k))
+			a.walk(n.fields[k], a.keyOf(n, k, key, path), append(path, k))
 		}
 	case n.items != nil:
 		for i, item := range n.items {
@@ -195,8 +195,8 @@ func (a *asker) documents(n *node, key string, path []string, text string) bool 
 	return read && !isQuery(templated(text))
 }
 
-// looksAsking finds what rules and dashboards have.
-var looksAsking = regexp.MustCompile(`(?m)^\s*(- )?\s*(expr|promql):\s|"expr"\s*:\s*"|"targets"\s*:\s*\[\s*\{`)
+// looksAsking finds what rules, dashboards and the rules of prometheus-adapter have.
+var looksAsking = regexp.MustCompile(`(?m)^\s*(- )?\s*(expr|promql|seriesQuery|containerQuery|nodeQuery):\s|"expr"\s*:\s*"|"targets"\s*:\s*\[\s*\{`)
 
 // queryKey tells whether the values of a key are queries.
 func (a *asker) queryKey(key string) bool {
@@ -224,13 +224,13 @@ func plainKey(key string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
 }
 
-// keyOf is the key that says what a value of n is: below `queries: {a: …}` it is the outer one, and
-// the expression of a rule is its expr, as Azure's are.
-func keyOf(n *node, k, outer string, path []string) string {
+// keyOf is the key that says what a value of n is: below `queries: {a: …}` it is the outer one,
+// unless a is for queries itself, and the expression of a rule is its expr, as Azure's are.
+func (a *asker) keyOf(n *node, k, outer string, path []string) string {
 	switch {
 	case k == "expression" && (n.get("alert") != nil || n.get("record") != nil):
 		return "expr"
-	case strings.HasSuffix(plainKey(outer), "queries") && len(path) > 0 && path[len(path)-1] == outer && n.text(k) != "":
+	case strings.HasSuffix(plainKey(outer), "queries") && len(path) > 0 && path[len(path)-1] == outer && n.text(k) != "" && !a.queryKey(k):
 		return outer
 	}
 	return k
@@ -271,7 +271,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 		}
 		if strings.Contains(text, "\n") { // a query a line, perhaps
 			for _, line := range strings.Split(text, "\n") {
-				if isQuery(templated(strings.TrimSpace(line))) {
+				if isQueryLine(templated(strings.TrimSpace(line))) {
 					a.add(n, where, line)
 				}
 			}
@@ -346,6 +346,16 @@ func isQuery(query string) bool {
 	return slices.ContainsFunc(parsed(query), shaped)
 }
 
+// isQueryLine tells whether a line of a text is a query. Variables compared with numbers are lines
+// of scripts: one of its selectors has a name.
+func isQueryLine(line string) bool {
+	return isQuery(line) && slices.ContainsFunc(parsed(line), func(expr parser.Expr) bool {
+		return selects(expr, func(vs *parser.VectorSelector) bool {
+			return mark.ReplaceAllString(vs.Name, "") != "" || matchesName(vs)
+		})
+	})
+}
+
 // ratio is a query without spaces: names with dashes, and paths, are more often none.
 var ratio = regexp.MustCompile(`^\w*_\w*([/*+]\w*_\w*)+$`)
 
@@ -397,7 +407,7 @@ func shaped(expr parser.Expr) bool {
 			case *parser.BinaryExpr:
 				_, left := e.LHS.(*parser.NumberLiteral)
 				_, right := e.RHS.(*parser.NumberLiteral)
-				found = found || e.Op.IsComparisonOperator() && (left || right) || selects(e.LHS, noWord) && selects(e.RHS, noWord)
+				found = found || e.Op.IsComparisonOperator() && (left || right) || selects(e.LHS, noTemplate) && selects(e.RHS, noTemplate)
 			}
 		}
 		return nil
@@ -425,6 +435,15 @@ func matchesName(vs *parser.VectorSelector) bool {
 func noWord(vs *parser.VectorSelector) bool {
 	_, port, colon := strings.Cut(vs.Name, ":")
 	return strings.Contains(vs.Name, "_") || colon && strings.Trim(port, "0123456789") != ""
+}
+
+// noTemplate tells whether a selector's name is more than a word without its variables, too: with
+// them, the templates of names and paths parse as well.
+func noTemplate(vs *parser.VectorSelector) bool {
+	if !mark.MatchString(vs.Name) {
+		return noWord(vs)
+	}
+	return noWord(&parser.VectorSelector{Name: strings.Trim(mark.ReplaceAllString(vs.Name, ""), "_:")})
 }
 
 // slos refuses service levels whose queries a plugin makes, unless the rules that came of them were

@@ -77,8 +77,12 @@ func (s *Set) unread(path string, read []string) {
 		return
 	}
 	var found []string
+	known := map[string]bool{}
+	for _, file := range read {
+		known[file] = true
+	}
 	for _, file := range files {
-		if slices.Contains(read, file) || slices.Contains(noRules, strings.ToLower(filepath.Ext(file))) {
+		if known[file] || slices.Contains(noRules, strings.ToLower(filepath.Ext(file))) {
 			continue
 		}
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
@@ -143,7 +147,7 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 		return 0, elsewhere(set, file, n)
 	case !set.once(Rule, file, n):
 		return 1, nil // another flag has named its folder
-	case n.get("spec").object() && n.get("groups") == nil && (n.text("kind") != "" || len(n.keys) == 1):
+	case n.get("spec").object() && n.get("groups") == nil && (n.text("kind") != "" || len(n.keys) == 1 || n.get("spec", "groups") != nil):
 		n = n.get("spec")
 	}
 	found, a := 0, asker{set: set, file: file, title: title(n), kind: n.text("kind")}
@@ -189,6 +193,8 @@ func isGroups(n *node) bool {
 	return n != nil && len(n.items) > 0 && (n.items[0].get("rules") != nil || hasRules(n))
 }
 
+func hasExpr(n *node) bool { return n.get("expr") != nil }
+
 // noGroups reads a document that has no rules for what else it may be.
 func noGroups(set *Set, file string, n *node) (int, error) {
 	switch {
@@ -196,7 +202,7 @@ func noGroups(set *Set, file string, n *node) (int, error) {
 		return 0, errNone
 	case isDashboard(n):
 		return document(set, file, n)
-	case n.any(func(n *node) bool { return n.get("expr") != nil }):
+	case n.any(hasExpr):
 		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file? Values of a chart are rendered first (helm template CHART -f FILE), and what comes out is given"))
 	}
 	if asked, err := asksAnything(set, file, n); err != nil || asked {
