@@ -1,12 +1,15 @@
 package relabel
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/propose"
+	"github.com/spillwayproject/spillway/relabel/prove"
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
@@ -36,6 +39,36 @@ func TestKeptByFew(t *testing.T) {
 		if (got == "") != (tc.want == "") || !strings.HasPrefix(got, tc.want) ||
 			got != "" && (!strings.Contains(got, "r.yaml:5 (alert All)") || strings.Contains(got, "Named")) {
 			t.Errorf("%d of %d: %q", tc.drops, tc.stored, got)
+		}
+	}
+}
+
+// TestLeftOut: a plan that files were left out of says so first, with their places.
+func TestLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	text := []byte("groups: [{name: g, rules: [{alert: A, expr: up > 0}]}]\n")
+	for _, name := range []string{"a.yaml", "b/c.yaml", "b/d.yaml"} {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pattern, want := range map[string]string{
+		"b": "Left out by --exclude: 2 files in " + filepath.Join(dir, "b") + " (2). What is used",
+		"":  "",
+	} {
+		set := new(uses.Set)
+		if pattern != "" {
+			if err := set.Exclude(pattern); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := uses.Rules(set, dir); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(alarms(set, &inventory.Inventory{}, prove.Proof{}, propose.Saving{}, propose.Saving{}), "\n")
+		if !strings.Contains(got, want) || want == "" && strings.Contains(got, "Left out") {
+			t.Errorf("%q: %s", pattern, got)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (b *board) document(file string, n *node) error {
 			return nil
 		}
 		return asks(b.set, file, n)
-	case n.get("spec").object() && (n.get("spec", "elements").object() || n.text("kind") == "Dashboard"):
+	case n.get("spec").object() && (n.get("spec", "elements").object() || n.text("kind") == "Dashboard" && isSpec(n.get("spec"))):
 		title := n.text("spec", "title")
 		if title == "" {
 			title = n.text("metadata", "name")
@@ -157,9 +157,8 @@ func (b *board) document(file string, n *node) error {
 		return b.dashboard(file, title, n.get("spec"))
 	case n.get("panels") != nil || n.get("rows") != nil || n.get("elements").object() || n.get("templating").object():
 		return b.dashboard(file, n.text("title"), n)
-	case n.text("kind") != "" && hasRules(n.get("groups")): // a dashboard by its kind alone
-		_, err := asksAnything(b.set, file, n)
-		return err
+	case n.text("kind") == "Dashboard" && n.text("apiVersion") != "", n.text("kind") != "" && hasRules(n.get("groups")):
+		// of another shape than its kind says
 	case hasRules(n.get("groups")), hasRules(n.get("spec", "groups")):
 		_, err := document(b.set, file, n)
 		return err
@@ -220,6 +219,13 @@ func (b *board) embedded(file, key string, text []byte, at *node) error {
 		flatten(doc, at.line)
 	}
 	return b.document(file, doc)
+}
+
+// isSpec tells whether a spec is a dashboard of Grafana. Other objects of that kind have it in a
+// text.
+func isSpec(spec *node) bool {
+	return slices.ContainsFunc([]string{"panels", "rows", "elements", "templating", "variables", "annotations", "schemaVersion"},
+		func(key string) bool { return spec.get(key) != nil })
 }
 
 // flatten puts all values on one line: the text does not stand in the file as it is.

@@ -3,6 +3,8 @@ package uses
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,8 +25,8 @@ type exclusion struct {
 func (s *Set) Exclude(patterns ...string) error {
 	var errs []error
 	for _, p := range patterns {
-		clean := strings.TrimSuffix(filepath.ToSlash(p), "/")
-		if _, err := filepath.Match(clean, "x"); err != nil || clean == "" {
+		clean := path.Clean(filepath.ToSlash(p)) // of ./values.yaml and charts/, too
+		if _, err := filepath.Match(clean, "x"); err != nil || clean == "." {
 			errs = append(errs, fmt.Errorf("%q is no pattern of files: write values.yaml, *.json or charts/*/templates (* and ? match within a name, [a-z] one character)", p))
 			continue
 		}
@@ -49,18 +51,73 @@ func (s *Set) Excluded() error {
 	return errors.Join(errs...)
 }
 
-// excluded tells whether a file or folder is left out.
-func (s *Set) excluded(path string) bool {
-	names := strings.Split(filepath.ToSlash(path), "/")
+// excluded tells whether a file or folder is left out. Each pattern that meets it, or something
+// below it, has met something; read says that it would be read otherwise.
+func (s *Set) excluded(at string, isDir, read bool) bool {
+	if !s.meets(at) {
+		return false
+	}
+	if _, known := s.leftOut[at]; known || !read {
+		return true
+	}
+	files := 1
+	if isDir {
+		files = 0
+		_ = filepath.WalkDir(at, func(below string, d fs.DirEntry, err error) error { // what cannot be read is left out anyway
+			if err == nil && below != at {
+				s.meets(below)
+				if !d.IsDir() {
+					files++
+				}
+			}
+			return nil
+		})
+	}
+	if s.leftOut == nil {
+		s.leftOut = map[string]int{}
+	}
+	s.leftOut[at] = files
+	return true
+}
+
+// meets tells whether a pattern is one of a path, and notes it for each that is.
+func (s *Set) meets(at string) bool {
+	names := strings.Split(filepath.ToSlash(at), "/")
+	met := false
 	for _, e := range s.excludes {
 		long := strings.Count(e.pattern, "/") + 1
 		if long > len(names) {
 			continue
 		}
 		if ok, err := filepath.Match(e.pattern, strings.Join(names[len(names)-long:], "/")); err == nil && ok {
-			e.met = append(e.met, path)
-			return true
+			met = true
+			e.met = append(e.met, at)
 		}
 	}
-	return false
+	return met
+}
+
+// namedPlaces is how many of the places that are left out an alarm names.
+const namedPlaces = 5
+
+// LeftOut says, for people, what Exclude has left out: how many files, and where, the places with
+// most of them first. It is empty where nothing was.
+func (s *Set) LeftOut() string {
+	files := 0
+	places := sortedKeys(s.leftOut)
+	for _, n := range s.leftOut {
+		files += n
+	}
+	if files == 0 {
+		return ""
+	}
+	slices.SortStableFunc(places, func(a, b string) int { return s.leftOut[b] - s.leftOut[a] })
+	var named []string
+	for _, at := range places[:min(len(places), namedPlaces)] {
+		named = append(named, fmt.Sprintf("%s (%d)", at, s.leftOut[at]))
+	}
+	if more := len(places) - len(named); more > 0 {
+		named = append(named, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("%s in %s", number(int64(files), "file", "files"), strings.Join(named, ", "))
 }

@@ -57,3 +57,31 @@ func TestExclude(t *testing.T) {
 		t.Errorf("a file that is given itself: %v, %d uses", err, len(set.Uses))
 	}
 }
+
+// TestExcludeEach: every pattern that meets something has met it, whatever another one has taken,
+// and the files below all of them are counted once.
+func TestExcludeEach(t *testing.T) {
+	const rule = "groups:\n  - name: g\n    rules:\n      - alert: A\n        expr: metric_a > 1\n"
+	dir := folder(t, "a.yaml", rule, "values.yaml", rule, "charts/x/templates/r.yaml", rule, "charts/x/b.txt", "b",
+		".git/x.yaml", rule, "node_modules/x.yaml", rule)
+	for _, tc := range []struct{ patterns, left string }{
+		{"val* values.yaml", "1 file in DIR/values.yaml (1)"},
+		{"charts charts/x/templates", "2 files in DIR/charts (2)"},
+		{".git node_modules", ""},
+		{"./values.yaml charts/", "3 files in DIR/charts (2), DIR/values.yaml (1)"},
+	} {
+		set := new(Set)
+		err := set.Exclude(strings.Fields(tc.patterns)...)
+		if err == nil {
+			if err = Rules(set, dir); err == nil {
+				err = set.Excluded()
+			}
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tc.patterns, err)
+		}
+		if got := strings.ReplaceAll(set.LeftOut(), dir, "DIR"); got != tc.left {
+			t.Errorf("%s: %q is left out, want %q", tc.patterns, got, tc.left)
+		}
+	}
+}

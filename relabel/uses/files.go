@@ -40,8 +40,9 @@ func (s *Set) files(path string, extensions ...string) ([]string, error) {
 		}
 		for _, e := range entries {
 			at := filepath.Join(dir, e.Name())
-			if strings.HasPrefix(e.Name(), ".") ||
-				slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name()) || s.excluded(at) {
+			unread := strings.HasPrefix(e.Name(), ".") ||
+				slices.Contains([]string{"node_modules", "package.json", "package-lock.json"}, e.Name())
+			if s.excluded(at, e.IsDir(), !unread) || unread {
 				continue
 			}
 			isDir := e.IsDir()

@@ -36,8 +36,9 @@ type Set struct {
 	documents map[string]bool // those that were read, by file and content
 	made      []madeElsewhere // see Unmade
 	excludes  []*exclusion
-	boards    *board // while files are read of which all dashboards are promised
-	inside    int    // how many documents the one that is read stands in
+	leftOut   map[string]int // files below the paths that are left out
+	boards    *board         // while files are read of which all dashboards are promised
+	inside    int            // how many documents the one that is read stands in
 
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large
 	parsed   map[string]parsedQuery         // a dashboard repeats a query for each of its panels

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -293,5 +294,57 @@ func TestOfOtherPrograms(t *testing.T) {
 				t.Errorf("an adapter that cannot be read, behind --%s: no error\n%s", flag, text)
 			}
 		}
+	}
+}
+
+// TestObjectsOfOtherShapes: objects that a policy makes, or that have a kind's name but not its
+// fields, are read as what they are, and whole.
+func TestObjectsOfOtherShapes(t *testing.T) {
+	const group = "[{name: g, rules: [{alert: A, expr: used_metric > 1}]}]"
+	board := jsonText(`{"title":"B","schemaVersion":39,"panels":[{"title":"P","targets":[{"expr":"used_metric"}]}]}`)
+	generate := func(kind, data string) string {
+		return object("ClusterPolicy", "spec:\n  rules:\n  - name: a\n    generate: {apiVersion: x/v1, kind: "+kind+", name: x, data: {"+data+"}}\n")
+	}
+	for name, c := range map[string]struct{ text, metrics string }{
+		"rules of a policy":       {generate("PrometheusRule", "spec: {groups: "+group+"}"), "used_metric"},
+		"a dashboard of a policy": {generate("GrafanaDashboard", "spec: {json: "+board+"}"), "used_metric"},
+		"a Secret of a policy":    {generate("Secret", "stringData: {r.yaml: "+jsonText("a: b\ngroups: "+group)+"}"), "used_metric"},
+		"a scaler of a policy": {
+			generate("HorizontalPodAutoscaler", "spec: {metrics: [{pods: {metric: {name: used_metric}}}]}"),
+			"used_metric",
+		},
+		"beside rules": {
+			object("X", "spec: {a: {apiVersion: x/v1, kind: PrometheusRule, spec: {groups: "+group+"}, also: {query: used_b}}}\n"),
+			"used_metric used_b",
+		},
+		"annotations, other keys": {
+			object("X", "spec: {a: {apiVersion: v1, kind: ConfigMap, metadata: {annotations: {query: used_metric}}, data: {a: b}, query: used_b}}\n"),
+			"used_metric used_b",
+		},
+		"Crossplane's dashboard": {object("Dashboard", "spec: {forProvider: {configJson: "+board+"}}\n"), "used_metric"},
+		"a dashboard inside": {
+			object("X", "spec: {a: {apiVersion: x/v1, kind: Dashboard, spec: {title: B, panels: [{targets: [{expr: used_metric}]}]}}}\n"),
+			"used_metric",
+		},
+		"nothing but its metadata": {
+			object("X", "spec: {query: used_metric, a: {apiVersion: x/v1, kind: GrafanaDashboard, metadata: {labels: {a: b}}}}\n"),
+			"used_metric",
+		},
+	} {
+		holds(t, name, "f.yaml", c.text, c.metrics)
+	}
+}
+
+// TestPluginsOfPerses: what a plugin of another system asks is none of Prometheus.
+func TestPluginsOfPerses(t *testing.T) {
+	const panel = `"%s":{"kind":"Panel","spec":{"queries":[{"kind":"Q","spec":{"plugin":{"kind":"%s","spec":{"query":"%s"}}}}]}}`
+	text := `{"kind":"Dashboard","metadata":{"name":"n"},"spec":{"panels":{` +
+		fmt.Sprintf(panel, "a", "LokiLogQuery", `{job=\"kubelet\"}`) + "," +
+		fmt.Sprintf(panel, "b", "LokiTimeSeriesQuery", "unused") + "," +
+		fmt.Sprintf(panel, "c", "PrometheusTimeSeriesQuery", "used_metric") + `}}}`
+	holds(t, "plugins", "f.json", text, "used_metric")
+	set := new(Set)
+	if err := Dashboards(set, folder(t, "f.json", text)); err != nil || len(set.Uses) != 1 {
+		t.Errorf("%v, %q", err, set.lines(""))
 	}
 }

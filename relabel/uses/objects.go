@@ -81,6 +81,10 @@ func (a *asker) walk(n *node, key string, path []string) {
 			a.others++
 			defer func() { a.others-- }()
 		}
+		if kind := n.text("kind"); key == "plugin" && kind != "" && n.get("spec").object() && !strings.HasPrefix(kind, "Prometheus") {
+			a.others++ // a plugin of Perses, for another system
+			defer func() { a.others-- }()
+		}
 		groups := a.groups(n)
 		a.elsewhere(n, key, path)
 		a.perses(n)
@@ -109,15 +113,43 @@ func (a *asker) walk(n *node, key string, path []string) {
 }
 
 // object reads an object of Kubernetes that stands in another one, as the extra objects of a chart
-// do, for what it is. What only names an object, as a scaleTargetRef does, has nothing in it.
+// do, for what it is, and what else is in it. What only names an object, as a scaleTargetRef does,
+// has nothing in it; what has not the fields of its kind, as what a policy makes, is read as any
+// other value.
 func (a *asker) object(n *node, path []string) bool {
-	if len(path) == 0 || n.text("apiVersion") == "" || n.text("kind") == "" ||
+	kind := n.text("kind")
+	if len(path) == 0 || n.text("apiVersion") == "" || kind == "" ||
 		!slices.ContainsFunc(n.keys, func(k string) bool { return n.fields[k].object() || n.fields[k].items != nil }) {
+		return false
+	}
+	var own []string // the fields that are read for the kind
+	switch {
+	case kind == "ConfigMap" || kind == "Secret":
+		own = []string{"data", "stringData", "binaryData"}
+	case slices.Contains(ruleKinds, kind), slices.Contains(scalerKinds, kind), slices.Contains(dashboardKinds, kind):
+		own = []string{"spec"}
+	}
+	if own != nil && !isDashboard(n) && !slices.ContainsFunc(own, func(k string) bool {
+		return holdsTexts(n.get(k)) || k == "spec" && n.get(k).object()
+	}) {
 		return false
 	}
 	_, err := other(a.set, a.file, n)
 	a.errs = append(a.errs, err)
+	if own == nil || isLoki(n) || isDashboard(n) || slices.Contains(scalerKinds, kind) {
+		return true // it is read whole
+	}
+	for _, k := range n.keys {
+		if !slices.Contains(own, k) {
+			a.walk(n.fields[k], k, append(path[:len(path):len(path)], k))
+		}
+	}
 	return true
+}
+
+// holdsTexts tells whether one of the values of n is a text.
+func holdsTexts(n *node) bool {
+	return slices.ContainsFunc(n.names(), func(k string) bool { return n.text(k) != "" })
 }
 
 // isPerses tells whether it is a dashboard of Perses, whose panels have names. Grafana's have the

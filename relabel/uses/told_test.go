@@ -49,6 +49,34 @@ func TestNamesOfSources(t *testing.T) {
 	}
 }
 
+// TestNamesThatBelongToPrometheus: a name in which another language's only stands somewhere is one
+// of Prometheus' own, and MetricsQL is asked of one that sounds otherwise.
+func TestNamesThatBelongToPrometheus(t *testing.T) {
+	for source, metrics := range map[string]string{
+		"Temporal-Prometheus": "used_a used_b used_c used_d used_job",
+		"elastic-exporter":    "used_a used_b used_c used_d used_job",
+		"temporal":            "used_a used_b used_c used_d used_job",
+		"loki-metrics":        "used_a used_b used_c used_d",
+	} {
+		set := new(Set)
+		err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"templating":{"list":[
+			{"name":"d","type":"query","datasource":"`+source+`","query":"metrics(used_d)"}]},"panels":[{"title":"P","datasource":"`+source+`","targets":[
+			{"expr":"rate(used_a)"},{"expr":"topk_max(5, used_b{a=\"b\"})"},{"expr":"sum(rate(used_c[$interval])) by (le) $op 3"},{"expr":"count({job=\"used\"})"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range strings.Fields(metrics) {
+			if metric == "used_job" {
+				if got := strings.Join(set.lines(""), "\n"); !strings.Contains(got, `{job="used"}`) {
+					t.Errorf("%s: {job=\"used\"} is not in\n%s", source, got)
+				}
+			} else if !set.keeps(metric) {
+				t.Errorf("%s: nothing keeps %s\n%s\n%q", source, metric, strings.Join(set.lines(""), "\n"), set.Warnings)
+			}
+		}
+	}
+}
+
 // TestAddressesOfPanels: panels of data sources for any address can ask Prometheus' API.
 func TestAddressesOfPanels(t *testing.T) {
 	holds(t, "an address", "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","targets":[

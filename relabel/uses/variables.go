@@ -217,15 +217,18 @@ func (w *walker) variable(d declaration) {
 		source = group
 	}
 	query := strings.TrimSpace(d.query())
-	if _, promQL, _ := w.scope.asked(query); query == "" || !w.asks(source, "variable $"+d.name, promQL) {
+	needs, promQL, warning := w.scope.asked(query)
+	if promQL == "" && len(needs) > 0 && strings.HasPrefix(source, "?") {
+		source = "?" // metrics(…) is a function of Prometheus' data source alone
+	}
+	if query == "" || !w.asks(source, "variable $"+d.name, promQL) {
 		return
 	}
 	u := &Use{Kind: w.kind, File: w.file, Line: d.line(), Where: w.title + ", variable $" + d.name, Query: query, Needs: []Need{}}
-	needs, query, warning := w.scope.asked(query)
 	if needs != nil {
 		u.Needs = needs
 	}
-	u.Query = query
+	u.Query = promQL
 	if warning != "" {
 		u.Reason = warning
 		w.set.warn(u, warning)

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -126,23 +127,22 @@ func (w *walker) source(n *node) string {
 	if t := w.datasources[name]; t != "" {
 		return t
 	}
-	if lower := strings.ToLower(name); strings.Contains(lower, "loki") || strings.Contains(lower, "tempo") ||
-		strings.Contains(lower, "elastic") {
+	if lower := strings.ToLower(name); !prometheus(lower) && (strings.Contains(lower, "loki") || strings.Contains(lower, "tempo") ||
+		strings.Contains(lower, "elastic")) {
 		return "?" + name
 	}
 	return "?"
 }
 
 // asks tells whether a query goes to Prometheus. The name of a data source is no type: where only
-// the name tells of another language, what names all of its metrics is PromQL, and the rest is
-// passed over with a warning.
+// the name tells of another language, what names all of its metrics is PromQL or MetricsQL, and the
+// rest is passed over with a warning.
 func (w *walker) asks(source, where, query string) bool {
 	if !strings.HasPrefix(source, "?") || source == "?" {
 		return prometheus(source)
 	}
-	exprs := parsed(query)
-	if len(exprs) > 0 && !slices.ContainsFunc(exprs, func(e parser.Expr) bool {
-		return selects(e, func(vs *parser.VectorSelector) bool { return vs.Name == "" && !matchesName(vs) })
+	if needs, _ := w.scope.needs(query); len(needs) > 0 && !isLogQL(query) && !slices.ContainsFunc(needs, func(n Need) bool {
+		return !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
 	}) {
 		return true
 	}
