@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -17,13 +18,13 @@ const (
 )
 
 // callOf finds calls of Prometheus' API, of its federation and of promtool.
-var callOf = regexp.MustCompile(`/api/v1/query|/federate\b|\bpromtool\s+query\b`)
+var callOf = regexp.MustCompile(`/api/v1/query|/api/v1/series\b|/federate\b|\bpromtool\s+query\b`)
 
 // parameterOf finds the queries and selectors among the parameters of calls.
 var parameterOf = regexp.MustCompile(`\b(?:query=|match(?:\[\]|%5[bB]%5[dD])=)`)
 
 // caller finds what makes calls in scripts: texts for people name addresses too.
-var caller = regexp.MustCompile(`\b(?:curl|wget|promtool|http|https|fetch|axios|urlopen|requests?\.\w+|http\.\w+)\s|[("'](?:query|match\[\])["']`)
+var caller = regexp.MustCompile(`\b(?:curl|wget|promtool|fetch|axios(?:\.\w+)?|urlopen|requests?\.\w+|http\.\w+)[\s(]|\bhttps?\s+[^{\s]|[("'](?:query|match\[\])["']`)
 
 // calls are the queries in the calls of Prometheus' API that a text makes: one address, or a script
 // with any number of them. all is false where a call asks something that is not in the text as a
@@ -35,6 +36,7 @@ func calls(text string) (queries []string, all bool) {
 		return nil, true
 	}
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
+	listed := 0                 // selectors of lists of what there is, which select nothing in particular
 	read := map[string]string{} // equal ones are tried once
 	for i, start := range starts {
 		value := text[start[1]:]
@@ -53,11 +55,15 @@ func calls(text string) (queries []string, all bool) {
 			query, _, _ = strings.Cut(value, "&")
 			query = decoded(query)
 		}
-		if query != "" && !namedByMark(templated(query)) {
+		switch {
+		case query == "" || namedByMark(templated(query)) || assigned(text, query):
+		case text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(query):
+			listed++
+		default:
 			queries = append(queries, query)
 		}
 	}
-	return queries, len(queries) >= max(made, len(starts))
+	return queries, len(queries)+listed >= max(made, len(starts))
 }
 
 // parameter is the longest query that a text begins with; "" if there is none.
@@ -94,6 +100,32 @@ func namedByMark(query string) bool {
 	return slices.ContainsFunc(parsed(query), func(expr parser.Expr) bool {
 		return selects(expr, func(vs *parser.VectorSelector) bool { return mark.FindString(vs.Name) == vs.Name && vs.Name != "" })
 	})
+}
+
+// assigned tells whether a query is one word that the text gives a value elsewhere: a variable of a
+// program.
+func assigned(text, query string) bool {
+	if !model.LegacyValidation.IsValidMetricName(query) {
+		return false
+	}
+	for rest := text; ; {
+		before, after, found := strings.Cut(rest, query)
+		if !found {
+			return false
+		}
+		value := strings.TrimLeft(after, " \t")
+		value, equal := strings.CutPrefix(strings.TrimPrefix(value, ":"), "=")
+		if equal && !strings.HasPrefix(value, "=") && strings.TrimRight(before, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.[") == before {
+			return true
+		}
+		rest = after
+	}
+}
+
+// listsAll tells whether a selector selects nothing in particular.
+func listsAll(query string) bool {
+	needs, _ := Needs(templated(query))
+	return !slices.ContainsFunc(needs, func(n Need) bool { return n.selective() })
 }
 
 // decoded is the text without the escapes of addresses.

@@ -132,6 +132,8 @@ func TestScalesAnywhere(t *testing.T) {
 		"an annotation with a query": {object("HorizontalPodAutoscaler", "spec: {maxReplicas: 3}\n") + "---\n" +
 			strings.Replace(object("HorizontalPodAutoscaler", "spec: {maxReplicas: 2}\n"), "{name: n}",
 				"{name: h, annotations: {metric-config.external.rps.prometheus/query: 'scalar(sum(rate(used_metric{a=\"b\"}[1m])))'}}", 1), "used_metric"},
+		"an annotation with a name": {strings.Replace(object("HorizontalPodAutoscaler", "spec: {maxReplicas: 2}\n"), "{name: n}",
+			"{name: h, annotations: {metric-config.external.prometheus-query.prometheus/eps: used_metric, metric-config.external.prometheus-query.prometheus/interval: 30s}}", 1), "used_metric"},
 		"an annotation of ScaledObject": {strings.Replace(object("ScaledObject", "spec: {triggers: [{type: prometheus, metadata: {query: used_other}}]}\n"), "{name: n}",
 			"{name: h, annotations: {metric-config.external.rps.prometheus/query: used_metric}}", 1), "used_metric used_other"},
 		"autoscaling/v1": {strings.Replace(object("HorizontalPodAutoscaler", "spec: {maxReplicas: 3}\n"), "{name: n}",
@@ -199,6 +201,7 @@ func TestRulesBesideOthers(t *testing.T) {
 			"groups: [{name: g, rules: [{alert: A, expr: 'used_a > 1'}]}]\nspec: {query: 'sum(rate(used_metric[5m]))'}\n",
 			"used_a used_metric",
 		},
+		"groups and a template": {"groups: [{name: g, rules: [{alert: A, expr: 'used_metric > 1'}]}]\nextra: {query: '{{ x }}'}\n", "used_metric"},
 		"a group without rules": {"rules: []\nslo: {query: 'sum(rate(used_metric[5m]))'}\n", "used_metric"},
 		"groups deep in a chart": {
 			object("HelmRelease", "spec: {values: {x: {groups: [{name: empty}, {name: g, rules: [{alert: A, expr: 'used_metric > 1'}]}]}}}\n"),

@@ -246,7 +246,13 @@ func (a *asker) queryKey(key string) bool {
 // have expressions and lists of queries too, in languages of their own.
 func maybeKey(key string) bool {
 	lower := plainKey(key)
-	return strings.HasSuffix(lower, "expression") || strings.HasSuffix(lower, "queries")
+	return strings.HasSuffix(lower, "expression") || strings.HasSuffix(lower, "queries") || annotated(key)
+}
+
+// annotated tells whether a key is an annotation of kube-metrics-adapter, whose last part is the
+// name of a query: metric-config.external.prometheus-query.prometheus/eps.
+func annotated(key string) bool {
+	return strings.HasPrefix(key, "metric-config.") && strings.Contains(key, "query.prometheus/")
 }
 
 // nameKeys are keys for the name of a metric, in Kiali's dashboards among others.
@@ -293,7 +299,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 		a.add(n, where, text)
 	case slices.Contains(nameKeys, plainKey(key)) && model.LegacyValidation.IsValidMetricName(text): // of a histogram, too
 		a.add(n, where, `{__name__=~"`+text+`(_bucket|_count|_sum)?"}`)
-	case isQuery(query), maybeKey(key) && a.others == 0 && namesMetric(query, strings.HasPrefix(path[len(path)-1], "[")):
+	case isQuery(query), maybeKey(key) && a.others == 0 && namesMetric(query, annotated(key) || strings.HasPrefix(path[len(path)-1], "[")):
 		a.add(n, where, text)
 	default:
 		if strings.Contains(text, "{{") { // a template of alerts

@@ -88,6 +88,12 @@ func TestCalls(t *testing.T) {
 		"M=a_b; curl -sG $P/api/v1/query --data-urlencode \"query=$M > 5\"":                "[] false",
 		"curl -sG $P/api/v1/query --data-urlencode \"query=sum(rate(${M}[5m]))\"":          "[] false",
 		"curl -sG $P/api/v1/query --data-urlencode \"query=m_${M} > 5\"":                   "[m_${M} > 5] true",
+		"axios.get(p + '/api/v1/query', {params: {query: 'm > 1'}})":                       "[] false",
+		"Q = 'sum(rate(m[5m]))'; requests.post(p + '/api/v1/query', data=dict(query=Q))":   "[] false",
+		"q == up; curl $P/api/v1/query?query=up":                                           "[up] true",
+		"curl -g '$P/api/v1/series?match[]=m'":                                             "[m] true",
+		"curl -g '$P/api/v1/series?match[]={le!=\"\"}'":                                    "[] true",
+		"http { location /api/v1/query { proxy_pass http://up; } }":                        "[] true",
 		"curl '$P/api/v1/query?query=a' '$P/api/v1/query?query=a'":                         "[a a] true",
 	} {
 		queries, all := calls(text)

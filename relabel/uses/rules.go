@@ -175,8 +175,13 @@ func ruleObject(set *Set, file string, n *node) (int, error) {
 	if len(a.read) == 0 {
 		return noGroups(set, file, n)
 	}
-	a.walk(n, "", nil) // what else is in it
-	return found, errors.Join(a.errs...)
+	a.walk(n, "", nil) // what else is in it: what cannot be read there takes no rules away
+	for _, err := range a.errs {
+		if err != nil {
+			set.Warnings = append(set.Warnings, err.Error()+"; what is used in it counts as unused")
+		}
+	}
+	return found, nil
 }
 
 // isGroup tells whether the document is a group of rules: other programs have rules too, such as

@@ -81,7 +81,10 @@ func TestNamesThatBelongToPrometheus(t *testing.T) {
 func TestAddressesOfPanels(t *testing.T) {
 	holds(t, "an address", "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","targets":[
 		{"datasource":{"type":"yesoreyeram-infinity-datasource"},"url":"http://p:9090/api/v1/query?query=used_a%20%3E%201"},
-		{"url":"http://p:9090/api/v1/query","url_options":{"params":[{"key":"query","value":"used_b"},{"key":"time","value":"1"}]}}]}]}`, "used_a used_b")
+		{"url":"http://p:9090/api/v1/query","url_options":{"params":[{"key":"query","value":"used_b"},{"key":"time","value":"1"}]}},
+		{"url":"http://p:9090/api/v1/query","url_options":{"method":"POST","body_form":[{"key":"query","value":"used_c"}]}},
+		{"url":"http://p:9090/api/v1/query?query=${q}&time=1"}]}],"templating":{"list":[
+		{"name":"q","type":"custom","query":"used_d,used_e"}]}}`, "used_a used_b used_c used_d used_e")
 }
 
 // TestPackedThatAreCut: a document that cannot be unpacked is refused by name; what is encrypted in

@@ -232,14 +232,25 @@ func (w *walker) called(n *node, panel string) {
 	if !callOf.MatchString(at.text()) {
 		return
 	}
-	asked, _ := calls(at.text())
+	asked, all := calls(at.text())
+	if !all { // a variable of the dashboard, then
+		asked = nil
+		_, parameters, _ := strings.Cut(at.text(), "?")
+		for _, pair := range strings.Split(parameters, "&") {
+			if key, value, _ := strings.Cut(pair, "="); parameterOf.MatchString(key+"=") && value != "" {
+				asked = append(asked, decoded(value))
+			}
+		}
+	}
 	for _, query := range asked {
 		w.add(at, panel, query)
 	}
 	for _, options := range []string{"url_options", "urlOptions"} {
-		for _, p := range n.list(options, "params") {
-			if value := p.get("value"); parameterOf.MatchString(p.text("key")+"=") && value.text() != "" {
-				w.add(value, panel, value.text())
+		for _, list := range []string{"params", "body_form", "bodyForm"} {
+			for _, p := range n.list(options, list) {
+				if value := p.get("value"); parameterOf.MatchString(p.text("key")+"=") && value.text() != "" {
+					w.add(value, panel, value.text())
+				}
 			}
 		}
 	}
