@@ -46,7 +46,8 @@
 // dashboard, a rule file that does not parse, a library panel that is in none of the files, a
 // dashboard that is fetched from elsewhere, a query that is filled in or made elsewhere, sources
 // that nobody has rendered) is an error that names file and line: leaving it out would drop what it
-// uses. Files in which nothing could be a query are passed over with a warning.
+// uses. What cannot be read beside the rules of a file is a warning, and so is what a Secret holds
+// that is no text. Files in which nothing could be a query are passed over with a warning.
 //
 // # Memory
 //

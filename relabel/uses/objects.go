@@ -62,8 +62,14 @@ var languages = []string{
 	"dql", "signalfx", "keptn", "mysql", "postgresql", "mssql", "mongodb", "loki",
 }
 
+// joined leaves out what parts the words of a key.
+var joined = strings.NewReplacer("-", "", "_", "", " ", "")
+
 func foreignLanguage(name string) bool {
-	name = strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(name))
+	if name == "" {
+		return false
+	}
+	name = strings.ToLower(joined.Replace(name))
 	return slices.Contains(languages, name)
 }
 
@@ -259,7 +265,7 @@ func annotated(key string) bool {
 var nameKeys = []string{"metricname", "discoveron"}
 
 func plainKey(key string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(key))
+	return strings.ToLower(joined.Replace(key))
 }
 
 // keyOf is the key that says what a value of n is: below `queries: {a: …}` it is the outer one,
