@@ -36,34 +36,44 @@ func calls(text string) (queries []string, all bool) {
 		return nil, true
 	}
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
-	listed := 0                 // selectors of lists of what there is, which select nothing in particular
-	read := map[string]string{} // equal ones are tried once
+	listed := 0                  // selectors of lists of what there is, which select nothing in particular
+	known := map[string]called{} // equal ones are tried once
 	for i, start := range starts {
 		value := text[start[1]:]
 		if i+1 < len(starts) {
 			value = text[start[1]:starts[i+1][0]]
 		}
-		query, known := read[value]
-		if !known {
-			if len(read) == maxCalls {
+		key := text[start[0]:start[0]+1] + value
+		one, tried := known[key]
+		if !tried {
+			if len(known) == maxCalls {
 				return queries, false
 			}
-			query = parameter(value)
-			read[value] = query
-		}
-		if query == "" && address { // whatever it is
-			query, _, _ = strings.Cut(value, "&")
-			query = decoded(query)
+			one.query = parameter(value)
+			if one.query == "" && address { // whatever it is
+				one.query, _, _ = strings.Cut(value, "&")
+				one.query = decoded(one.query)
+			}
+			one.unread = one.query == "" || namedByMark(templated(one.query)) || assigned(text, one.query)
+			one.lists = !one.unread && text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(one.query)
+			known[key] = one
 		}
 		switch {
-		case query == "" || namedByMark(templated(query)) || assigned(text, query):
-		case text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(query):
+		case one.unread:
+		case one.lists:
 			listed++
 		default:
-			queries = append(queries, query)
+			queries = append(queries, one.query)
 		}
 	}
 	return queries, len(queries)+listed >= max(made, len(starts))
+}
+
+// called is one parameter of a call: whether it cannot be read as a query, and whether it only
+// lists what there is.
+type called struct {
+	query         string
+	unread, lists bool
 }
 
 // parameter is the longest query that a text begins with; "" if there is none.

@@ -121,7 +121,7 @@ func TestLongScripts(t *testing.T) {
 	} {
 		start := time.Now()
 		queries, all := calls(c.text)
-		if took := time.Since(start); len(queries) != c.found || all != c.all || took > 5*time.Second {
+		if took := time.Since(start); len(queries) != c.found || all != c.all || took > 2*time.Second {
 			t.Errorf("%s: %d queries, %t, %s; want %d, %t", name, len(queries), all, took, c.found, c.all)
 		}
 	}
