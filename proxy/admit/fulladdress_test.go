@@ -106,9 +106,12 @@ func TestNewAddresses(t *testing.T) {
 			for i := range 40 {
 				o.loops(Asker{Peer: "grafana", Flow: uint64(10 + i)}, 12, func() { old.Add(1) })
 			}
+			var mu sync.Mutex
 			var last time.Time
 			var longest time.Duration
 			o.loops(Asker{Peer: "ruler", Flow: 1}, 6, func() {
+				mu.Lock()
+				defer mu.Unlock()
 				if !last.IsZero() {
 					longest = max(longest, time.Since(last))
 				}

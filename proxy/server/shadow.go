@@ -88,7 +88,11 @@ func (x *exchange) lookShadow() {
 	if x.inShadow(policy.BoundMaxSeries) && x.budget.OverTold() {
 		x.shade(policy.BoundMaxSeries)
 	}
-	if x.inShadow(policy.BoundMaxResponseBytes) && max(x.budget.Bytes(), x.out.Len()) > x.strict.MaxResponseBytes {
+	wrote := x.client.n.Load()
+	if x.out != nil { // with what its caller has not taken yet
+		wrote = max(wrote, x.out.Len())
+	}
+	if x.inShadow(policy.BoundMaxResponseBytes) && max(x.budget.Bytes(), wrote) > x.strict.MaxResponseBytes {
 		x.shade(policy.BoundMaxResponseBytes)
 	}
 }
