@@ -54,7 +54,7 @@ func calls(text string) (queries []string, all bool) {
 				one.query, _, _ = strings.Cut(value, "&")
 				one.query = decoded(one.query)
 			}
-			one.unread = one.query == "" || namedByMark(templated(one.query)) || assigned(text, one.query)
+			one.unread = one.query == "" || namedByMark(templated(one.query)) && given(text, one.query) || assigned(text, one.query)
 			one.lists = !one.unread && text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(one.query)
 			known[key] = one
 		}
@@ -76,6 +76,21 @@ type called struct {
 	unread, lists bool
 }
 
+// over matches what stands behind the end of a parameter.
+var over = regexp.MustCompile("^(?:$|[\n'\"`&\\\\)]|[ \t]+(?:$|[-|;<>&\\\\#\n)]|https?:))")
+
+// variables finds the variables of a shell in a query.
+var variables = regexp.MustCompile(`\$\{?([a-zA-Z_]\w*)`)
+
+// given tells whether the text, a script, gives all of a query's variables their values: what they
+// are stands in it, and else may be anything.
+func given(text, query string) bool {
+	all := variables.FindAllStringSubmatch(query, -1)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(m []string) bool {
+		return !assigned(text, m[1]) && !strings.Contains(text, "for "+m[1]+" in ")
+	})
+}
+
 // parameter is the longest query that a text begins with; "" if there is none.
 func parameter(text string) string {
 	var ends []int
@@ -93,9 +108,13 @@ func parameter(text string) string {
 			if form = strings.TrimSpace(form); form == before {
 				continue
 			}
-			if before = form; form != "" && len(parsed(templated(form))) > 0 {
-				return form
+			if before = form; form == "" || len(parsed(templated(form))) == 0 {
+				continue
 			}
+			if !over.MatchString(text[end:]) { // it goes on, in a way that is not understood
+				return ""
+			}
+			return form
 		}
 	}
 	return ""

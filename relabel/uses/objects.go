@@ -142,7 +142,7 @@ func (a *asker) object(n *node, path []string) bool {
 	}
 	_, err := other(a.set, a.file, n)
 	a.errs = append(a.errs, err)
-	if own == nil || isLoki(n) || isDashboard(n) || slices.Contains(scalerKinds, kind) {
+	if own == nil || isLoki(n) || isDashboard(n) || slices.Contains(scalerKinds, kind) || slices.Contains(dashboardKinds, kind) {
 		return true // it is read whole
 	}
 	for _, k := range n.keys {
@@ -395,7 +395,7 @@ func isQuery(query string) bool {
 func isQueryLine(line string) bool {
 	return isQuery(line) && slices.ContainsFunc(parsed(line), func(expr parser.Expr) bool {
 		return selects(expr, func(vs *parser.VectorSelector) bool {
-			return mark.ReplaceAllString(vs.Name, "") != "" || matchesName(vs)
+			return unmarked(vs.Name) != "" || matchesName(vs)
 		})
 	})
 }
@@ -407,7 +407,9 @@ var ratio = regexp.MustCompile(`^\w*_\w*([/*+]\w*_\w*)+$`)
 // word of a language too.
 func namesMetric(query string, inList bool) bool {
 	return slices.ContainsFunc(parsed(query), func(expr parser.Expr) bool {
-		return selects(expr, func(vs *parser.VectorSelector) bool { return inList && vs.Name != "" || noWord(vs) || matchesName(vs) })
+		return selects(expr, func(vs *parser.VectorSelector) bool {
+			return inList && unmarked(vs.Name) != "" || noTemplate(vs) || matchesName(vs)
+		})
 	})
 }
 
@@ -487,7 +489,15 @@ func noTemplate(vs *parser.VectorSelector) bool {
 	if !mark.MatchString(vs.Name) {
 		return noWord(vs)
 	}
-	return noWord(&parser.VectorSelector{Name: strings.Trim(mark.ReplaceAllString(vs.Name, ""), "_:")})
+	return noWord(&parser.VectorSelector{Name: unmarked(vs.Name)})
+}
+
+// unmarked is what a name has beside its variables, and what joins them.
+func unmarked(name string) string {
+	if !mark.MatchString(name) {
+		return name
+	}
+	return strings.Trim(mark.ReplaceAllString(name, ""), "_:")
 }
 
 // slos refuses service levels whose queries a plugin makes, unless the rules that came of them were

@@ -80,13 +80,15 @@ func TestCalls(t *testing.T) {
 		"http://p:9090/federate?match[]=a_b&match%5B%5D={x=\"1\"}":                         `[a_b {x="1"}] true`,
 		"curl -sG $P/api/v1/query --data-urlencode 'query=sum(rate(m[5m]))' | jq .":        "[sum(rate(m[5m]))] true",
 		`curl "$P/api/v1/query?query=a_b&time=1"; curl "$P/api/v1/query?query=c_d&time=1"`: "[a_b c_d] true",
-		`curl "$P/api/v1/query?query=a_b"; curl "$P/api/v1/query?query=$Q"`:                "[a_b] false",
+		`curl "$P/api/v1/query?query=a_b"; curl "$P/api/v1/query?query=$Q"`:                "[a_b $Q] true",
+		`Q=c_d; curl "$P/api/v1/query?query=a_b"; curl "$P/api/v1/query?query=$Q"`:         "[a_b] false",
+		"curl -g '$P/api/v1/query?query=a_b / sum(rate(c_d))'":                             "[] false",
 		`curl -G $P/api/v1/query --data-urlencode "query=m{job=\"x\"} > 5"`:                `[m{job="x"} > 5] true`,
 		"promtool query instant $P 'sum(rate(m[5m]))'":                                     "[] false",
 		"requests.get(p + '/api/v1/query', params={'query': 'm > 1'})":                     "[] false",
 		"curl https://example.com/?query=cats":                                             "[] true",
 		"M=a_b; curl -sG $P/api/v1/query --data-urlencode \"query=$M > 5\"":                "[] false",
-		"curl -sG $P/api/v1/query --data-urlencode \"query=sum(rate(${M}[5m]))\"":          "[] false",
+		"curl -sG $P/api/v1/query --data-urlencode \"query=sum(rate(${M}[5m]))\"":          "[sum(rate(${M}[5m]))] true",
 		"curl -sG $P/api/v1/query --data-urlencode \"query=m_${M} > 5\"":                   "[m_${M} > 5] true",
 		"axios.get(p + '/api/v1/query', {params: {query: 'm > 1'}})":                       "[] false",
 		"Q = 'sum(rate(m[5m]))'; requests.post(p + '/api/v1/query', data=dict(query=Q))":   "[] false",
@@ -108,7 +110,7 @@ func TestCalls(t *testing.T) {
 func TestLongScripts(t *testing.T) {
 	var differ strings.Builder
 	for i := range 2000 {
-		fmt.Fprintf(&differ, "curl -s \"http://p/api/v1/query?query=sum(rate(foo%d{a='b'}[5m])) or x y (z)\" | jq . | (a b c) `d e`\n", i)
+		fmt.Fprintf(&differ, "curl -s \"http://p/api/v1/query?query=sum(rate(foo%d{a='b'}[5m])) or x\" | jq . | (a b c) `d e`\n", i)
 	}
 	for name, c := range map[string]struct {
 		text  string
