@@ -1,7 +1,10 @@
 // Package plainfile opens the files that a configuration names, and nothing else that a path can
 // lead to. Opening a named pipe waits until somebody writes into it, so that a process which reads
-// its configuration again would wait for ever, and everybody who asks it to do so behind it.
-// Files are replaced whole.
+// its configuration again would wait for ever, and everybody who asks it to do so behind it (Open,
+// Check). Files are replaced whole (Replace).
+//
+// What a person names on a command line may be a pipe or a terminal: Read and Write take these, and
+// Read no more than MaxFile bytes of anything.
 package plainfile
 
 import (

@@ -1,8 +1,5 @@
 // Spillway itself: does it answer, whom does it refuse and why, which shard
 // keeps it waiting, and how much of its memory is taken.
-//
-// What waits for metrics that do not exist yet (queues and lanes, estimates,
-// queries killed) is left out; docs/metrics.md lists it as planned.
 {
   local c = $._config,
   local g = (import '../lib/g.libsonnet')(c),

@@ -29,6 +29,6 @@
 // # Memory
 //
 // A Budget is 96 bytes, a Ledger 24. Of a gate each waiter takes about 250 bytes, each flow that
-// has one 100, and each address that has a place or waits 70; nothing is kept of those that have
-// gone.
+// has one 120, and each address that has a place or waits 70, 50 more for each lane in which it
+// waits; nothing is kept of those that have gone.
 package admit
