@@ -160,8 +160,8 @@ func (n *Names) Has(metric string) (int64, bool) {
 
 // Selects is how many series the matchers selected at most when the shard told, if that is known,
 // as it is not of a server with an empty head: no more than the metric has that they name, nor than
-// have one of the labels that they ask for. It is for estimates alone: what was deployed since may
-// have more. The hashes are the request's; nil makes them anew.
+// have one of the labels that they ask for. What was deployed since may have more, for as long as
+// it takes until the shard is asked again.
 func (n *Names) Selects(ms []*labels.Matcher, h *Hashes) (int64, bool) {
 	s := n.now.Load()
 	if s == nil || s.since == math.MaxInt64 {

@@ -126,6 +126,41 @@ func (l *seriesList) read(ctx context.Context, src Source, budget *admit.Budget)
 	return shardErr(ctx, src.Name, s.err)
 }
 
+// CountSeries is how many series an answer to series lists, limit at most: as many as that where it
+// was cut off, or is longer than maxBytes. It holds a buffer of 64 KiB and nothing of the answer,
+// which counts for no budget. The error is that of ctx, of the body, or of what cannot be
+// understood.
+func CountSeries(ctx context.Context, src Source, limit int, maxBytes int64) (n int, err error) {
+	s := NewScanner(src.Body, nil)
+	defer s.Close()
+	var a answer
+	if !s.Object() {
+		return 0, shardErr(ctx, src.Name, s.err)
+	}
+	found, ok := a.toData(s)
+	if found && s.Array() {
+		for first := true; s.More(first); first = false {
+			if n >= limit || s.Offset() > maxBytes {
+				return limit, nil
+			}
+			if n&255 == 0 && ctx.Err() != nil {
+				s.err = context.Cause(ctx)
+				break
+			}
+			if !s.Skip() {
+				break
+			}
+			n++
+		}
+		if s.err == nil && a.afterData(s) && a.truncated {
+			return limit, nil
+		}
+	} else if ok && !found {
+		finishAnswer(s, &a)
+	}
+	return n, shardErr(ctx, src.Name, s.err)
+}
+
 // maxSetLabels bounds the labels of one set. Servers that set a bound take 30 or 60; what a set of
 // short labels costs here is many times its bytes.
 const maxSetLabels = 4096

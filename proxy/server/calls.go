@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -115,16 +116,26 @@ func (x *exchange) newFanout(questions []question, read reading) *fanout {
 // Copies that answer the same are asked of different servers, and a place is for one call to each
 // of them: where each takes places of its own it is a part of them.
 func (f *fanout) heldOf(q *question) int64 {
-	if !q.evaluates() {
+	switch {
+	case q.counts:
+		return q.holds / int64(f.asked[q.seat()])
+	case !q.evaluates():
 		return 0
 	}
 	return f.holds[q.shard] / int64(f.asked[q.seat()])
 }
 
+// countedSlack is how much more than max_response_bytes an answer may have that is counted, in
+// bytes: it is read up to there, and what it is read by.
+const countedSlack = 1 << 20
+
 // options are how much of its server a call needs.
 func (f *fanout) options(q *question) shard.CallOptions {
 	o := shard.CallOptions{Class: q.class, Held: f.heldOf(q)}
-	if q.evaluates() {
+	switch {
+	case q.counts:
+		o.Needs = q.needs
+	case q.evaluates():
 		o.Needs = f.needs[q.shard]
 	}
 	return o
@@ -388,6 +399,9 @@ func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
 	o := f.options(&q)
 	o.MaxBytes, o.Plain, o.Spare = x.limits.MaxResponseBytes, q.plain, f.asked[q.seat()] > 1 || q.spare
+	if q.counts && q.req.ID == endpoint.Series { // what is too long is many
+		o.MaxBytes, o.Computes = o.MaxBytes+countedSlack, true
+	}
 	o.Partial, o.Hold, o.Entered = x.mayLack(q.shard), f.kept.hold, f.entered || f.read != nil && len(f.questions) > 1
 	ctx := f.waits.ctx[i]
 	var resp *shard.Response

@@ -51,17 +51,18 @@ type question struct {
 	wholes []*shard.Replica
 	// part tells questions to one shard apart that are not copies of each other: each needs an
 	// answer.
-	part        int
-	mode        plan.Mode  // of the leaf it is for; empty for none
-	call        *plan.Call // of the leaf's node, where it is for one
-	from, until int64      // what its selectors read, where it is for a leaf
-	req         *endpoint.Request
-	relabel     *merge.Relabel
-	asked       *merge.Asked // what its answer must fit, where that is passed on as it is
-	class       shard.Class
-	limit       int
-	counts      bool // it is one of ours, which counts series before the request's own
-	plain       bool // uncompressed: nothing is gained by gzip where the bytes go straight on
+	part         int
+	mode         plan.Mode  // of the leaf it is for; empty for none
+	call         *plan.Call // of the leaf's node, where it is for one
+	from, until  int64      // what its selectors read, where it is for a leaf
+	req          *endpoint.Request
+	relabel      *merge.Relabel
+	asked        *merge.Asked // what its answer must fit, where that is passed on as it is
+	class        shard.Class
+	limit        int
+	counts       bool  // it is one of ours, which counts series before the request's own
+	holds, needs int64 // what it makes the server hold at most, and surely, where it counts
+	plain        bool  // uncompressed: nothing is gained by gzip where the bytes go straight on
 }
 
 // seat is what one of several copies has to answer: a part of a request that a shard is asked.

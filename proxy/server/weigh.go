@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
@@ -60,8 +61,8 @@ func (x *exchange) holds(s *shard.Shard) int64 {
 	return min(n, l.MaxShardBytes)
 }
 
-// evaluates tells whether the server evaluates what it is asked, so that it holds what that comes
-// to. What counts series before, or lists them, is bounded by its window, its limit and its slots.
+// evaluates tells whether the server evaluates what it is asked of the request, so that it holds
+// what that comes to. What lists series is bounded by its window, its limit and its slots.
 func (q *question) evaluates() bool { return !q.counts && q.req.ID.Evaluates() }
 
 // countAnswers asks what is to be counted, and tells the largest number of each answer as it comes.
@@ -72,7 +73,7 @@ func (x *exchange) countAnswers(_ context.Context, asked []weigh.Question, found
 		if q.replicas = a.Part.Replicas; len(q.replicas) == 1 {
 			q.replica, q.replicas = q.replicas[0], nil
 		}
-		q.counts = true
+		q.counts, q.holds, q.needs = true, a.Holds, a.Needs
 		questions[i] = q
 	}
 	x.s.metrics.counts.Add(float64(len(questions)))
@@ -83,7 +84,15 @@ func (x *exchange) countAnswers(_ context.Context, asked []weigh.Question, found
 			t.countedSamples += x.budget.Samples() - samples
 		}()
 	}
-	r, err := x.askAndRead(questions, func(i int, _ *question, src merge.Source) error {
+	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
+		i := q.part // a question may have been left out
+		if asked[i].Request.ID == endpoint.Series {
+			n, err := merge.CountSeries(x.ctx, src, asked[i].Request.Limit, x.limits.MaxResponseBytes)
+			if err == nil {
+				found(i, int64(n))
+			}
+			return err
+		}
 		t, _, err := merge.DecodeTable(x.ctx, src, asked[i].Grid, x.budget)
 		if err != nil {
 			return err

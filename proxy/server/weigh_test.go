@@ -591,3 +591,36 @@ func TestPiecesKeepTheirWidth(t *testing.T) {
 		}
 	}
 }
+
+// TestListsOfMany: where a server says that it has so many series that to count them would be too
+// much, it lists them; more than there is room for, or a list that is longer than an answer may be,
+// is too much for the query, which is not sent; few are as if they had been counted.
+func TestListsOfMany(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	shard := promShard(t, labels.EmptyLabels(), scraped(100, now.Add(-20*time.Minute), now, 15*time.Second, nil))
+	for _, tc := range []struct {
+		name, limits, query string
+		code                int
+	}{
+		{"few", "{max_shard_bytes: 128KiB}", `count({node=~"n[1-3]"})`, 200},
+		{"more than there is room for", "{max_shard_bytes: 32KiB}", `count({node=~"n.+"})`, 422}, // 54
+		{"a long list", "{max_shard_bytes: 128KiB, max_response_bytes: 4KiB}", `count({node=~"n.+"})`, 422},
+	} {
+		s, base := startProxy(t, t.Context(), strings.TrimSuffix(oneShard(shard.URL(), ""), "\n")+"\nlimits: "+tc.limits+"\n")
+		top := s.state.Load()
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":%d},"seriesCountByMetricName":[{"name":"up","value":7}]}}`,
+			now.Add(-2*time.Hour).UnixMilli())
+		sizes := top.known.Sizes.Names(top.top.Groups[0].Shards[0])
+		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
+			t.Fatal(err)
+		}
+		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {tc.query}, "time": {stamp(now)}})
+		if code != tc.code || code == 422 && (!strings.Contains(string(body), `"bound":"max_shard_bytes"`) ||
+			!strings.Contains(string(body), "since the series are more than the")) {
+			t.Errorf("%s: %d %s", tc.name, code, body)
+		}
+		if n := seriesCounts(t, s); n != 1 && tc.code == 422 {
+			t.Errorf("%s: it was asked for %v numbers, want one", tc.name, n)
+		}
+	}
+}

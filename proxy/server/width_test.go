@@ -27,7 +27,8 @@ import (
 
 // TestHeavyCallsAreWide: a request takes as many of a shard's places as what it is to hold there
 // comes to, whether its answers are read side by side or one by one; counting series before takes
-// one, and so does what lists series, also for a query. Copies that answer the same share them.
+// as many as these come to, and what lists series one, also for a query. Copies that answer the
+// same share them.
 func TestHeavyCallsAreWide(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -41,6 +42,8 @@ func TestHeavyCallsAreWide(t *testing.T) {
 		{"two parts", false, false, 2, 1, 4},  // a MiB and a half each
 		{"two copies", false, false, 1, 2, 4}, // one by one; of three each only one would go at a time
 		{"counted", true, false, 1, 1, 1},
+		{"very many counted", true, false, 1, 1, 3},
+		{"by two copies", true, false, 1, 2, 4},
 		{"listed", false, true, 1, 1, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -54,7 +57,10 @@ func TestHeavyCallsAreWide(t *testing.T) {
 				x.heavy = weights{shards[0]: {Counted: 3 << 20}}
 				var questions []question
 				for _, q := range parts(shards, c.parts, rand.New(rand.NewPCG(1, 1))) {
-					if q.counts = c.counts; c.lists {
+					if q.counts = c.counts; q.counts && c.name != "counted" && q.shard == shards[0] {
+						q.holds = 3 << 20
+					}
+					if c.lists {
 						q.req = &endpoint.Request{ID: endpoint.Series, Match: []string{"up"}}
 					}
 					q.replicas = nil
@@ -65,7 +71,7 @@ func TestHeavyCallsAreWide(t *testing.T) {
 				var mu sync.Mutex
 				most := 0
 				var read reading
-				if c.parts*c.copies > 1 {
+				if c.parts*c.copies > 1 || c.counts { // as it is counted
 					read = func(_ int, _ *question, src merge.Source) error {
 						time.Sleep(time.Second) // until all that can be have begun
 						mu.Lock()

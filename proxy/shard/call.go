@@ -37,6 +37,9 @@ type CallOptions struct {
 	// waited for when it does not begin an answer that needs no computing, or when a health probe
 	// finds it gone. It concerns Replica.Do alone.
 	Spare bool
+	// Computes tells that the server computes before it answers though its endpoint does not say
+	// so: it may be silent for as long as with a query.
+	Computes bool
 	// Hold takes room, until the caller gives it back, for an answer of which more than 1 MiB is
 	// read before its reader asks for it; nil is none.
 	Hold func(bytes int64) error
@@ -104,6 +107,7 @@ type call struct {
 	deadline *timers.Timer // nil without one
 	unwatch  func() bool
 	left     atomic.Int64 // when the parent ended, Unix nanoseconds; 0 while it has not
+	atOnce   bool         // see answersAtOnce
 	answered bool         // headers came
 	began    atomic.Bool  // the same, for progress
 	body     *body
@@ -297,7 +301,8 @@ func (c *call) begin(t try) (given time.Duration) {
 			c.cancel(errHeaderTimeout)
 		}
 	})
-	if t.failover && answersAtOnce(c.id) && !(r.Thanos() && thanos.Told(c.id)) { // of a store that hangs whoHangs tells more
+	c.atOnce = answersAtOnce(c.id) && !t.Computes
+	if t.failover && c.atOnce && !(r.Thanos() && thanos.Told(c.id)) { // of a store that hangs whoHangs tells more
 		c.progress.Reset(r.up.opts.HeaderTimeout)
 	}
 	return given
@@ -315,7 +320,7 @@ func (c *call) hasBegun() {
 	r.up.unanswered.Add(-1)
 	r.counters().header.Observe(took.Seconds())
 	r.paced(took, c.header)
-	if answersAtOnce(c.id) {
+	if c.atOnce {
 		r.up.began(took)
 	}
 }

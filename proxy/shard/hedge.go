@@ -243,6 +243,9 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 		replicas = []*Replica{b, a}
 	}
 	h := &race{s: s, ctx: ctx, req: req, o: o, heavy: heavy, results: make(chan *runner, 2), class: hedgeClass(req.ID)}
+	if o.Computes {
+		h.class = hedgeInstant
+	}
 	resp, err := h.run(replicas[0], replicas[1])
 	if err != nil {
 		leave()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -39,6 +40,12 @@ const (
 	// longWindow is from when on the moments of a window are asked for one by one: for a range a
 	// server holds what it knows of all chunks within, of each series.
 	longWindow = 5 * time.Hour
+	// countBytes is what a server holds of each series that it counts, and listBytes of each that
+	// it lists: a Prometheus 3.15 with 620,000 of them 400 and 500, rounded up. madeBytes is the
+	// same for what is made of series in order to count it, which are read twice.
+	countBytes, listBytes, madeBytes = 500, 600, 1000
+	// maxListed is up to how many series are listed: 50 MB of an answer.
+	maxListed = 250_000
 )
 
 // read is a selector of a leaf, as a shard is asked for it: the series of which metric, if it names
@@ -48,6 +55,7 @@ type read struct {
 	part        *plan.Part
 	metric      string
 	from, until int64
+	own         *selected // see ofSelector
 	// size is how many series the metric has at most, if it is sized; without one, the selector.
 	size  int64
 	sized bool
@@ -63,6 +71,20 @@ type selected struct {
 	matchers    []*labels.Matcher
 	from, until int64
 	question    func(selector string) string
+	// of are the series themselves, where it is something else that is counted of them.
+	of *selected
+	// most is how many series there are at most, by what the shard said of its metrics and labels
+	// when the request looked first, if it is told. Where they are dear, to count so many might
+	// make the server hold more than a query may: they are listed instead, up to a number. To list
+	// takes no more than what is listed, where to count takes all.
+	most       int64
+	told, dear bool
+}
+
+// many is the key for how many series were listed. What is one more than so many may be any number,
+// so that it is for those alone who list as many.
+func (sc *Scale) many(t selected) cost.Key {
+	return cost.KeyOf(t.part.Shard.Name(), "listed "+strconv.Itoa(sc.listed()), plan.Selector(t.matchers), t.from, t.until)
 }
 
 // What is asked of series: how many there are; how many of them are native histograms, and one
@@ -177,17 +199,19 @@ func (sc *Scale) countRefusable(ctx context.Context, unknown []selected, known n
 }
 
 // natives finds out how many of the series that the loads read are native histograms, and tells
-// whether there are any. It asks where a shard's metrics are so large that it would hold too much
-// if all their series were such.
-func (sc *Scale) natives(ctx context.Context, loads []*load, known numbers) (some bool, err error) {
+// whether there are any, or so many series that it does not matter. It asks where a shard's metrics
+// are so large that it would hold too much if all their series were such.
+func (sc *Scale) natives(ctx context.Context, loads []*load, known numbers) (some, many bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size })
 	}
 	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] <= sc.MaxBytes })
-	if len(loads) == 0 {
-		return false, nil
+	all := len(loads)
+	if loads, err = sc.asFloats(ctx, loads, known); err != nil {
+		return false, false, err
 	}
+	many = len(loads) < all
 	var unknown []selected
 	learn := func() {
 		unknown = unknown[:0]
@@ -205,13 +229,54 @@ func (sc *Scale) natives(ctx context.Context, loads []*load, known numbers) (som
 		}
 	}
 	if learn(); len(unknown) == 0 {
-		return some, nil
+		return some, many, nil
 	}
 	if err := sc.countRefusable(ctx, unknown, known); err != nil { // a server from before there were any cannot read the question
-		return false, err
+		return false, false, err
 	}
 	learn()
-	return some, nil
+	return some, many, nil
+}
+
+// asFloats returns those of the loads whose shards would not hold too much even if all series were
+// floats, at one step. Of others it need not be known, and to ask would take as much as the query.
+func (sc *Scale) asFloats(ctx context.Context, loads []*load, known numbers) ([]*load, error) {
+	weigh := func() (held map[*shard.Shard]int64) {
+		held = map[*shard.Shard]int64{}
+		for _, l := range loads {
+			one := *l
+			one.grid.Steps = 1
+			held[l.part.Shard] += one.held(func(r *read) (int64, int64) {
+				t := sc.ofSelector(r)
+				n, ok := sc.known(t, known)
+				switch {
+				case ok:
+					return n, 0
+				case t.told:
+					return min(r.size, t.most), 0
+				}
+				return r.size, 0
+			})
+		}
+		return held
+	}
+	held := weigh()
+	var unknown []selected
+	for _, l := range loads {
+		for i := range l.reads {
+			t := sc.ofSelector(&l.reads[i])
+			if _, ok := sc.known(t, known); !ok && held[l.part.Shard] > sc.MaxBytes {
+				unknown = append(unknown, t)
+			}
+		}
+	}
+	if len(unknown) > 0 {
+		if err := sc.countRefusable(ctx, unknown, known); err != nil {
+			return nil, err
+		}
+		held = weigh()
+	}
+	return slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] > sc.MaxBytes }), nil
 }
 
 // givesNative tells whether the answer has native histograms, as far as it is known.
@@ -226,17 +291,85 @@ func givesNative(q plan.Query, loads []*load) bool {
 	})
 }
 
-// known is a number that was found for this request, or before.
+// known is a number that was found for this request, or before; of more series than are listed it
+// is how many there are at most. It is known to the request from then on, whatever is forgotten.
 func (sc *Scale) known(t selected, known numbers) (int64, bool) {
-	n, ok := known[t.key]
-	if !ok {
-		n, ok = sc.Known.Counts.Known(t.key)
-	}
-	if !ok {
-		n, ok = sc.Known.Counts.Known(t.none())
+	n, ok := sc.exactly(t, known)
+	if !ok && sc.tooMany(t, known) {
+		return t.most, true
 	}
 	return n, ok
 }
+
+// exactly is a number that was counted for this request, or before.
+func (sc *Scale) exactly(t selected, known numbers) (int64, bool) {
+	if n, ok := sc.found(t.key, known); ok {
+		return n, true
+	}
+	if n, ok := sc.found(t.none(), known); ok {
+		return n, true
+	}
+	if t.dear {
+		if n, ok := sc.found(sc.many(t), known); ok && n <= int64(sc.listed()) {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// tooMany tells whether there are more series than are listed.
+func (sc *Scale) tooMany(t selected, known numbers) bool {
+	if !t.dear {
+		return false
+	}
+	n, ok := sc.found(sc.many(t), known)
+	return ok && n > int64(sc.listed())
+}
+
+// found is the number for a key.
+func (sc *Scale) found(k cost.Key, known numbers) (int64, bool) {
+	n, ok := known[k]
+	if !ok {
+		if n, ok = sc.Known.Counts.Known(k); ok && known != nil {
+			known[k] = n
+		}
+	}
+	return n, ok
+}
+
+// bounded is the selected with what the shard says of itself.
+func (sc *Scale) bounded(t selected) selected {
+	sent, ok := plan.Strip(t.part.Shard.Group, t.matchers) // no server knows of its group's labels
+	if t.told = true; ok {
+		t.most, t.told = sc.Known.Sizes.Selects(t.part.Shard, sent, &sc.hashes)
+	}
+	t.dear = t.told && t.most > sc.MaxBytes/countBytes
+	return t
+}
+
+// listed is up to how many series are listed.
+func (sc *Scale) listed() int { return int(min(maxListed, sc.MaxBytes/listBytes)) }
+
+// holds is what a server is to hold to answer a question about series, no more than a query may: of
+// those that were counted, or of as many as there are at most, or all of that where it does not
+// tell and no metric is named. It is sure that it needs that of those that were counted.
+func (sc *Scale) holds(t selected) (held int64, sure bool) {
+	of, each := &t, int64(countBytes)
+	if t.of != nil {
+		of, each = t.of, madeBytes
+	}
+	n, sure := sc.exactly(*of, nil)
+	switch {
+	case !sure && of.told:
+		n = of.most
+	case !sure && nameless(of.matchers):
+		return sc.MaxBytes, false
+	}
+	return min(n*each, sc.MaxBytes), sure
+}
+
+// nameless tells whether matchers name no metric.
+func nameless(ms []*labels.Matcher) bool { return !slices.ContainsFunc(ms, isName) }
 
 // eachSelector calls f with every selector of an expression.
 func eachSelector(node parser.Node, f func(*parser.VectorSelector)) {
@@ -270,8 +403,16 @@ func isName(m *labels.Matcher) bool {
 	return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual
 }
 
-// ofSelector are the series of a selector.
+// ofSelector are the series of a selector, as they are bounded when it is first asked for.
 func (sc *Scale) ofSelector(r *read) selected {
+	if r.own == nil {
+		t := sc.bounded(sc.selectorOf(r))
+		r.own = &t
+	}
+	return *r.own
+}
+
+func (sc *Scale) selectorOf(r *read) selected {
 	if len(r.vs.LabelMatchers) == 1 && r.metric != "" {
 		return sc.ofMetric(r)
 	}
@@ -290,8 +431,8 @@ func (sc *Scale) ofMetric(r *read) selected {
 // alikeOf are those of a selector's series that the labels do not tell apart.
 func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 	what, question := countAlike(by)
-	t := sc.counted(r, what, plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from)
-	t.question = question
+	t, of := sc.counted(r, what, plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.from), sc.ofSelector(r)
+	t.question, t.of = question, &of
 	return t
 }
 
@@ -300,8 +441,11 @@ func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 // hours of them would be much dearer than the query. Where that reads no more than an hour, what it
 // reads is looked at once.
 func (sc *Scale) nativesOf(r *read) (t selected) {
+	of := sc.ofSelector(r)
+	defer func() { t.of = &of }()
 	from := max(min(r.from, r.until-nativeWindow.Milliseconds()), 0)
 	if i := slices.IndexFunc(r.vs.LabelMatchers, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
+		of = sc.bounded(sc.ofMetric(r))
 		t = sc.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
 	} else if read := time.Duration(r.until-r.from) * time.Millisecond; r.sized && r.size > maxAskedByName && read <= countLookback {
 		t = sc.counted(r, "natives now", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.until)
@@ -318,26 +462,37 @@ func (sc *Scale) nativesOf(r *read) (t selected) {
 // all of the longest window that will take the number for its own.
 func (sc *Scale) counted(r *read, what, selector string, matchers []*labels.Matcher, from int64) selected {
 	whole := max(cost.Whole(from, r.until), min(from, r.until-sc.MaxRange.Milliseconds()), 0)
-	return selected{cost.KeyOf(r.part.Shard.Name(), what, selector, from, r.until), r.part, matchers, whole, r.until, countSeries}
+	return selected{
+		key: cost.KeyOf(r.part.Shard.Name(), what, selector, from, r.until), part: r.part, matchers: matchers,
+		from: whole, until: r.until, question: countSeries,
+	}
 }
 
 // count asks the shards for the numbers of series that are not known. A server that will not count
-// refuses by a bound of its own, as it would the query.
+// refuses by a bound of its own, as it would the query; of one that will not list as many as are
+// there at most count.
 func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error) {
 	by := map[cost.Key]selected{}
 	var keys []cost.Key
+	counts := false
 	for _, t := range unknown {
-		if _, ok := by[t.key]; !ok {
-			by[t.key], keys = t, append(keys, t.key)
+		k := t.key
+		if t.dear {
+			k = sc.many(t)
+		}
+		if _, ok := by[k]; !ok {
+			by[k], keys = t, append(keys, k)
+			counts = counts || !t.dear
 		}
 	}
+	listed := int64(sc.listed())
 	out, err := sc.Known.Counts.Find(ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
 		var questions []Question
 		var of []int // the key that each is for
 		left := make([]int, len(keys))
 		for i, k := range keys {
 			for _, grid := range by[k].grids() {
-				questions = append(questions, Question{by[k].part, sc.countRequest(by[k], grid), grid})
+				questions = append(questions, sc.ask(by[k], grid))
 				of = append(of, i)
 				left[i]++
 			}
@@ -349,11 +504,25 @@ func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error)
 			defer mu.Unlock()
 			i := of[q]
 			most[i] = max(most[i], n)
-			if left[i]--; left[i] == 0 {
-				found(i, most[i])
+			if left[i]--; left[i] > 0 {
+				return
 			}
+			if t := by[keys[i]]; t.dear && most[i] > 0 && most[i] <= listed {
+				sc.Known.Counts.Remember(t.key, most[i])
+			}
+			found(i, most[i])
 		})
 	})
+	if err != nil && refused(err) && !counts {
+		out, err = numbers{}, nil
+		for _, k := range keys {
+			n, ok := sc.Known.Counts.Known(k)
+			if !ok {
+				n = listed + 1
+			}
+			out[k] = n
+		}
+	}
 	for k, n := range out {
 		if n == 0 {
 			sc.Known.Counts.Remember(by[k].none(), 0)
@@ -394,4 +563,29 @@ func (sc *Scale) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 	req.ID, req.Start, req.End = endpoint.QueryRange, endpoint.At(grid.Start), endpoint.At(grid.End)
 	req.Step = time.Duration(grid.Step) * time.Millisecond
 	return req
+}
+
+// ask is the question for what is selected over a grid.
+func (sc *Scale) ask(t selected, grid merge.Grid) Question {
+	q := Question{Part: t.part, Grid: grid}
+	if t.dear {
+		q.Request, q.Holds = sc.listRequest(t, grid), int64(sc.listed())*listBytes
+		q.Needs = q.Holds
+		return q
+	}
+	held, sure := sc.holds(t)
+	if q.Request, q.Holds = sc.countRequest(t, grid), held; sure {
+		q.Needs = held
+	}
+	return q
+}
+
+// listRequest asks for the series themselves, one more than are counted, that have a sample within
+// the grid or in the time before.
+func (sc *Scale) listRequest(t selected, grid merge.Grid) *endpoint.Request {
+	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
+	return &endpoint.Request{
+		ID: endpoint.Series, Match: []string{plan.Selector(plan.Filled(sent))}, Limit: sc.listed() + 1, Timeout: sc.Timeout,
+		Start: endpoint.At(max(grid.Start-max(sc.Lookback, countLookback).Milliseconds(), 0)), End: endpoint.At(grid.End),
+	}
 }

@@ -41,7 +41,11 @@ func (sc *Scale) Touched(ctx context.Context, q plan.Query, p *plan.Plan, maxSer
 	for _, l := range loads {
 		for i := range l.reads {
 			r := &l.reads[i]
-			if n, sure := sc.series(r, known); sure {
+			n, sure := sc.series(r, known)
+			if !sure && sc.tooMany(sc.ofSelector(r), known) {
+				n, sure = int64(sc.listed())+1, true // at least
+			}
+			if sure {
 				found.add(r, n)
 			}
 		}
@@ -56,7 +60,8 @@ func (sc *Scale) Touched(ctx context.Context, q plan.Query, p *plan.Plan, maxSer
 // name that the shard has told the number of, within its head; else it is what there are at most,
 // by what the shard says of its metrics and labels, 0 where it says nothing.
 func (sc *Scale) series(r *read, known numbers) (n int64, sure bool) {
-	if n, ok := sc.known(sc.ofSelector(r), known); ok {
+	t := sc.ofSelector(r)
+	if n, ok := sc.exactly(t, known); ok {
 		return n, true
 	}
 	s := r.part.Shard
@@ -69,8 +74,7 @@ func (sc *Scale) series(r *read, known numbers) (n int64, sure bool) {
 			return n, true
 		}
 	}
-	n, _ = sc.Known.Sizes.Selects(s, sent, nil)
-	return n, false
+	return t.most, false
 }
 
 // touched are series that a query selects: of all of its selectors on all shards, and of the metric

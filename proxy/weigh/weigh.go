@@ -56,6 +56,7 @@ type Scale struct {
 	Now int64
 	// Tenant is whose request it is: what is learned of its counts is for its estimates alone.
 	Tenant string
+	hashes cost.Hashes // of what selectors ask for
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
 	// Unlearned tells that no estimate is to learn of what is counted.
@@ -84,9 +85,13 @@ type Known struct {
 type Question struct {
 	// Part names the shard and its replicas.
 	Part *plan.Part
-	// Request is a query that gives numbers at the times of Grid.
+	// Request is a query that gives numbers at the times of Grid, or lists series, of which the
+	// number is how many there are, no more than its limit.
 	Request *endpoint.Request
 	Grid    merge.Grid
+	// Holds is how many bytes the server is to hold for it at most, no more than a query may, and
+	// Needs how many it is sure to; 0 is not known.
+	Holds, Needs int64
 }
 
 // load is what one shard is asked for a leaf, and its selectors there.
@@ -129,20 +134,28 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 	if sc.weighedBefore(p) {
 		return 1, nil
 	}
-	light := sc.light(p, false)
-	if light && sc.light(p, true) {
-		sc.remember(p, nil)
-		return 1, nil
-	}
 	loads, known := sc.loads(q, p), numbers{}
+	light := sc.light(p, false)
+	if light {
+		crowded, told, mute := sc.crowded(loads)
+		if light = !crowded; light && sc.light(p, true) {
+			if told {
+				sc.tell(loads)
+			}
+			if told || mute {
+				sc.remember(p, loads)
+			}
+			return 1, nil
+		}
+	}
 	if err := sc.countMetrics(ctx, loads, known); err != nil {
 		return 1, err
 	}
-	native, err := sc.natives(ctx, loads, known)
+	native, many, err := sc.natives(ctx, loads, known)
 	if err != nil {
 		return 1, err
 	}
-	if light && !native {
+	if light && !native && !many {
 		sc.remember(p, loads)
 		return 1, nil
 	}
@@ -183,7 +196,19 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 	if q.Inexact && !q.NoPass { // this text came to be evaluated here before, for which no shard holds much
 		return 1, &answer.Inexact{Why: q.Raw}
 	}
-	return 1, sc.tooMuch(q, worst, most)
+	return 1, sc.tooMuch(q, worst, most, sc.uncounted(heavy, worst, known))
+}
+
+// uncounted tells whether one of the shard's selectors has more series than are listed.
+func (sc *Scale) uncounted(loads []*load, s *shard.Shard, known numbers) bool {
+	for _, l := range loads {
+		for i := range l.reads {
+			if l.part.Shard == s && sc.tooMany(sc.ofSelector(&l.reads[i]), known) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // weighedBefore tells whether all parts of the plan were weighed within the last ten minutes, and
@@ -207,8 +232,8 @@ func (sc *Scale) weighedBefore(p *plan.Plan) bool {
 	return true
 }
 
-// remember is what the parts of a plan weigh, below zero where it was not counted; without loads so
-// little that it was not looked at.
+// remember is what the parts of a plan weigh, below zero where it was not counted; 0 is nothing
+// that was looked at.
 func (sc *Scale) remember(p *plan.Plan, loads []*load) {
 	for _, l := range loads {
 		n := max(l.weight, 1) // nothing is not looked at
@@ -293,6 +318,28 @@ func (sc *Scale) light(p *plan.Plan, native bool) bool {
 	return true
 }
 
+// crowded weighs loads of which little is made of each series by what shards say of themselves, and
+// tells whether that is too much all the same; whether all have told; and whether those that have
+// not never will. What nobody tells of weighs nothing.
+func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
+	held := map[*shard.Shard]int64{}
+	told, mute = true, true
+	for _, l := range loads {
+		s, whole := l.part.Shard, true
+		l.weight = l.held(func(r *read) (int64, int64) {
+			t := sc.ofSelector(r)
+			whole = whole && t.told
+			return t.most, 0
+		})
+		if !whole {
+			l.weight, told, mute = 0, false, mute && s.Thanos()
+		}
+		held[s] += l.weight
+		crowded = crowded || held[s] > sc.MaxBytes
+	}
+	return crowded, told, mute
+}
+
 func (sc *Scale) costGrid(l *plan.Leaf) cost.Grid {
 	return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: sc.Interval.Milliseconds()}
 }
@@ -344,8 +391,12 @@ func (sc *Scale) beyond(ctx context.Context, loads []*load, known numbers) ([]*l
 		return held
 	}
 	held := sum()
-	if len(unknown) > 0 {
-		found, err := sc.count(ctx, unknown)
+	for range 2 { // the series, and then what is asked of them
+		ask := sc.askable(unknown, known)
+		if len(ask) == 0 {
+			break
+		}
+		found, err := sc.count(ctx, ask)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -381,7 +432,7 @@ func (sc *Scale) narrow(ctx context.Context, loads []*load, known numbers) error
 	for _, l := range loads {
 		sc.held(l, l.grid, known, &unknown)
 	}
-	if err := sc.countRefusable(ctx, unknown, known); err != nil && ctx.Err() != nil {
+	if err := sc.countRefusable(ctx, sc.askable(unknown, known), known); err != nil && ctx.Err() != nil {
 		return err // any other is no reason to fail: the bound stays
 	}
 	for _, l := range loads {
@@ -392,6 +443,21 @@ func (sc *Scale) narrow(ctx context.Context, loads []*load, known numbers) error
 	}
 	sc.learn(loads, known)
 	return nil
+}
+
+// askable are those of what is not known that may be asked for: not what is made of series of which
+// there may be too many for a query.
+func (sc *Scale) askable(unknown []selected, known numbers) []selected {
+	return slices.DeleteFunc(slices.Clone(unknown), func(t selected) bool {
+		if t.of == nil {
+			return false
+		}
+		n, ok := sc.known(*t.of, known)
+		if !ok {
+			n = t.of.most
+		}
+		return n > sc.MaxBytes/madeBytes
+	})
 }
 
 // learn notes how many series the selectors of leaves have whose parts were all counted.
@@ -406,7 +472,7 @@ func (sc *Scale) learn(loads []*load, known numbers) {
 	series, parts := map[of]int64{}, map[of]int{}
 	for _, l := range loads {
 		for i := range l.reads {
-			if n, ok := sc.known(sc.ofSelector(&l.reads[i]), known); ok {
+			if n, ok := sc.exactly(sc.ofSelector(&l.reads[i]), known); ok {
 				series[of{l.leaf, l.reads[i].vs}] += n
 				parts[of{l.leaf, l.reads[i].vs}]++
 			}
@@ -425,10 +491,7 @@ func (sc *Scale) learn(loads []*load, known numbers) {
 func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selected) int64 {
 	number := func(t selected) int64 {
 		n, ok := sc.known(t, known)
-		switch {
-		case ok:
-			known[t.key] = n // it may be forgotten
-		case unknown != nil:
+		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
 		}
 		return n
@@ -478,8 +541,9 @@ func (sc *Scale) fits(loads []*load, steps int64, known numbers) bool {
 	return true
 }
 
-// tooMuch refuses what would make a server hold too much.
-func (sc *Scale) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
+// tooMuch refuses what would make a server hold too much. Where its series are too many to be
+// counted, they may be fewer.
+func (sc *Scale) tooMuch(q plan.Query, s *shard.Shard, held int64, uncounted bool) error {
 	steps, advice := "", "select fewer series, "
 	if hasSubquery(q.Expr) {
 		advice += "give the subquery a shorter range or a longer step, "
@@ -489,10 +553,14 @@ func (sc *Scale) tooMuch(q plan.Query, s *shard.Shard, held int64) error {
 		advice += "shorten the range or widen the step, "
 	}
 	advice += "or record a part of the query"
+	basis, about := "as estimated from the series that it selects there", "about "
+	if uncounted {
+		basis, about = fmt.Sprintf("as estimated from what the server says of its metrics, since the series are more than the %d that are counted", sc.listed()), "up to "
+	}
 	limit := admit.FormatBytes(sc.MaxBytes)
-	return qerr.Refuse(policy.BoundMaxShardBytes, limit, "about "+admit.FormatBytes(held), advice,
-		"evaluating this%s would make a server of shard %s hold about %s at once, as estimated from the series that it selects there, "+
-			"and max_shard_bytes allows %s", steps, s.Name(), admit.FormatBytes(held), limit)
+	return qerr.Refuse(policy.BoundMaxShardBytes, limit, about+admit.FormatBytes(held), advice,
+		"evaluating this%s would make a server of shard %s hold %s%s at once, %s, and max_shard_bytes allows %s",
+		steps, s.Name(), about, admit.FormatBytes(held), basis, limit)
 }
 
 // hasSubquery tells whether an expression has a subquery.
