@@ -349,7 +349,7 @@ func (g *Gate) fits(l *lane, n int) bool {
 // join puts a waiter in its queue, or says that there is no room.
 func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	l.tick(now)
-	f := l.flow(a.Flow, a.Peer)
+	f := l.flow(a.Flow)
 	if f.length >= maxFlow {
 		return nil, &Refusal{Why: FlowFull, Most: maxFlow, Wants: n, Others: g.waiting}
 	}
@@ -415,6 +415,9 @@ func (g *Gate) part(w *waiter, now int64) {
 
 // dispatch lets in whoever's turn it is.
 func (g *Gate) dispatch(now int64) {
+	for _, l := range g.lanes {
+		l.tick(now)
+	}
 	for g.waiting > 0 {
 		w := g.due(now)
 		if w == nil {
@@ -424,6 +427,7 @@ func (g *Gate) dispatch(now int64) {
 		w.lane.accrue(now)
 		w.lane.tick(now)
 		w.flow.run(w.n)
+		w.flow.had = now
 		w.place = g.take(w.lane, w.peer, w.n)
 		w.place.flow, w.place.since = w.flow, now
 		g.part(w, now)

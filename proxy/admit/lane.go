@@ -35,9 +35,9 @@ type lane struct {
 	gate    *Gate
 	share   float64 // nanoseconds of places that each flow has had on average: what a flow begins with
 	shared  int64   // when that was reckoned, since the gate's epoch
+	widest  float64 // of its calls of late, in places
 	flows   map[uint64]*flow
-	groups  map[string]*group // of flows, by address
-	queued  []*flow           // those with waiters
+	queued  []*flow // those with waiters
 }
 
 // room tells whether the lane may hold n more places.
@@ -72,31 +72,16 @@ func (l *lane) keep(places int) {
 
 // flow is the flow of that hash, which is remembered while it has waiters, or places for which
 // they waited.
-func (l *lane) flow(hash uint64, peer string) *flow {
+func (l *lane) flow(hash uint64) *flow {
 	f := l.flows[hash]
 	if f == nil {
 		if l.flows == nil {
-			l.flows, l.groups = map[uint64]*flow{}, map[string]*group{}
+			l.flows = map[uint64]*flow{}
 		}
-		f = &flow{lane: l, hash: hash, group: l.groups[peer]}
-		if f.group == nil {
-			f.group = &group{peer: peer}
-			l.groups[peer] = f.group
-		}
-		f.group.flows++
+		f = &flow{lane: l, hash: hash}
 		l.flows[hash] = f
 	}
 	return f
-}
-
-// group is the flows of one address in a lane. While the address has as many places as it may have
-// they get behind the lane's average, all of them, which is no credit: newcomers of the address
-// would wait until each of them has had what it missed, and that never comes.
-type group struct {
-	peer    string
-	flows   int
-	running int     // their places for which somebody waited
-	lifted  float64 // what is added to what each of them has had
 }
 
 // tick reckons share until now: to be called before a flow comes or goes, and before running
@@ -104,18 +89,17 @@ type group struct {
 // however little each of them has had, come after somebody who has waited for as long as what he
 // has had beyond them is worth.
 func (l *lane) tick(now int64) {
-	since := float64(now - l.shared)
-	if l.shared = now; l.running == 0 || since == 0 {
-		return
+	if l.running > 0 {
+		l.share += float64(l.running) / float64(len(l.flows)) * float64(now-l.shared)
 	}
-	all := float64(l.running) / float64(len(l.flows))
-	l.share += all * since
-	for _, r := range l.groups {
-		if p := l.gate.peers[r.peer]; p != nil && p.held >= l.gate.ofPeer && l.room(1) && !l.gate.own(l, 1) {
-			r.lifted += max(0, all-float64(r.running)/float64(r.flows)) * since
-		}
-	}
+	l.shared = now
 }
+
+// least is what a flow counts for at least, however little it has had: half a call less than the
+// average, of the widest of late. What it lacks beyond that it could not have, since its address
+// had all that it may have, or places were kept for somebody, and newcomers would wait until all
+// had got it back.
+func (l *lane) least() float64 { return l.share - l.gate.mean*l.widest/2 }
 
 // longest is the flow with the most waiters.
 func (l *lane) longest() *flow {
@@ -203,21 +187,26 @@ type turn struct {
 	work float64
 }
 
-// after tells whether the other one's turn is first.
+// after tells whether the other one's turn is first. Of those who have had as little it is his who
+// has had nothing for longer: among many for whom that is the least, by what they wait since, those
+// with the longest queues would be first.
 func (t turn) after(u turn) bool {
-	return u.waiter != nil && (t.work > u.work || t.work == u.work && t.count > u.count)
+	if u.waiter == nil {
+		return false
+	}
+	return cmp.Or(cmp.Compare(t.work, u.work), cmp.Compare(t.flow.had, u.flow.had), cmp.Compare(t.count, u.count)) > 0
 }
 
 // flow is what is served fairly in a lane: its waiters, in their order, and what it has had.
 type flow struct {
 	lane        *lane
-	group       *group
 	hash        uint64
 	at          int // its place among the lane's queued
 	first, last *waiter
 	length      int
 	running     int     // places held for which somebody waited
 	widest      int     // of its calls of late, in places
+	had         int64   // when it had its last place, or began to wait
 	work        float64 // nanoseconds that places were held
 	until       int64   // when work was reckoned, since the gate's epoch
 }
@@ -225,9 +214,9 @@ type flow struct {
 func (f *flow) worked(now int64) float64 { return f.work + float64(f.running)*float64(now-f.until) }
 
 // due is by what its turn comes: what it has had, and what its places come to if they are held for
-// as long as is usual.
+// as long as is usual. The lane has been ticked.
 func (f *flow) due(now int64, mean float64) float64 {
-	return f.worked(now) + f.group.lifted + float64(f.running)*mean
+	return max(f.worked(now), f.lane.least()) + float64(f.running)*mean
 }
 
 // turn is the waiter's, now.
@@ -238,17 +227,17 @@ func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(
 // is nothing that it owes to those who come later.
 func (f *flow) accrue(now int64) {
 	f.lane.tick(now)
-	most := f.lane.share - f.group.lifted + f.lane.gate.mean*float64(1+f.widest)
-	f.work, f.until = min(f.worked(now), most), now
+	most := f.lane.share + f.lane.gate.mean*float64(1+f.widest)
+	f.work, f.until = min(max(f.worked(now), f.lane.least()), most), now
 }
 
 // run counts n more of the flow's places, or fewer.
 func (f *flow) run(n int) {
 	f.running += n
-	f.group.running += n
 	f.lane.running += n
 	if n > 0 {
 		f.widest = max(n, f.widest/2)
+		f.lane.widest = max(float64(n), f.lane.widest*15/16)
 	}
 }
 
@@ -256,9 +245,6 @@ func (f *flow) run(n int) {
 func (f *flow) forget() {
 	if f.length == 0 && f.running == 0 {
 		delete(f.lane.flows, f.hash)
-		if f.group.flows--; f.group.flows == 0 {
-			delete(f.lane.groups, f.group.peer)
-		}
 	}
 }
 
@@ -297,7 +283,7 @@ func (f *flow) narrow(g *Gate, head *waiter, now int64) *waiter {
 
 func (f *flow) push(w *waiter, now int64) {
 	if f.length == 0 { // who wanted nothing for a while has saved nothing up, and owes nothing
-		f.work, f.until = f.lane.share-f.group.lifted, now
+		f.work, f.until, f.had = f.lane.share, now, now
 		f.at = len(f.lane.queued)
 		f.lane.queued = append(f.lane.queued, f)
 	}
