@@ -95,6 +95,12 @@ func TestWriteWhatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	owner := os.Getuid()
+	if owner == 0 { // who may give files away
+		if owner, err = 4321, os.Chown(file, 4321, 4321); err != nil {
+			t.Fatal(err)
+		}
+	}
 	text := func(w io.Writer) error { _, err := io.WriteString(w, "new"); return err }
 	if err := Write(link, 0o600, text); err != nil {
 		t.Fatal(err)
@@ -103,6 +109,9 @@ func TestWriteWhatIsThere(t *testing.T) {
 	is, serr := os.Stat(file)
 	if err := errors.Join(err, serr); err != nil || string(got) != "new" || is.Mode().Perm() != 0o640 {
 		t.Errorf("%q, %v, %v", got, is.Mode(), err)
+	}
+	if st, ok := is.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != owner {
+		t.Errorf("the file belongs to somebody else now, not to %d", owner)
 	}
 	if to, err := os.Readlink(link); err != nil || to != file {
 		t.Errorf("the link leads to %q: %v", to, err)

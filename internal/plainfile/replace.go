@@ -11,7 +11,12 @@ import (
 
 // Replace writes a file under another name first: who reads it sees all of it or the one before,
 // also after a power cut. Whatever is there is replaced.
-func Replace(file string, mode fs.FileMode, write func(io.Writer) error) (err error) {
+func Replace(file string, mode fs.FileMode, write func(io.Writer) error) error {
+	return replace(file, mode, nil, write)
+}
+
+// replace is Replace with the owner of the file that is there, if it is to stay.
+func replace(file string, mode fs.FileMode, is fs.FileInfo, write func(io.Writer) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), ".spillway-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
@@ -21,6 +26,9 @@ func Replace(file string, mode fs.FileMode, write func(io.Writer) error) (err er
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
+	if is != nil {
+		own(f, is)
+	}
 	if err := errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
@@ -28,9 +36,10 @@ func Replace(file string, mode fs.FileMode, write func(io.Writer) error) (err er
 }
 
 // Write writes what a person has named as an output: as Replace, but that a file that is there
-// keeps its mode, else it has mode; that a link stays, and what it leads to is replaced; and that
-// what is no regular file (a terminal, a pipe, /dev/null), or is where this process prints to, is
-// written to as it is.
+// keeps its mode and, as far as this user may give it away, its owner, else it has mode; that one
+// which is a mount of its own is written in place; that a link stays, and what it leads to is
+// replaced; and that what is no regular file (a terminal, a pipe, /dev/null), or is where this
+// process prints to, is written to as it is.
 func Write(file string, mode fs.FileMode, write func(io.Writer) error) error {
 	is, err := os.Stat(file)
 	if err != nil {
@@ -50,12 +59,15 @@ func Write(file string, mode fs.FileMode, write func(io.Writer) error) error {
 	if file, err = filepath.EvalSymlinks(file); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	return Replace(file, is.Mode().Perm(), write)
+	if err = replace(file, is.Mode().Perm(), is, write); mounted(err) {
+		return into(file, write)
+	}
+	return err
 }
 
-// into writes to what is no regular file.
+// into writes to what cannot be replaced.
 func into(file string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -200,4 +201,21 @@ func TestDroppedReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("without a plan", false, false)
+}
+
+// TestPlanGoesWithItsEntry: a change that takes a plan away together with its entry, as that of a
+// ConfigMap that holds both, is loaded by the watch of the files.
+func TestPlanGoesWithItsEntry(t *testing.T) {
+	dir := t.TempDir()
+	file, plan := filepath.Join(dir, "spillway.yaml"), filepath.Join(dir, "plan.json")
+	if err := os.WriteFile(plan, []byte(droppedPlan(time.Now().Add(-time.Hour), "first_total")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1}}}, "drop_rules: {plan: "+plan+"}\n",
+		func(o *Options) { o.ConfigFile, o.ReloadInterval = file, 20*time.Millisecond })
+	without := strings.Replace(r.config, "drop_rules", "# drop_rules", 1)
+	if err := errors.Join(os.WriteFile(file, []byte(without), 0o600), os.Remove(plan)); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("the configuration without a plan is loaded", func() bool { return len(r.s.plans()) == 0 })
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -46,12 +47,17 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 // plans are the files that the configuration in force names.
 func (s *Server) plans() []string { return s.state.Load().cfg.DropRules.Plan }
 
-// configBytes is a digest of the files; false where one cannot be read, as in the middle of being
-// replaced.
+// configBytes is a digest of the files; false where the configuration cannot be read, as in the
+// middle of being replaced. That a plan is not there, which a new configuration need not name, is
+// part of it.
 func (s *Server) configBytes() (sum [sha256.Size]byte, ok bool) {
 	h := sha256.New()
-	for _, file := range slices.Concat([]string{s.opts.ConfigFile}, s.plans()) {
+	for i, file := range slices.Concat([]string{s.opts.ConfigFile}, s.plans()) {
 		f, err := plainfile.Open(file)
+		if err != nil && i > 0 {
+			_, _ = fmt.Fprintf(h, "\x00%s cannot be read", file)
+			continue
+		}
 		if err != nil {
 			return sum, false
 		}
