@@ -122,6 +122,10 @@ const (
 // of what its caller has not taken yet. Any goroutine may ask.
 func (x *exchange) held() int64 { return x.weighed.Load().Held() + x.client.keeps.Load().Held() }
 
+// peak is the most that the request has held, in bytes, with the most that was kept for a slow
+// caller, which may have been at another time.
+func (x *exchange) peak() int64 { return x.budget.Peak() + x.client.keeps.Load().Peak() }
+
 // close gives back what the request held.
 func (x *exchange) close() {
 	x.s.live.Leave(x.shown)

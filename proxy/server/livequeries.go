@@ -60,7 +60,7 @@ func (x *exchange) show() {
 func (x *exchange) look() live.State {
 	b := x.weighed.Load()
 	state := live.State{
-		Doing: x.doing.now().String(), Series: b.Series(), Samples: b.Samples(), Bytes: b.Bytes(), HeldBytes: x.held(), PeakBytes: b.Peak(),
+		Doing: x.doing.now().String(), Series: b.Series(), Samples: b.Samples(), Bytes: b.Bytes(), HeldBytes: x.held(), PeakBytes: x.peak(),
 		ShardSeconds: x.calls.get().Seconds(), Waiting: x.flying.Load().Waiting(),
 	}
 	if e := x.foreseen.Load(); e != nil {

@@ -400,7 +400,7 @@ func (s *Server) finish(x *exchange, qe *qerr.Error) {
 	s.metrics.read.WithLabelValues(ep).Add(float64(x.budget.Bytes()))
 	s.metrics.written.WithLabelValues(ep).Add(float64(x.client.n.Load()))
 	if x.budget != nil {
-		s.metrics.peak.Observe(float64(x.budget.Peak()))
+		s.metrics.peak.Observe(float64(x.peak()))
 	}
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("spillway.endpoint", ep), attribute.String("spillway.verdict", string(verdict)),

@@ -66,6 +66,11 @@ func TestSlowCallersHoldNoPlace(t *testing.T) {
 		if n := r.metric("spillway_requests_in_flight"); n != 1 {
 			t.Fatalf("%s: %v requests are in flight, so that nobody was slow", name, n)
 		}
+		for _, q := range r.queries() { // with what is kept
+			if q.HeldBytes < 1<<20 || q.PeakBytes < q.HeldBytes {
+				t.Errorf("%s: it holds %d bytes and has held %d at most", name, q.HeldBytes, q.PeakBytes)
+			}
+		}
 		status, _, body := w.hear(http.MethodGet)
 		if status != http.StatusOK || body != string(want.body) {
 			t.Errorf("%s: status %d and %d bytes, and not the %d of who reads at once", name, status, len(body), len(want.body))

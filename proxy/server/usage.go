@@ -17,7 +17,7 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		Time: x.began, ID: x.uid, Tenant: caller.Tenant, User: caller.User, Dashboard: caller.Dashboard, Panel: caller.Panel,
 		Rule: caller.Rule, Claimed: caller.Claimed,
 		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
-		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.budget.Peak(),
+		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.peak(),
 		ShardSeconds: x.calls.get().Seconds(), Lane: x.lane, Shadow: shadow,
 	}
 	if e := x.foreseen.Load(); e != nil {
