@@ -1,7 +1,6 @@
 package uses
 
 import (
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -38,26 +37,33 @@ func calls(text string) (queries []string, all bool) {
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
 	listed := 0                  // selectors of lists of what there is, which select nothing in particular
 	known := map[string]called{} // equal ones are tried once
+	sure := true
+	var in quoting
 	for i, start := range starts {
 		value := text[start[1]:]
 		if i+1 < len(starts) {
 			value = text[start[1]:starts[i+1][0]]
 		}
-		key := text[start[0]:start[0]+1] + value
+		quote := in.at(text, start[1])
+		key := text[start[0]:start[0]+1] + string(quote) + value
 		one, tried := known[key]
 		if !tried {
 			if len(known) == maxCalls {
 				return queries, false
 			}
-			one.query = parameter(value)
+			one.query, one.sure = parameter(value, quote)
 			if one.query == "" && address { // whatever it is
 				one.query, _, _ = strings.Cut(value, "&")
-				one.query = decoded(one.query)
+				one.query, one.sure = decoded(one.query), true
+				if needs, _ := Needs(templated(one.query)); len(needs) == 0 { // a string, or a number
+					one.query = ""
+				}
 			}
 			one.unread = one.query == "" || namedByMark(templated(one.query)) && given(text, one.query) || assigned(text, one.query)
 			one.lists = !one.unread && text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(one.query)
 			known[key] = one
 		}
+		sure = sure && one.sure
 		switch {
 		case one.unread:
 		case one.lists:
@@ -66,18 +72,15 @@ func calls(text string) (queries []string, all bool) {
 			queries = append(queries, one.query)
 		}
 	}
-	return queries, len(queries)+listed >= max(made, len(starts))
+	return queries, sure && len(queries)+listed >= max(made, len(starts))
 }
 
-// called is one parameter of a call: whether it cannot be read as a query, and whether it only
-// lists what there is.
+// called is one parameter of a call: whether it cannot be read as a query, whether it only lists
+// what there is, and whether nothing but the query stands in the call.
 type called struct {
-	query         string
-	unread, lists bool
+	query               string
+	unread, lists, sure bool
 }
-
-// over matches what stands behind the end of a parameter.
-var over = regexp.MustCompile("^(?:$|[\n'\"`&\\\\)]|[ \t]+(?:$|[-|;<>&\\\\#\n)]|https?:))")
 
 // variables finds the variables of a shell in a query.
 var variables = regexp.MustCompile(`\$\{?([a-zA-Z_]\w*)`)
@@ -89,35 +92,6 @@ func given(text, query string) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(m []string) bool {
 		return !assigned(text, m[1]) && !strings.Contains(text, "for "+m[1]+" in ")
 	})
-}
-
-// parameter is the longest query that a text begins with; "" if there is none.
-func parameter(text string) string {
-	var ends []int
-	for i := 0; i < min(len(text), maxParameter) && len(ends) < maxEnds; i++ {
-		if strings.IndexByte(" \t\n'\"`&\\)", text[i]) >= 0 {
-			ends = append(ends, i)
-		}
-	}
-	if len(ends) < maxEnds && len(text) <= maxParameter {
-		ends = append(ends, len(text))
-	}
-	for _, end := range slices.Backward(ends) {
-		query, before := text[:end], ""
-		for _, form := range []string{decoded(query), strings.ReplaceAll(query, `\"`, `"`), query} {
-			if form = strings.TrimSpace(form); form == before {
-				continue
-			}
-			if before = form; form == "" || len(parsed(templated(form))) == 0 {
-				continue
-			}
-			if !over.MatchString(text[end:]) { // it goes on, in a way that is not understood
-				return ""
-			}
-			return form
-		}
-	}
-	return ""
 }
 
 // namedByMark tells whether a query has a variable in the place of a metric's name: what it may be
@@ -154,13 +128,5 @@ func assigned(text, query string) bool {
 // listsAll tells whether a selector selects nothing in particular.
 func listsAll(query string) bool {
 	needs, _ := Needs(templated(query))
-	return !slices.ContainsFunc(needs, func(n Need) bool { return n.selective() })
-}
-
-// decoded is the text without the escapes of addresses.
-func decoded(text string) string {
-	if plain, err := url.QueryUnescape(text); err == nil {
-		return plain
-	}
-	return text
+	return len(needs) > 0 && !slices.ContainsFunc(needs, func(n Need) bool { return n.selective() })
 }

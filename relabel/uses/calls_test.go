@@ -45,6 +45,61 @@ func TestCallsThatGoOn(t *testing.T) {
 	}
 }
 
+// TestParametersOfCalls: what stands behind a parameter's name is a query in quotes, a query that
+// goes on, or a variable, and none of it is lost.
+func TestParametersOfCalls(t *testing.T) {
+	for text, want := range map[string]string{
+		"curl -G $P/api/v1/query --data-urlencode query='sum(rate(used_a[5m]))'":             "[sum(rate(used_a[5m]))] true",
+		"curl -G --data-urlencode query='sum(rate(used_a[5m]))' \"$P/api/v1/query\"":         "[sum(rate(used_a[5m]))] true",
+		`sh -c "curl $P/api/v1/query -d query=\"used_a > 1\""`:                               "[used_a > 1] true",
+		`sh -c "curl $P/api/v1/query -d query=\\\"used_a{a='b'} > 1\\\""`:                    "[] false",
+		"curl -G $P/api/v1/query -d query=\"used_a{a=\\\"b\\\"} > 1\" | jq .":                `[used_a{a="b"} > 1] true`,
+		"curl -G $P/api/v1/series -d match[]='used_a'":                                       "[used_a] true",
+		"# asks /api/v1/query\nprom.custom_query(query=\"sum(rate(used_a[5m]))\")":           "[sum(rate(used_a[5m]))] true",
+		"# asks /api/v1/query\nprom.custom_query(query=\"used_a\" + suffix)":                 "[used_a] false",
+		"# asks /api/v1/query\nprom.custom_query(query=\"used_a > 1\"\n    \" and used_b\")": "[used_a > 1] false",
+		"# asks /api/v1/query\nprom.custom_query(query=\"used_{}\".format(x))":               "[used_{}] false",
+		"q='sum(used_a)'; curl $P/api/v1/query -d query=\"$q\"":                              "[] false",
+		"curl $P/api/v1/query -d query='\"$q\"'":                                             "[] false",
+		"curl -G $P/api/v1/series -d match[]=\"'used_a'\"":                                   "[] false",
+		"axios.get(p + '/api/v1/query?query='+q+'&time=1')":                                  "[] false",
+		"axios.get(p + '/api/v1/query?query=' + q + '&time=1')":                              "[] false",
+		"axios.get(p + '/api/v1/query?query='+encodeURIComponent(q)+'&time=1')":              "[] false",
+		"curl $P/api/v1/query -d query='used_a'_total":                                       "[used_a] false",
+		"curl $P/api/v1/query -d query='rate(used_a)'":                                       "[] false",
+		"http://p:9090/api/v1/query?query='used_a'&time=1":                                   "[used_a] true",
+		"http://p:9090/api/v1/query?query='rate(used_a)'":                                    "[] false",
+		"curl $P/api/v1/query -d query='unended":                                             "[] false",
+		// C2
+		// C3
+		// C4
+		// C6
+	} {
+		queries, all := calls(text)
+		if got := fmt.Sprint(queries, all); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// TestScriptsKeep: whatever a script asks is kept, and not anything else.
+func TestScriptsKeep(t *testing.T) {
+	for name, c := range map[string]struct{ script, metrics string }{
+		"a quoted query":           {"curl -G $P/api/v1/query --data-urlencode query='sum(rate(used_a[5m]))'", "used_a"},
+		"a variable in quotes":     {"q='sum(rate(used_a[5m]))'\ncurl $P/api/v1/query -d query=\"$q\"", "used_a"},
+		"a call of a library":      {"# asks /api/v1/query\nprom.custom_query(query=\"sum(rate(used_a[5m]))\")", "used_a"},
+		"a quoted selector":        {"curl -G $P/api/v1/series -d match[]='used_a'", "used_a"},
+		"a quoted MetricsQL query": {"curl $P/api/v1/query -d query='rate(used_a)'", "used_a"},
+		// S2
+		// S3
+		// S4
+		// S5
+		// S6
+	} {
+		holds(t, name, "f.yaml", object("ConfigMap", "data:\n  a.sh: |\n    "+strings.ReplaceAll(c.script, "\n", "\n    ")+"\n"), c.metrics)
+	}
+}
+
 // TestObjectsOfOneKindInOneAnother: nested as deep as it may be, a document is read once.
 func TestObjectsOfOneKindInOneAnother(t *testing.T) {
 	deep := `{"x":1}`
