@@ -29,15 +29,14 @@ var caller = regexp.MustCompile(`\b(?:curl|wget|promtool|fetch|axios(?:\.\w+)?|u
 // with any number of them. all is false where a call asks something that is not in the text as a
 // query, such as the variable of a shell.
 func calls(text string) (queries []string, all bool) {
-	made := len(callOf.FindAllString(text, -1))
+	made := callOf.FindAllStringIndex(text, -1)
 	starts := parameterOf.FindAllStringIndex(text, -1)
-	if made == 0 || len(starts) == 0 && !caller.MatchString(text) {
+	if len(made) == 0 || len(starts) == 0 && !caller.MatchString(text) {
 		return nil, true
 	}
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
-	listed := 0                  // selectors of lists of what there is, which select nothing in particular
 	known := map[string]called{} // equal ones are tried once
-	sure := true
+	all = paired(text, made, starts)
 	var in quoting
 	for i, start := range starts {
 		value := text[start[1]:]
@@ -63,17 +62,41 @@ func calls(text string) (queries []string, all bool) {
 			one.lists = !one.unread && text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(one.query)
 			known[key] = one
 		}
-		sure = sure && one.sure
-		switch {
-		case one.unread:
-		case one.lists:
-			listed++
-		default:
+		all = all && one.sure && !one.unread
+		if !one.unread && !one.lists { // lists of what there is select nothing in particular
 			queries = append(queries, one.query)
 		}
 	}
-	return queries, sure && len(queries)+listed >= max(made, len(starts))
+	return queries, all
 }
+
+// paired tells whether each call has a parameter of its own: the last one before it, in the same
+// command, or one behind it and before the next call. What promtool asks has no name.
+func paired(text string, made, starts [][]int) bool {
+	next := 0 // the first parameter behind those of the calls before
+	for i, call := range made {
+		if strings.HasPrefix(text[call[0]:], "promtool") {
+			return false
+		}
+		first := next
+		for next < len(starts) && starts[next][0] < call[0] {
+			next++
+		}
+		if next > first && !commandEnd.MatchString(text[starts[next-1][1]:call[0]]) {
+			continue
+		}
+		if next == len(starts) || i+1 < len(made) && starts[next][0] > made[i+1][0] {
+			return false
+		}
+		for next < len(starts) && (i+1 == len(made) || starts[next][0] < made[i+1][0]) {
+			next++
+		}
+	}
+	return true
+}
+
+// commandEnd finds the end of a command of a shell.
+var commandEnd = regexp.MustCompile(`[^\\]\n|;|&&|\|`)
 
 // called is one parameter of a call: whether it cannot be read as a query, whether it only lists
 // what there is, and whether nothing but the query stands in the call.

@@ -49,28 +49,36 @@ func TestCallsThatGoOn(t *testing.T) {
 // goes on, or a variable, and none of it is lost.
 func TestParametersOfCalls(t *testing.T) {
 	for text, want := range map[string]string{
-		"curl -G $P/api/v1/query --data-urlencode query='sum(rate(used_a[5m]))'":             "[sum(rate(used_a[5m]))] true",
-		"curl -G --data-urlencode query='sum(rate(used_a[5m]))' \"$P/api/v1/query\"":         "[sum(rate(used_a[5m]))] true",
-		`sh -c "curl $P/api/v1/query -d query=\"used_a > 1\""`:                               "[used_a > 1] true",
-		`sh -c "curl $P/api/v1/query -d query=\\\"used_a{a='b'} > 1\\\""`:                    "[] false",
-		"curl -G $P/api/v1/query -d query=\"used_a{a=\\\"b\\\"} > 1\" | jq .":                `[used_a{a="b"} > 1] true`,
-		"curl -G $P/api/v1/series -d match[]='used_a'":                                       "[used_a] true",
-		"# asks /api/v1/query\nprom.custom_query(query=\"sum(rate(used_a[5m]))\")":           "[sum(rate(used_a[5m]))] true",
-		"# asks /api/v1/query\nprom.custom_query(query=\"used_a\" + suffix)":                 "[used_a] false",
-		"# asks /api/v1/query\nprom.custom_query(query=\"used_a > 1\"\n    \" and used_b\")": "[used_a > 1] false",
-		"# asks /api/v1/query\nprom.custom_query(query=\"used_{}\".format(x))":               "[used_{}] false",
-		"q='sum(used_a)'; curl $P/api/v1/query -d query=\"$q\"":                              "[] false",
-		"curl $P/api/v1/query -d query='\"$q\"'":                                             "[] false",
-		"curl -G $P/api/v1/series -d match[]=\"'used_a'\"":                                   "[] false",
-		"axios.get(p + '/api/v1/query?query='+q+'&time=1')":                                  "[] false",
-		"axios.get(p + '/api/v1/query?query=' + q + '&time=1')":                              "[] false",
-		"axios.get(p + '/api/v1/query?query='+encodeURIComponent(q)+'&time=1')":              "[] false",
-		"curl $P/api/v1/query -d query='used_a'_total":                                       "[used_a] false",
-		"curl $P/api/v1/query -d query='rate(used_a)'":                                       "[] false",
-		"http://p:9090/api/v1/query?query='used_a'&time=1":                                   "[used_a] true",
-		"http://p:9090/api/v1/query?query='rate(used_a)'":                                    "[] false",
-		"curl $P/api/v1/query -d query='unended":                                             "[] false",
-		// C2
+		"curl -G $P/api/v1/query --data-urlencode query='sum(rate(used_a[5m]))'":                                  "[sum(rate(used_a[5m]))] true",
+		"curl -G --data-urlencode query='sum(rate(used_a[5m]))' \"$P/api/v1/query\"":                              "[sum(rate(used_a[5m]))] true",
+		`sh -c "curl $P/api/v1/query -d query=\"used_a > 1\""`:                                                    "[used_a > 1] true",
+		`sh -c "curl $P/api/v1/query -d query=\\\"used_a{a='b'} > 1\\\""`:                                         "[] false",
+		"curl -G $P/api/v1/query -d query=\"used_a{a=\\\"b\\\"} > 1\" | jq .":                                     `[used_a{a="b"} > 1] true`,
+		"curl -G $P/api/v1/series -d match[]='used_a'":                                                            "[used_a] true",
+		"# asks /api/v1/query\nprom.custom_query(query=\"sum(rate(used_a[5m]))\")":                                "[sum(rate(used_a[5m]))] true",
+		"# asks /api/v1/query\nprom.custom_query(query=\"used_a\" + suffix)":                                      "[used_a] false",
+		"# asks /api/v1/query\nprom.custom_query(query=\"used_a > 1\"\n    \" and used_b\")":                      "[used_a > 1] false",
+		"# asks /api/v1/query\nprom.custom_query(query=\"used_{}\".format(x))":                                    "[used_{}] false",
+		"q='sum(used_a)'; curl $P/api/v1/query -d query=\"$q\"":                                                   "[] false",
+		"curl $P/api/v1/query -d query='\"$q\"'":                                                                  "[] false",
+		"curl -G $P/api/v1/series -d match[]=\"'used_a'\"":                                                        "[] false",
+		"axios.get(p + '/api/v1/query?query='+q+'&time=1')":                                                       "[] false",
+		"axios.get(p + '/api/v1/query?query=' + q + '&time=1')":                                                   "[] false",
+		"axios.get(p + '/api/v1/query?query='+encodeURIComponent(q)+'&time=1')":                                   "[] false",
+		"curl $P/api/v1/query -d query='used_a'_total":                                                            "[used_a] false",
+		"curl $P/api/v1/query -d query='rate(used_a)'":                                                            "[] false",
+		"http://p:9090/api/v1/query?query='used_a'&time=1":                                                        "[used_a] true",
+		"http://p:9090/api/v1/query?query='rate(used_a)'":                                                         "[] false",
+		"curl $P/api/v1/query -d query='unended":                                                                  "[] false",
+		"curl -sg \"$P/federate?match[]=used_a&match[]=used_b\"\npromtool query instant $P 'sum(used_c)'":         "[used_a used_b] false",
+		"curl -sg \"$P/federate?match[]=used_a&match[]=used_b\"\ncurl $P/api/v1/query -d @f":                      "[used_a used_b] false",
+		"curl $P/api/v1/query -d @f\ncurl -sg \"$P/federate?match[]=used_a&match[]=used_b\"":                      "[used_a used_b] false",
+		"promtool query instant $P/?query=used_a 'sum(used_c)'":                                                   "[used_a] false",
+		"curl -d 'query=used_a' $P/api/v1/query\ncurl -d 'query=used_b' $P/api/v1/query":                          "[used_a used_b] true",
+		"curl -d 'query=used_a' \\\n  $P/api/v1/query\ncurl $P/api/v1/query -d 'query=used_b'":                    "[used_a used_b] true",
+		"curl -d 'query=used_a' $P/other; curl $P/api/v1/query -d @f":                                             "[used_a] false",
+		"curl -d 'query=used_a' $P/other\ncurl $P/api/v1/query -d @f":                                             "[used_a] false",
+		"requests.get(p + '/api/v1/query?query=used_a'), requests.get(p + '/api/v1/query', {'q': 'sum(used_b)'})": "[used_a] false",
 		// C3
 		// C4
 		// C6
@@ -85,12 +93,12 @@ func TestParametersOfCalls(t *testing.T) {
 // TestScriptsKeep: whatever a script asks is kept, and not anything else.
 func TestScriptsKeep(t *testing.T) {
 	for name, c := range map[string]struct{ script, metrics string }{
-		"a quoted query":           {"curl -G $P/api/v1/query --data-urlencode query='sum(rate(used_a[5m]))'", "used_a"},
-		"a variable in quotes":     {"q='sum(rate(used_a[5m]))'\ncurl $P/api/v1/query -d query=\"$q\"", "used_a"},
-		"a call of a library":      {"# asks /api/v1/query\nprom.custom_query(query=\"sum(rate(used_a[5m]))\")", "used_a"},
-		"a quoted selector":        {"curl -G $P/api/v1/series -d match[]='used_a'", "used_a"},
-		"a quoted MetricsQL query": {"curl $P/api/v1/query -d query='rate(used_a)'", "used_a"},
-		// S2
+		"a quoted query":                 {"curl -G $P/api/v1/query --data-urlencode query='sum(rate(used_a[5m]))'", "used_a"},
+		"a variable in quotes":           {"q='sum(rate(used_a[5m]))'\ncurl $P/api/v1/query -d query=\"$q\"", "used_a"},
+		"a call of a library":            {"# asks /api/v1/query\nprom.custom_query(query=\"sum(rate(used_a[5m]))\")", "used_a"},
+		"a quoted selector":              {"curl -G $P/api/v1/series -d match[]='used_a'", "used_a"},
+		"a quoted MetricsQL query":       {"curl $P/api/v1/query -d query='rate(used_a)'", "used_a"},
+		"promtool behind two of another": {"curl -sg \"$P/federate?match[]=used_a&match[]=used_b\"\npromtool query instant $P 'sum(used_c)'", "used_a used_b used_c"},
 		// S3
 		// S4
 		// S5
