@@ -79,7 +79,27 @@ func TestParametersOfCalls(t *testing.T) {
 		"curl -d 'query=used_a' $P/other; curl $P/api/v1/query -d @f":                                             "[used_a] false",
 		"curl -d 'query=used_a' $P/other\ncurl $P/api/v1/query -d @f":                                             "[used_a] false",
 		"requests.get(p + '/api/v1/query?query=used_a'), requests.get(p + '/api/v1/query', {'q': 'sum(used_b)'})": "[used_a] false",
-		// C3
+		"http://vm/api/v1/query?query=used_a - sum(rate(used_b))":                                                 "[used_a] false",
+		"http://vm/api/v1/query?query=used_a < sum(rate(used_b))":                                                 "[used_a] false",
+		"http://vm/api/v1/query?query=used_a -sum(rate(used_b))":                                                  "[used_a] false",
+		"get(p + \"/api/v1/query?query=used_a - \" + other)":                                                      "[used_a] false",
+		"get(p + \"/api/v1/query?query=used_a\" + other)":                                                         "[used_a] false",
+		"get(p + \"/api/v1/query?query=used_a\\n / sum(rate(used_b))\")":                                          "[used_a] false",
+		"curl $P/api/v1/query -d 'query=used_a\n  / sum(rate(used_b))'":                                           "[] false",
+		"curl $P/api/v1/query -d 'query=used_a > rate(used_b)' | jq .":                                            "[used_a] false",
+		"curl $P/api/v1/query?query=used_a\n/ sum(rate(used_b))":                                                  "[used_a] false",
+		"curl $P/api/v1/query -d 'query=used_a'\"$more\"":                                                         "[used_a] false",
+		"curl -s $P/api/v1/query?query=used_a -o out":                                                             "[] false",
+		"curl -s $P/api/v1/query?query=used_a | jq .":                                                             "[used_a] false",
+		"curl -s $P/api/v1/query?query=used_a \\\n  -o out":                                                       "[used_a] true",
+		"curl -s $P/api/v1/query?query=used_a\nrm x":                                                              "[used_a] true",
+		"curl -s \"$P\"/api/v1/query?query=used_a\nrm x":                                                          "[used_a] true",
+		"curl -s '$P/api/v1/query?query=used_a' -o out":                                                           "[used_a] true",
+		"curl -s '$P/api/v1/query?query=used_a' > out":                                                            "[used_a] true",
+		"curl -s -d 'query=used_a' \"$P/api/v1/query\"":                                                           "[used_a] true",
+		"sh -c 'curl -s $P/api/v1/query?query=used_a'":                                                            "[used_a] true",
+		`["curl", "$P/api/v1/query", "-d", "query=used_a", "-s"]`:                                                 "[used_a] true",
+		`sh -c "curl -s \"$P/api/v1/query?query=used_a\""`:                                                        "[used_a] true",
 		// C4
 		// C6
 	} {
@@ -99,7 +119,9 @@ func TestScriptsKeep(t *testing.T) {
 		"a quoted selector":              {"curl -G $P/api/v1/series -d match[]='used_a'", "used_a"},
 		"a quoted MetricsQL query":       {"curl $P/api/v1/query -d query='rate(used_a)'", "used_a"},
 		"promtool behind two of another": {"curl -sg \"$P/federate?match[]=used_a&match[]=used_b\"\npromtool query instant $P 'sum(used_c)'", "used_a used_b used_c"},
-		// S3
+		"a difference in MetricsQL":      {"curl -g 'http://vm/api/v1/query?query=used_a - sum(rate(used_b))'", "used_a used_b"},
+		"a comparison in MetricsQL":      {"curl $P/api/v1/query -d 'query=used_a > rate(used_b)' | jq .", "used_a used_b"},
+		"a query that is put together":   {"other = \"used_b\"\nget(p + \"/api/v1/query?query=used_a - \" + other)", "used_a used_b"},
 		// S4
 		// S5
 		// S6

@@ -15,7 +15,7 @@ var over = regexp.MustCompile("^(?:$|[\n'\"`&\\\\)]|[ \t]+(?:$|[-|;<>&\\\\#\n)]|
 // parameter is the query that a text begins with, in quotes of its own or the longest there is; ""
 // if there is none. It stands in this quote, 0 for none. sure is false where it may go on.
 func parameter(text string, quote byte) (query string, sure bool) {
-	if open := opening.FindString(text); open != "" {
+	if open := quoteMark.FindString(text); open != "" {
 		return quotedParameter(text, open, quote)
 	}
 	var ends []int
@@ -34,10 +34,28 @@ func parameter(text string, quote byte) (query string, sure bool) {
 		if !over.MatchString(text[end:]) { // it goes on, in a way that is not understood
 			return "", false
 		}
-		return query, true
+		return query, ended(text[end:], quote)
 	}
 	return "", false
 }
+
+// ended tells whether a query is over where this follows it. In a quote only that quote ends it, and
+// the & of an address; elsewhere what a shell has for options, pipes and the like may be operators.
+func ended(rest string, quote byte) bool {
+	if quote == 0 {
+		return unquotedEnd.MatchString(rest) && !nextOperand.MatchString(rest) || quoteMark.MatchString(rest) && closed.MatchString(quoteMark.ReplaceAllString(rest, ""))
+	}
+	behind, found := strings.CutPrefix(strings.TrimPrefix(rest, "\\"), string(quote))
+	return strings.HasPrefix(rest, "&") || found && closed.MatchString(behind)
+}
+
+// unquotedEnd matches the end of a query that is in no quote, and nextOperand one that goes on in the
+// next line. quoteMark is a quote at the beginning, which a string may escape.
+var (
+	unquotedEnd = regexp.MustCompile(`^(?:$|[&)]|[ \t]+(?:$|#|\)|https?:)|[ \t]*\\?\n\s*(?:$|[^-+*/%^=!<>\s]|--?[A-Za-z]))`)
+	nextOperand = regexp.MustCompile(`^\s*(?:and|or|unless)\b`)
+	quoteMark   = regexp.MustCompile("^\\\\?[\"'`]")
+)
 
 // selecting is the query that a text is, with a selector, without the escapes of addresses and
 // strings; "" if it is none.
@@ -56,9 +74,6 @@ func selecting(text string) string {
 	}
 	return ""
 }
-
-// opening finds the quote with which a parameter begins.
-var opening = regexp.MustCompile("^\\\\?[\"'`]")
 
 // quotedParameter is the query in the quotes with which a text begins: without them it is a query,
 // with them a string. Where the quote is that in which the parameter stands, it ends there, and a
