@@ -44,7 +44,7 @@ func calls(text string) (queries []string, all bool) {
 			value = text[start[1]:starts[i+1][0]]
 		}
 		quote := in.at(text, start[1])
-		key := text[start[0]:start[0]+1] + string(quote) + value
+		key := text[max(start[0]-1, 0):start[0]+1] + string(quote) + value
 		one, tried := known[key]
 		if !tried {
 			if len(known) == maxCalls {
@@ -58,8 +58,9 @@ func calls(text string) (queries []string, all bool) {
 					one.query = ""
 				}
 			}
-			one.unread = one.query == "" || namedByMark(templated(one.query)) && given(text, one.query) || assigned(text, one.query)
+			one.unread = one.query == "" || isVariable(one.query) || namedByMark(templated(one.query)) && given(text, one.query) || assigned(text, one.query)
 			one.lists = !one.unread && text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(one.query)
+			one.sure = one.sure && !(one.lists && len(referenced(templated(one.query))) > 0) && !isArgument(text, start, one.query)
 			known[key] = one
 		}
 		all = all && one.sure && !one.unread
@@ -103,6 +104,20 @@ var commandEnd = regexp.MustCompile(`[^\\]\n|;|&&|\|`)
 type called struct {
 	query               string
 	unread, lists, sure bool
+}
+
+// isVariable tells whether a query is nothing but a variable: what it is stands elsewhere in the
+// script, or in none of what is read. What a template puts in is known to its document.
+func isVariable(query string) bool {
+	_, whole := wholeTemplate(templated(query))
+	return whole && !hole.MatchString(query)
+}
+
+// isArgument tells whether a query is a word that a program gives to a function by name, f(query=q):
+// a variable.
+func isArgument(text string, start []int, query string) bool {
+	return start[0] > 0 && strings.IndexByte("(, \t\n", text[start[0]-1]) >= 0 &&
+		strings.HasPrefix(text[start[1]:], query+")") && model.LegacyValidation.IsValidMetricName(query)
 }
 
 // variables finds the variables of a shell in a query.

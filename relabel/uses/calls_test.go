@@ -100,7 +100,13 @@ func TestParametersOfCalls(t *testing.T) {
 		"sh -c 'curl -s $P/api/v1/query?query=used_a'":                                                            "[used_a] true",
 		`["curl", "$P/api/v1/query", "-d", "query=used_a", "-s"]`:                                                 "[used_a] true",
 		`sh -c "curl -s \"$P/api/v1/query?query=used_a\""`:                                                        "[used_a] true",
-		// C4
+		"curl \"$P/api/v1/query?query=${QUERY:-sum(rate(used_a[5m]))}\"":                                          "[] false",
+		"axios.get(`${p}/api/v1/query?query=${q}`)":                                                               "[] false",
+		"http://p:9090/api/v1/query?query=$Q":                                                                     "[] false",
+		"curl -G $P/api/v1/series -d \"match[]=$m\"":                                                              "[] false",
+		"curl -G $P/api/v1/series -d \"match[]={__name__='$m'}\"":                                                 "[] false",
+		"def ask(q): requests.post(p + '/api/v1/query', data=dict(query=q))":                                      "[q] false",
+		"http://p:9090/api/v1/query?query={{args.query}}":                                                         "[{{args.query}}] true",
 		// C6
 	} {
 		queries, all := calls(text)
@@ -122,11 +128,31 @@ func TestScriptsKeep(t *testing.T) {
 		"a difference in MetricsQL":      {"curl -g 'http://vm/api/v1/query?query=used_a - sum(rate(used_b))'", "used_a used_b"},
 		"a comparison in MetricsQL":      {"curl $P/api/v1/query -d 'query=used_a > rate(used_b)' | jq .", "used_a used_b"},
 		"a query that is put together":   {"other = \"used_b\"\nget(p + \"/api/v1/query?query=used_a - \" + other)", "used_a used_b"},
-		// S4
+		"lines that are read":            {"while read -r line; do\n  curl -G $P/api/v1/query --data-urlencode \"query=$line\"\ndone <<EOF\nused_a\nused_b\nEOF", "used_a used_b"},
+		"a template of JavaScript":       {"const f = (q) => fetch(`${p}/api/v1/query?query=${q}`)\nf('used_a')", "used_a"},
+		"a value where there is none":    {"curl \"$P/api/v1/query?query=${QUERY:-sum(rate(used_a[5m]))}\"", "used_a"},
+		"a name in a selector":           {"for m in used_a used_b; do curl -G $P/api/v1/series -d \"match[]={__name__='$m'}\"; done", "used_a used_b"},
+		"a parameter of a function":      {"def ask(q): requests.post(p + '/api/v1/query', data=dict(query=q))\nask('used_a')", "used_a"},
 		// S5
 		// S6
 	} {
 		holds(t, name, "f.yaml", object("ConfigMap", "data:\n  a.sh: |\n    "+strings.ReplaceAll(c.script, "\n", "\n    ")+"\n"), c.metrics)
+	}
+}
+
+// TestTemplatesInCalls: a query of a call that is nothing but a template is what the document gives
+// for it, and else an error, as under a key for queries.
+func TestTemplatesInCalls(t *testing.T) {
+	const web = "spec:\n  args: [%s]\n  metrics:\n  - provider: {web: {url: 'http://p:9090/api/v1/query?query={{args.query}}'}}\n"
+	holds(t, "an argument", "f.yaml", object("AnalysisTemplate", fmt.Sprintf(web, "{name: query, value: used_a}")), "used_a")
+	script := object("ConfigMap", "data:\n  a.sh: |\n    curl -G $P/api/v1/query --data-urlencode 'query={{ .Values.query }}'\n")
+	for _, text := range []string{object("AnalysisTemplate", fmt.Sprintf(web, "{name: query}")), script} {
+		for flag, read := range flags {
+			err := read(new(Set), folder(t, "f.yaml", text))
+			if err == nil || !strings.Contains(err.Error(), "the whole query is the template {{") {
+				t.Errorf("behind --%s: %v\n%s", flag, err, text)
+			}
+		}
 	}
 }
 

@@ -293,13 +293,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	query := templated(text)
 	switch {
 	case a.queryKey(key) && a.others == 0:
-		if name, whole := wholeTemplate(query); whole {
-			if given := a.arguments[name]; given != nil && strings.TrimSpace(given.text()) != "" {
-				a.add(n, where, given.text())
-				return
-			}
-			a.errs = append(a.errs, inFile(a.file, n.line, fmt.Errorf("%s: the whole query is the template %s, which is filled in elsewhere: give it a value in this document, or take the file out and list its queries in a file for --queries",
-				where, text)))
+		if a.template(n, where, text) {
 			return
 		}
 		a.add(n, where, text)
@@ -323,11 +317,29 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	}
 }
 
+// template reads a query that is nothing but a template, and says whether it is one: it is what the
+// document gives for it, and an error where it gives nothing.
+func (a *asker) template(n *node, where, query string) bool {
+	name, whole := wholeTemplate(templated(query))
+	if !whole {
+		return false
+	}
+	if given := a.arguments[name]; given != nil && strings.TrimSpace(given.text()) != "" {
+		a.add(n, where, given.text())
+		return true
+	}
+	a.errs = append(a.errs, inFile(a.file, n.line, fmt.Errorf("%s: the whole query is the template %s, which is filled in elsewhere: give it a value in this document, or take the file out and list its queries in a file for --queries",
+		where, query)))
+	return true
+}
+
 // called adds what the calls of the API in a text ask. Where that is not all in it as a query, each
 // word of it could be a metric.
 func (a *asker) called(n *node, where, text string, asked []string, all bool) {
 	for _, query := range asked {
-		a.add(n, where, query)
+		if a.others > 0 || !a.template(n, where, query) {
+			a.add(n, where, query)
+		}
 	}
 	if !all {
 		u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: n.first(), Where: where, Needs: textual(text, nil)}
