@@ -133,7 +133,8 @@ func TestScriptsKeep(t *testing.T) {
 		"a value where there is none":    {"curl \"$P/api/v1/query?query=${QUERY:-sum(rate(used_a[5m]))}\"", "used_a"},
 		"a name in a selector":           {"for m in used_a used_b; do curl -G $P/api/v1/series -d \"match[]={__name__='$m'}\"; done", "used_a used_b"},
 		"a parameter of a function":      {"def ask(q): requests.post(p + '/api/v1/query', data=dict(query=q))\nask('used_a')", "used_a"},
-		// S5
+		"lines behind a call":            {"curl -s \"$P/api/v1/query?query=sum(used_a)\"\nsum(rate(used_b[5m]))\nused_c > 3", "used_a used_b used_c"},
+		"a template behind a call":       {"curl -s \"$P/api/v1/query?query=sum(used_a)\"\n{{ range query \"used_b > 1\" }}{{ . }}{{ end }}", "used_a used_b"},
 		// S6
 	} {
 		holds(t, name, "f.yaml", object("ConfigMap", "data:\n  a.sh: |\n    "+strings.ReplaceAll(c.script, "\n", "\n    ")+"\n"), c.metrics)

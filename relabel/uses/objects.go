@@ -288,6 +288,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	}
 	if asked, all := calls(text); len(asked) > 0 || !all {
 		a.called(n, where, text, asked, all)
+		a.lines(n, where, text)
 		return
 	}
 	query := templated(text)
@@ -302,17 +303,24 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	case isQuery(query), maybeKey(key) && a.others == 0 && namesMetric(query, annotated(key) || strings.HasPrefix(path[len(path)-1], "[")):
 		a.add(n, where, text)
 	default:
-		if strings.Contains(text, "{{") { // a template of alerts
-			for _, q := range templateQueries(text) {
-				a.add(n, where, q)
-			}
+		a.lines(n, where, text)
+	}
+}
+
+// lines reads the queries among the lines of a text, and those in the actions of templates of
+// alerts.
+func (a *asker) lines(n *node, where, text string) {
+	if strings.Contains(text, "{{") {
+		for _, q := range templateQueries(text) {
+			a.add(n, where, q)
 		}
-		if strings.Contains(text, "\n") { // a query a line, perhaps
-			for _, line := range strings.Split(text, "\n") {
-				if isQueryLine(templated(strings.TrimSpace(line))) {
-					a.add(n, where, line)
-				}
-			}
+	}
+	if !strings.Contains(text, "\n") {
+		return
+	}
+	for _, line := range strings.Split(text, "\n") {
+		if isQueryLine(templated(strings.TrimSpace(line))) {
+			a.add(n, where, line)
 		}
 	}
 }
