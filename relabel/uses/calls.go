@@ -16,8 +16,13 @@ const (
 	maxParameter = 4 << 10 // bytes of a query
 )
 
-// callOf finds calls of Prometheus' API, of its federation and of promtool.
-var callOf = regexp.MustCompile(`/api/v1/query|/api/v1/series\b|/federate\b|\bpromtool\s+query\b`)
+// callOf finds calls of Prometheus' API, of its federation, of VictoriaMetrics' export and of
+// promtool.
+var callOf = regexp.MustCompile(`/api/v1/(?:query|(?:series|labels?|export)\b)|/federate\b|\bpromtool\s+query\b`)
+
+// copies finds the calls whose selectors are no lists of what there is: all that they select is
+// copied.
+var copies = regexp.MustCompile(`/federate|/api/v1/export\b`)
 
 // parameterOf finds the queries and selectors among the parameters of calls.
 var parameterOf = regexp.MustCompile(`\b(?:query=|match(?:\[\]|%5[bB]%5[dD])=)`)
@@ -59,7 +64,7 @@ func calls(text string) (queries []string, all bool) {
 				}
 			}
 			one.unread = one.query == "" || isVariable(one.query) || namedByMark(templated(one.query)) && given(text, one.query) || assigned(text, one.query)
-			one.lists = !one.unread && text[start[0]] == 'm' && !strings.Contains(text, "/federate") && listsAll(one.query)
+			one.lists = !one.unread && text[start[0]] == 'm' && !copies.MatchString(text) && listsAll(one.query)
 			one.sure = one.sure && !(one.lists && len(referenced(templated(one.query))) > 0) && !isArgument(text, start, one.query)
 			known[key] = one
 		}

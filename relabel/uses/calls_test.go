@@ -107,7 +107,12 @@ func TestParametersOfCalls(t *testing.T) {
 		"curl -G $P/api/v1/series -d \"match[]={__name__='$m'}\"":                                                 "[] false",
 		"def ask(q): requests.post(p + '/api/v1/query', data=dict(query=q))":                                      "[q] false",
 		"http://p:9090/api/v1/query?query={{args.query}}":                                                         "[{{args.query}}] true",
-		// C6
+		"curl -G $P/api/v1/label/pod/values -d 'match[]=used_a'":                                                  "[used_a] true",
+		"curl -G $P/api/v1/label/$L/values -d 'match[]={le!=\"\"}'":                                               "[] true",
+		"curl -G $P/api/v1/labels -d 'match[]={__name__=~\"used_.*\"}'":                                           `[{__name__=~"used_.*"}] true`,
+		"curl -G $P/api/v1/labels -d @f":                                                                          "[] false",
+		"curl -g 'http://vm/api/v1/export?match[]=used_a'":                                                        "[used_a] true",
+		"curl -g 'http://vm/api/v1/export/csv?match[]={job!=\"\"}&f=x'":                                           `[{job!=""}] true`,
 	} {
 		queries, all := calls(text)
 		if got := fmt.Sprint(queries, all); got != want {
@@ -135,7 +140,9 @@ func TestScriptsKeep(t *testing.T) {
 		"a parameter of a function":      {"def ask(q): requests.post(p + '/api/v1/query', data=dict(query=q))\nask('used_a')", "used_a"},
 		"lines behind a call":            {"curl -s \"$P/api/v1/query?query=sum(used_a)\"\nsum(rate(used_b[5m]))\nused_c > 3", "used_a used_b used_c"},
 		"a template behind a call":       {"curl -s \"$P/api/v1/query?query=sum(used_a)\"\n{{ range query \"used_b > 1\" }}{{ . }}{{ end }}", "used_a used_b"},
-		// S6
+		"values of a label":              {"curl -G $P/api/v1/label/pod/values -d 'match[]=used_a'", "used_a"},
+		"names of labels":                {"requests.get(p + '/api/v1/labels', params={'match[]': 'used_a'})", "used_a"},
+		"an export":                      {"curl -g 'http://vm/api/v1/export?match[]=used_a'", "used_a"},
 	} {
 		holds(t, name, "f.yaml", object("ConfigMap", "data:\n  a.sh: |\n    "+strings.ReplaceAll(c.script, "\n", "\n    ")+"\n"), c.metrics)
 	}

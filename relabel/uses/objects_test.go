@@ -75,7 +75,7 @@ func TestTemplatesAreVariables(t *testing.T) {
 func TestCalls(t *testing.T) {
 	for text, want := range map[string]string{
 		"http://p:9090/prefix/api/v1/query_range?start=1&query=sum%28m%29&step=5":          "[sum(m)] true",
-		"http://p:9090/api/v1/labels?match[]=m":                                            "[] true",
+		"http://p:9090/api/v1/labels?match[]=m":                                            "[m] true",
 		"http://p:9090/api/v1/query":                                                       "[] true",
 		"http://p:9090/federate?match[]=a_b&match%5B%5D={x=\"1\"}":                         `[a_b {x="1"}] true`,
 		"curl -sG $P/api/v1/query --data-urlencode 'query=sum(rate(m[5m]))' | jq .":        "[sum(rate(m[5m]))] true",
