@@ -63,7 +63,8 @@ func calls(text string) (queries []string, all bool) {
 					one.query = ""
 				}
 			}
-			one.unread = one.query == "" || isVariable(one.query) || namedByMark(templated(one.query)) && given(text, one.query) || assigned(text, one.query)
+			one.unread = one.query == "" || isVariable(one.query) || assigned(text, one.query) ||
+				namedByMark(templated(one.query)) && given(text, one.query)
 			one.lists = !one.unread && text[start[0]] == 'm' && !copies.MatchString(text) && listsAll(one.query)
 			one.sure = one.sure && !(one.lists && len(referenced(templated(one.query))) > 0) && !isArgument(text, start, one.query)
 			known[key] = one
@@ -118,8 +119,8 @@ func isVariable(query string) bool {
 	return whole && !hole.MatchString(query)
 }
 
-// isArgument tells whether a query is a word that a program gives to a function by name, f(query=q):
-// a variable.
+// isArgument tells whether a query is a word that a program gives to a function by name,
+// f(query=q): a variable.
 func isArgument(text string, start []int, query string) bool {
 	return start[0] > 0 && strings.IndexByte("(, \t\n", text[start[0]-1]) >= 0 &&
 		strings.HasPrefix(text[start[1]:], query+")") && model.LegacyValidation.IsValidMetricName(query)

@@ -143,6 +143,12 @@ func TestScriptsKeep(t *testing.T) {
 		"values of a label":              {"curl -G $P/api/v1/label/pod/values -d 'match[]=used_a'", "used_a"},
 		"names of labels":                {"requests.get(p + '/api/v1/labels', params={'match[]': 'used_a'})", "used_a"},
 		"an export":                      {"curl -g 'http://vm/api/v1/export?match[]=used_a'", "used_a"},
+		"names in quotes in quotes":      {"// don't ask twice\nconst q = \"used_a\"\nfetch(p + '/api/v1/query?query=' + q)", "used_a"},
+		"names behind a hash":            {"[ $# -gt 0 ] && Q=used_a\ncurl -G $P/api/v1/query -d \"query=$Q\"", "used_a"},
+		"names in escapes":               {"curl 'http://vm/api/v1/query?query=rate%28used_a%29%20%2F%20rate(used_b)'", "used_a used_b"},
+		"names behind a backslash":       {"// don't\nconst q = 'sum(\\nused_a)'\nfetch(p + '/api/v1/query?query=' + q)", "used_a"},
+		"names behind a colon":           {"const q = {a:used_a}\nfetch(p + '/api/v1/query?query=' + q.a)", "used_a"},
+		"a recorded name":                {"# job:used_a:sum\nQ=job:used_a:sum\ncurl -G $P/api/v1/query -d \"query=$Q\"", "job:used_a:sum"},
 	} {
 		holds(t, name, "f.yaml", object("ConfigMap", "data:\n  a.sh: |\n    "+strings.ReplaceAll(c.script, "\n", "\n    ")+"\n"), c.metrics)
 	}

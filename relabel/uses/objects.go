@@ -350,7 +350,7 @@ func (a *asker) called(n *node, where, text string, asked []string, all bool) {
 		}
 	}
 	if !all {
-		u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: n.first(), Where: where, Needs: textual(text, nil)}
+		u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: n.first(), Where: where, Needs: allWords(text)}
 		u.Reason = "what this text asks Prometheus' API cannot be read in it; every metric named in it is kept"
 		a.set.warn(u, u.Reason)
 		a.set.Add(u)

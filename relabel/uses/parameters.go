@@ -5,7 +5,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -39,18 +42,19 @@ func parameter(text string, quote byte) (query string, sure bool) {
 	return "", false
 }
 
-// ended tells whether a query is over where this follows it. In a quote only that quote ends it, and
-// the & of an address; elsewhere what a shell has for options, pipes and the like may be operators.
+// ended tells whether a query is over where this follows it. In a quote only that quote ends it,
+// and the & of an address; elsewhere a shell's options, pipes and the like may be operators.
 func ended(rest string, quote byte) bool {
 	if quote == 0 {
-		return unquotedEnd.MatchString(rest) && !nextOperand.MatchString(rest) || quoteMark.MatchString(rest) && closed.MatchString(quoteMark.ReplaceAllString(rest, ""))
+		behind := quoteMark.ReplaceAllString(rest, "")
+		return unquotedEnd.MatchString(rest) && !nextOperand.MatchString(rest) || behind != rest && closed.MatchString(behind)
 	}
 	behind, found := strings.CutPrefix(strings.TrimPrefix(rest, "\\"), string(quote))
 	return strings.HasPrefix(rest, "&") || found && closed.MatchString(behind)
 }
 
-// unquotedEnd matches the end of a query that is in no quote, and nextOperand one that goes on in the
-// next line. quoteMark is a quote at the beginning, which a string may escape.
+// unquotedEnd matches the end of a query that is in no quote, and nextOperand one that goes on in
+// the next line. quoteMark is a quote at the beginning, which a string may escape.
 var (
 	unquotedEnd = regexp.MustCompile(`^(?:$|[&)]|[ \t]+(?:$|#|\)|https?:)|[ \t]*\\?\n\s*(?:$|[^-+*/%^=!<>\s]|--?[A-Za-z]))`)
 	nextOperand = regexp.MustCompile(`^\s*(?:and|or|unless)\b`)
@@ -130,4 +134,38 @@ func decoded(text string) string {
 		return plain
 	}
 	return text
+}
+
+// escapes finds the escapes of addresses and, of those in strings, the ones for white space.
+var escapes = regexp.MustCompile(`%[0-9a-fA-F]{2}|\\[nrt]`)
+
+// allWords are the needs of a script whose queries cannot be read. textual reads it as a query,
+// where an apostrophe begins a string and a # a comment: here each word of it could be the name of
+// a metric, in whatever quotes, comments and escapes it stands.
+func allWords(text string) []Need {
+	needs := textual(text, nil)
+	seen := map[string]bool{"": true}
+	for _, n := range needs {
+		if name, exact := n.Name(); exact && len(n.Matchers) == 1 {
+			seen[name] = true
+		}
+	}
+	plain := escapes.ReplaceAllStringFunc(text, func(escape string) string {
+		if char, err := url.PathUnescape(escape); err == nil && escape[0] == '%' {
+			return char
+		}
+		return " "
+	})
+	for _, form := range []string{text, plain} {
+		for _, word := range strings.FieldsFunc(form, func(r rune) bool { return r < utf8.RuneSelf && !wordByte(byte(r)) }) {
+			for _, name := range append(strings.Split(word, ":"), word) {
+				if !seen[name] {
+					seen[name] = true
+					named := labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)
+					needs = append(needs, Need{Matchers: []*labels.Matcher{named}, Labels: All})
+				}
+			}
+		}
+	}
+	return needs
 }
