@@ -16,7 +16,8 @@ import (
 // files are the path itself, if it is a file, or all files below it with one of the extensions, if
 // any are given, in order. Hidden files and folders and node_modules are left out: Kubernetes
 // mounts each file a second time in such a folder. So are npm's own two files, whose names it
-// reserves, and what is excluded. It is an error if there are none.
+// reserves, and what is excluded; a warning names what is no regular file. It is an error if there
+// are none.
 func (s *Set) files(path string, extensions ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -45,20 +46,24 @@ func (s *Set) files(path string, extensions ...string) ([]string, error) {
 			if s.excluded(at, e.IsDir(), !unread) || unread {
 				continue
 			}
-			isDir := e.IsDir()
-			if e.Type()&fs.ModeSymlink != 0 {
+			mode := e.Type()
+			if mode&fs.ModeSymlink != 0 {
 				info, err := os.Stat(at)
 				if err != nil {
 					return err
 				}
-				isDir = info.IsDir()
+				mode = info.Mode()
 			}
-			if isDir {
+			switch {
+			case mode.IsDir():
 				if err := walk(at); err != nil {
 					return err
 				}
-			} else if len(extensions) == 0 || slices.Contains(extensions, strings.ToLower(filepath.Ext(at))) {
+			case len(extensions) > 0 && !slices.Contains(extensions, strings.ToLower(filepath.Ext(at))):
+			case mode.IsRegular():
 				out = append(out, at)
+			default:
+				s.irregular(at)
 			}
 		}
 		return nil
@@ -70,6 +75,15 @@ func (s *Set) files(path string, extensions ...string) ([]string, error) {
 		return nil, fmt.Errorf("%s: no file with %s is below it", path, strings.Join(extensions, " or "))
 	}
 	return out, nil
+}
+
+// irregular warns, once, of what is below a folder and no regular file: to open a pipe would wait
+// until somebody writes into it.
+func (s *Set) irregular(at string) {
+	warning := at + " is no regular file, and is not read: what is used in it counts as unused"
+	if !slices.Contains(s.Warnings, warning) {
+		s.Warnings = append(s.Warnings, warning)
+	}
 }
 
 // parse reads the values of a file: one of JSON, any number of YAML.
