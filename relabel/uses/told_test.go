@@ -87,6 +87,13 @@ func TestAddressesOfPanels(t *testing.T) {
 		{"name":"q","type":"custom","query":"used_d,used_e"}]}}`, "used_a used_b used_c used_d used_e")
 }
 
+// TestQuotesInAddressesOfPanels: a query in quotes, and one beside another that has a variable.
+func TestQuotesInAddressesOfPanels(t *testing.T) {
+	holds(t, "an address", "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","targets":[
+		{"url":"http://p:9090/api/v1/query?query='rate(used_a)'&time=1"},
+		{"url":"http://p:9090/api/v1/query?query=\"used_b\"&x=/api/v1/query"}]}]}`, "used_a used_b")
+}
+
 // TestPackedThatAreCut: a document that cannot be unpacked is refused by name; what is encrypted in
 // a Secret is told.
 func TestPackedThatAreCut(t *testing.T) {

@@ -234,11 +234,16 @@ func (w *walker) called(n *node, panel string) {
 	}
 	asked, all := calls(at.text())
 	if !all { // a variable of the dashboard, then
-		asked = nil
 		_, parameters, _ := strings.Cut(at.text(), "?")
 		for _, pair := range strings.Split(parameters, "&") {
 			if key, value, _ := strings.Cut(pair, "="); parameterOf.MatchString(key+"=") && value != "" {
-				asked = append(asked, decoded(value))
+				value = decoded(value)
+				if open := quoteMark.FindString(value); open != "" {
+					value = strings.TrimSuffix(strings.TrimPrefix(value, open), open)
+				}
+				if !slices.Contains(asked, value) {
+					asked = append(asked, value)
+				}
 			}
 		}
 	}
