@@ -185,6 +185,7 @@ func (g *Gate) Wait(ctx context.Context, a Asker, n int) (Place, error) {
 	default:
 	}
 	now := g.now()
+	g.tick(now)
 	r := g.refusal(w, now)
 	g.part(w, now)
 	w.flow.forget()
@@ -212,6 +213,7 @@ func (g *Gate) Leave(p *Place, n int) {
 		now = g.now()
 	}
 	if p.flow != nil {
+		p.flow.call = float64(n) * float64(now-p.since)
 		p.flow.accrue(now)
 		p.lane.tick(now)
 		p.flow.run(-n)
@@ -279,6 +281,13 @@ func (g *Gate) Peers() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.peers)
+}
+
+// tick reckons what flows have on average until now, in all lanes.
+func (g *Gate) tick(now int64) {
+	for _, l := range g.lanes {
+		l.tick(now)
+	}
 }
 
 func (g *Gate) now() int64 { return int64(time.Since(g.epoch)) }
@@ -415,9 +424,7 @@ func (g *Gate) part(w *waiter, now int64) {
 
 // dispatch lets in whoever's turn it is.
 func (g *Gate) dispatch(now int64) {
-	for _, l := range g.lanes {
-		l.tick(now)
-	}
+	g.tick(now)
 	for g.waiting > 0 {
 		w := g.due(now)
 		if w == nil {

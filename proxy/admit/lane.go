@@ -207,6 +207,7 @@ type flow struct {
 	running     int     // places held for which somebody waited
 	widest      int     // of its calls of late, in places
 	had         int64   // when it had its last place, or began to wait
+	call        float64 // nanoseconds of places that its last call was held for
 	work        float64 // nanoseconds that places were held
 	until       int64   // when work was reckoned, since the gate's epoch
 }
@@ -227,7 +228,7 @@ func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(
 // is nothing that it owes to those who come later.
 func (f *flow) accrue(now int64) {
 	f.lane.tick(now)
-	most := f.lane.share + f.lane.gate.mean*float64(1+f.widest)
+	most := f.lane.share + max(f.lane.gate.mean*float64(1+f.widest), f.call)
 	f.work, f.until = min(max(f.worked(now), f.lane.least()), most), now
 }
 
