@@ -353,14 +353,14 @@ func (n *Names) Unread(now time.Time, took time.Duration) {
 	n.next = now.Add(rest(took))
 }
 
-// Fail notes that there was no answer in that time. What was known is forgotten. The next question
-// is for MaxNames, and all others too if it was not soon that this one for MoreNames failed.
+// Fail notes that there was no answer in that time. What was known stays until it is old: a server
+// that has no time to tell is one to be spared. The next question is for MaxNames, and all others
+// too if it was not soon that this one for MoreNames failed.
 func (n *Names) Fail(now time.Time, took time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.slow = n.slow || took >= quickNames && n.limit() > MaxNames
 	n.asking, n.next, n.more = false, now.Add(rest(took)), false
-	n.now.Store(nil)
 }
 
 // rest is how long a shard is left alone after a question that took that long.

@@ -84,8 +84,11 @@ func TestNames(t *testing.T) {
 		t.Error("what took a minute is asked for again within a hundred")
 	}
 	n.Fail(now, 0)
-	if _, ok := n.AtMost("big"); ok || n.Due(now) || !n.Due(now.Add(NamesAge)) {
-		t.Error("after a failure something is known, or asked for at once")
+	if _, ok := n.AtMost("big"); !ok || n.Due(now) || !n.Due(now.Add(NamesAge)) {
+		t.Error("after a failure what was known is forgotten, or asked for at once")
+	}
+	if n.Old(now.Add(299*time.Minute)) || !n.Old(now.Add(300*time.Minute)) {
+		t.Error("it is not old when it would have been")
 	}
 }
 

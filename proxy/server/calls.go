@@ -134,7 +134,7 @@ func (f *fanout) options(q *question) shard.CallOptions {
 	o := shard.CallOptions{Class: q.class, Held: f.heldOf(q)}
 	switch {
 	case q.counts:
-		o.Needs = q.needs
+		o.Needs, o.AtMost = q.needs, true
 	case q.evaluates():
 		o.Needs = f.needs[q.shard]
 	}

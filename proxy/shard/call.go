@@ -49,6 +49,9 @@ type CallOptions struct {
 	// Needs is how many bytes all calls of the request together are estimated to make the server
 	// hold, where that is more than Held, which is a part of it: by that it is heavy.
 	Needs int64
+	// AtMost tells that Held is an upper bound, by which the call takes places, and for which it is
+	// not sent to another server, or to none: that Needs decides alone.
+	AtMost bool
 	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll;
 	// else the call waits for one.
 	Entered bool

@@ -63,7 +63,10 @@ func (r *Replica) strain() int {
 // heavy is why a call is one that needs much memory of the server that is asked; empty where it is
 // not.
 func (s *Shard) heavy(o *CallOptions) string {
-	budget, needs := s.topology.opts.Budget, max(o.Held, o.Needs)
+	budget, needs := s.topology.opts.Budget, o.Needs
+	if !o.AtMost {
+		needs = max(needs, o.Held)
+	}
 	switch {
 	case o.Class == Unselective:
 		return shedUnselective

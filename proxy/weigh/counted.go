@@ -2,9 +2,9 @@ package weigh
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -81,10 +81,10 @@ type selected struct {
 	told, dear bool
 }
 
-// many is the key for how many series were listed. What is one more than so many may be any number,
-// so that it is for those alone who list as many.
+// many is the key for how many series were listed. What is one more than so many, or too long a
+// list, may be any number, so that it is for those alone who list as many.
 func (sc *Scale) many(t selected) cost.Key {
-	return cost.KeyOf(t.part.Shard.Name(), "listed "+strconv.Itoa(sc.listed()), plan.Selector(t.matchers), t.from, t.until)
+	return cost.KeyOf(t.part.Shard.Name(), fmt.Sprint("listed ", sc.listed(), sc.MaxListBytes), plan.Selector(t.matchers), t.from, t.until)
 }
 
 // What is asked of series: how many there are; how many of them are native histograms, and one
@@ -155,7 +155,7 @@ func (sc *Scale) learnSize(r *read, known numbers) bool {
 		return true
 	}
 	if r.size, r.sized = sc.Known.Sizes.Of(r.part.Shard, r.metric); !r.sized || r.from < sc.Known.Sizes.Since(r.part.Shard) {
-		r.size, r.sized = sc.known(sc.ofMetric(r), known)
+		r.size, r.sized = sc.known(sc.bounded(sc.ofMetric(r)), known)
 	}
 	return r.sized
 }
@@ -167,7 +167,7 @@ func (sc *Scale) countMetrics(ctx context.Context, loads []*load, known numbers)
 	for _, l := range loads {
 		for i := range l.reads {
 			if r := &l.reads[i]; !sc.learnSize(r, known) {
-				unknown = append(unknown, sc.ofMetric(r))
+				unknown = append(unknown, sc.bounded(sc.ofMetric(r)))
 			}
 		}
 	}
@@ -351,8 +351,9 @@ func (sc *Scale) bounded(t selected) selected {
 func (sc *Scale) listed() int { return int(min(maxListed, sc.MaxBytes/listBytes)) }
 
 // holds is what a server is to hold to answer a question about series, no more than a query may: of
-// those that were counted, or of as many as there are at most, or all of that where it does not
-// tell and no metric is named. It is sure that it needs that of those that were counted.
+// those that were counted, and of all of a metric; of a selector that few may fit, or of which
+// nobody tells and that names no metric, half of that at most. It is sure that it needs that of
+// those that were counted.
 func (sc *Scale) holds(t selected) (held int64, sure bool) {
 	of, each := &t, int64(countBytes)
 	if t.of != nil {
@@ -360,12 +361,16 @@ func (sc *Scale) holds(t selected) (held int64, sure bool) {
 	}
 	n, sure := sc.exactly(*of, nil)
 	switch {
-	case !sure && of.told:
-		n = of.most
-	case !sure && nameless(of.matchers):
-		return sc.MaxBytes, false
+	case sure:
+		return min(n*each, sc.MaxBytes), true
+	case of.told && len(of.matchers) == 1:
+		return min(of.most*each, sc.MaxBytes), false
+	case of.told:
+		return min(of.most*each, sc.MaxBytes/2), false
+	case nameless(of.matchers):
+		return sc.MaxBytes / 2, false
 	}
-	return min(n*each, sc.MaxBytes), sure
+	return 0, false
 }
 
 // nameless tells whether matchers name no metric.
@@ -487,31 +492,45 @@ func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error)
 	}
 	listed := int64(sc.listed())
 	out, err := sc.Known.Counts.Find(ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
-		var questions []Question
-		var of []int // the key that each is for
-		left := make([]int, len(keys))
+		grids, most, open := make([][]merge.Grid, len(keys)), make([]int64, len(keys)), make([]int, len(keys))
 		for i, k := range keys {
-			for _, grid := range by[k].grids() {
-				questions = append(questions, sc.ask(by[k], grid))
-				of = append(of, i)
-				left[i]++
+			grids[i] = by[k].grids()
+		}
+		for first := true; ; first = false {
+			var questions []Question
+			var of []int // the key that each is for
+			for i, k := range keys {
+				now := grids[i]
+				if first && by[k].dear && len(now) > 1 { // the others only if these are not too many
+					now = now[:1]
+				}
+				grids[i], open[i] = grids[i][len(now):], len(now)
+				for _, grid := range now {
+					questions, of = append(questions, sc.ask(by[k], grid)), append(of, i)
+				}
+			}
+			if len(questions) == 0 {
+				return nil
+			}
+			var mu sync.Mutex
+			err := sc.Ask(ctx, questions, func(q int, n int64) {
+				mu.Lock()
+				defer mu.Unlock()
+				i := of[q]
+				most[i] = max(most[i], n)
+				many := by[keys[i]].dear && most[i] > listed
+				if open[i]--; open[i] > 0 || len(grids[i]) > 0 && !many {
+					return
+				}
+				if grids[i] = nil; by[keys[i]].dear && most[i] > 0 && !many {
+					sc.Known.Counts.Remember(by[keys[i]].key, most[i])
+				}
+				found(i, most[i])
+			})
+			if err != nil {
+				return err
 			}
 		}
-		var mu sync.Mutex
-		most := make([]int64, len(keys))
-		return sc.Ask(ctx, questions, func(q int, n int64) {
-			mu.Lock()
-			defer mu.Unlock()
-			i := of[q]
-			most[i] = max(most[i], n)
-			if left[i]--; left[i] > 0 {
-				return
-			}
-			if t := by[keys[i]]; t.dear && most[i] > 0 && most[i] <= listed {
-				sc.Known.Counts.Remember(t.key, most[i])
-			}
-			found(i, most[i])
-		})
 	})
 	if err != nil && refused(err) && !counts {
 		out, err = numbers{}, nil

@@ -3,8 +3,10 @@ package weigh
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -27,7 +29,7 @@ func TestManySeriesAreListed(t *testing.T) {
 		{"one more", maxListed + 1, 1, false, 2},
 		{"all", 2_000_000, 1, false, 2},
 		{"all at the steps of four hours", 2_000_000, 1000, false, 2},
-		{"all at those of eight, at five moments", 2_000_000, 2000, false, 2 * countMoments},
+		{"all at those of eight, of which one moment is enough", 2_000_000, 2000, false, 2},
 		{"few at those of eight", 500, 2000, true, 2 * countMoments},
 	} {
 		w := sized(t, 1000) // and two million in all
@@ -74,7 +76,8 @@ func TestCountsSayWhatTheyTake(t *testing.T) {
 		{sized(t, 20_000), "sum(rate(x_total[5m]))", 2 * 20_000 * countBytes},
 		{sized(t, 100_000_000), "sum(rate(x_total[5m]))", maxListed * listBytes},
 		{newWorld(t, 20_000, 512<<20), "sum(rate(x_total[5m]))", 2 * 20_000 * countBytes}, // counted, and then looked for natives
-		{newWorld(t, 20_000, 512<<20), `sum(rate({job=~".+x"}[5m]))`, 512 << 20},
+		{newWorld(t, 20_000, 512<<20), `sum(rate({job=~".+x"}[5m]))`, 256 << 20},
+		{before(sized(t, 1_000_000)), "sum(rate(x_total[5m]))", 1_000_000 * countBytes}, // all of it, counted since the window is older
 	} {
 		_, _ = tc.world.ask(t, tc.query, 241, 0)
 		if tc.world.holds != tc.holds {
@@ -184,4 +187,16 @@ func TestManyAreTouched(t *testing.T) {
 	if err := w.Touched(t.Context(), q, p, 400_000); err == nil || !strings.Contains(err.Error(), "500002") {
 		t.Errorf("more than 400,000: %v", err)
 	}
+}
+
+// before is a world whose shards tell of less time than queries read.
+func before(w *world) *world {
+	for _, s := range w.shards {
+		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":%d},"seriesCountByMetricName":[{"name":"x_total","value":%d}]}}`,
+			w.Now, w.series)
+		if err := w.Known.Sizes.Names(s).Learn(strings.NewReader(told), time.UnixMilli(w.Now), 0); err != nil {
+			panic(err)
+		}
+	}
+	return w
 }

@@ -46,6 +46,9 @@ type Scale struct {
 	// MaxBytes is max_shard_bytes, MaxRange how far back a query may reach.
 	MaxBytes int64
 	MaxRange time.Duration
+	// MaxListBytes is how long a list of series may be that is read in order to count them, in
+	// bytes.
+	MaxListBytes int64
 	// Light is how many bytes a text may make a server hold for one series before these are
 	// counted; LightSeries but for tests.
 	Light int64
@@ -142,7 +145,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 			if told {
 				sc.tell(loads)
 			}
-			if told || mute {
+			if mute {
 				sc.remember(p, loads)
 			}
 			return 1, nil
@@ -156,8 +159,13 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 		return 1, err
 	}
 	if light && !native && !many {
-		sc.remember(p, loads)
-		return 1, nil
+		if fits, sized := sc.fitAsSized(loads); fits {
+			if sized {
+				sc.tell(loads)
+			}
+			sc.remember(p, loads)
+			return 1, nil
+		}
 	}
 	heavy, held, err := sc.beyond(ctx, sc.open(loads), known)
 	if err != nil {
@@ -230,6 +238,33 @@ func (sc *Scale) weighedBefore(p *plan.Plan) bool {
 		}
 	}
 	return true
+}
+
+// fitAsSized weighs loads by how many series their metrics have, and tells whether no shard would
+// hold too much of them, as far as the numbers are known, and whether all are.
+func (sc *Scale) fitAsSized(loads []*load) (fits, sized bool) {
+	held := map[*shard.Shard]int64{}
+	fits, sized = true, true
+	for _, l := range loads {
+		whole := true
+		l.weight = l.held(func(r *read) (int64, int64) {
+			t := sc.ofSelector(r)
+			whole = whole && (r.sized || t.told)
+			switch {
+			case r.sized && t.told:
+				return min(r.size, t.most), 0
+			case r.sized:
+				return r.size, 0
+			}
+			return t.most, 0
+		})
+		if !whole {
+			l.weight, sized = 0, false
+		}
+		held[l.part.Shard] += l.weight
+		fits = fits && held[l.part.Shard] <= sc.MaxBytes
+	}
+	return fits, sized
 }
 
 // remember is what the parts of a plan weigh, below zero where it was not counted; 0 is nothing
@@ -319,8 +354,8 @@ func (sc *Scale) light(p *plan.Plan, native bool) bool {
 }
 
 // crowded weighs loads of which little is made of each series by what shards say of themselves, and
-// tells whether that is too much all the same; whether all have told; and whether those that have
-// not never will. What nobody tells of weighs nothing.
+// tells whether that is too much all the same; whether all have told, of the time that is read; and
+// whether those that have not never will. What nobody tells of weighs nothing.
 func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
 	held := map[*shard.Shard]int64{}
 	told, mute = true, true
@@ -329,10 +364,11 @@ func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
 		l.weight = l.held(func(r *read) (int64, int64) {
 			t := sc.ofSelector(r)
 			whole = whole && t.told
+			told = told && r.from >= sc.Known.Sizes.Since(s)
 			return t.most, 0
 		})
 		if !whole {
-			l.weight, told, mute = 0, false, mute && s.Thanos()
+			l.weight, told, mute = 0, false, mute && s.Thanos() // who tells of another time is not mute, and is asked no more
 		}
 		held[s] += l.weight
 		crowded = crowded || held[s] > sc.MaxBytes
