@@ -50,7 +50,13 @@ type Grid struct{ Steps, Step, Interval int64 }
 // Held is the most bytes that an engine holds at a time while it evaluates the expression at the
 // steps of the grid, and writes the answer; 1 PiB stands for anything more.
 func Held(expr parser.Expr, g Grid, series Series, alike Alike) int64 {
-	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series, alike: alike}
+	return HeldBy(expr, g, series, alike, nil)
+}
+
+// HeldBy is Held where it is also known how many values labels have: an aggregation by these has no
+// more groups than there are combinations of them.
+func HeldBy(expr parser.Expr, g Grid, series Series, alike Alike, values Values) int64 {
+	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series, alike: alike, values: values}
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
 	held := e.read + max(p.peak, p.held+p.series*jsonBytes+p.points*(p.series*pointJSON+p.native*nativeJSON))
 	return int64(min(held, maxHeld))
@@ -76,6 +82,7 @@ type estimate struct {
 	times  tree.Times
 	series Series
 	alike  Alike
+	values Values
 	read   float64
 }
 
@@ -141,20 +148,62 @@ func (e *estimate) of(node parser.Node, s tree.Span) part {
 }
 
 // aggregate is a result with a series for each group. How many there are is in no text; each series
-// may be one.
+// may be one, but for what is known of the values of labels.
 func (e *estimate) aggregate(n *parser.AggregateExpr, s tree.Span) part {
 	in := e.of(n.Expr, s)
 	groups := in.series
-	if len(n.Grouping) == 0 && !n.Without && sole(n.Op) {
-		groups = 1
+	if !n.Without && sole(n.Op) {
+		groups = min(groups, e.groups(n))
 	}
-	native := in.native
+	native := min(in.native, groups)
 	switch n.Op {
 	case parser.SUM, parser.AVG, parser.LIMITK, parser.LIMIT_RATIO:
 	default: // which are of floats, or count
 		native = 0
 	}
 	return give(groups, native, s.Steps, madeBytes).after(in.peak, in.held)
+}
+
+// groups is how many groups an aggregation by labels has at most, as far as that is known. Of
+// labels that the expression makes nothing is.
+func (e *estimate) groups(n *parser.AggregateExpr) float64 {
+	if len(n.Grouping) == 0 {
+		return 1
+	}
+	if e.values == nil || makesLabels(n.Expr) {
+		return maxHeld
+	}
+	out := 1.0
+	for _, label := range n.Grouping {
+		v, ok := e.values(label)
+		if !ok {
+			return maxHeld
+		}
+		out *= float64(v + 1) // some series may have none
+	}
+	return out
+}
+
+// makesLabels tells whether series of an expression may have values of labels that no stored one
+// has.
+func makesLabels(node parser.Node) bool {
+	switch n := node.(type) {
+	case *parser.Call:
+		switch n.Func.Name {
+		case "label_replace", "label_join", "info", "histogram_quantiles":
+			return true
+		}
+	case *parser.AggregateExpr:
+		if n.Op == parser.COUNT_VALUES {
+			return true
+		}
+	}
+	for child := range parser.ChildrenIter(node) {
+		if makesLabels(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // sole tells whether an aggregation gives one series for each group.

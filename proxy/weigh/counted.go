@@ -2,7 +2,6 @@ package weigh
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -79,12 +78,6 @@ type selected struct {
 	// takes no more than what is listed, where to count takes all.
 	most       int64
 	told, dear bool
-}
-
-// many is the key for how many series were listed. What is one more than so many, or too long a
-// list, may be any number, so that it is for those alone who list as many.
-func (sc *Scale) many(t selected) cost.Key {
-	return cost.KeyOf(t.part.Shard.Name(), fmt.Sprint("listed ", sc.listed(), sc.MaxListBytes), plan.Selector(t.matchers), t.from, t.until)
 }
 
 // What is asked of series: how many there are; how many of them are native histograms, and one
@@ -317,15 +310,6 @@ func (sc *Scale) exactly(t selected, known numbers) (int64, bool) {
 	return 0, false
 }
 
-// tooMany tells whether there are more series than are listed.
-func (sc *Scale) tooMany(t selected, known numbers) bool {
-	if !t.dear {
-		return false
-	}
-	n, ok := sc.found(sc.many(t), known)
-	return ok && n > int64(sc.listed())
-}
-
 // found is the number for a key.
 func (sc *Scale) found(k cost.Key, known numbers) (int64, bool) {
 	n, ok := known[k]
@@ -335,42 +319,6 @@ func (sc *Scale) found(k cost.Key, known numbers) (int64, bool) {
 		}
 	}
 	return n, ok
-}
-
-// bounded is the selected with what the shard says of itself.
-func (sc *Scale) bounded(t selected) selected {
-	sent, ok := plan.Strip(t.part.Shard.Group, t.matchers) // no server knows of its group's labels
-	if t.told = true; ok {
-		t.most, t.told = sc.Known.Sizes.Selects(t.part.Shard, sent, &sc.hashes)
-	}
-	t.dear = t.told && t.most > sc.MaxBytes/countBytes
-	return t
-}
-
-// listed is up to how many series are listed.
-func (sc *Scale) listed() int { return int(min(maxListed, sc.MaxBytes/listBytes)) }
-
-// holds is what a server is to hold to answer a question about series, no more than a query may: of
-// those that were counted, and of all of a metric; of a selector that few may fit, or of which
-// nobody tells and that names no metric, half of that at most. It is sure that it needs that of
-// those that were counted.
-func (sc *Scale) holds(t selected) (held int64, sure bool) {
-	of, each := &t, int64(countBytes)
-	if t.of != nil {
-		of, each = t.of, madeBytes
-	}
-	n, sure := sc.exactly(*of, nil)
-	switch {
-	case sure:
-		return min(n*each, sc.MaxBytes), true
-	case of.told && len(of.matchers) == 1:
-		return min(of.most*each, sc.MaxBytes), false
-	case of.told:
-		return min(of.most*each, sc.MaxBytes/2), false
-	case nameless(of.matchers):
-		return sc.MaxBytes / 2, false
-	}
-	return 0, false
 }
 
 // nameless tells whether matchers name no metric.
@@ -597,14 +545,4 @@ func (sc *Scale) ask(t selected, grid merge.Grid) Question {
 		q.Needs = held
 	}
 	return q
-}
-
-// listRequest asks for the series themselves, one more than are counted, that have a sample within
-// the grid or in the time before.
-func (sc *Scale) listRequest(t selected, grid merge.Grid) *endpoint.Request {
-	sent, _ := plan.Strip(t.part.Shard.Group, t.matchers)
-	return &endpoint.Request{
-		ID: endpoint.Series, Match: []string{plan.Selector(plan.Filled(sent))}, Limit: sc.listed() + 1, Timeout: sc.Timeout,
-		Start: endpoint.At(max(grid.Start-max(sc.Lookback, countLookback).Milliseconds(), 0)), End: endpoint.At(grid.End),
-	}
 }

@@ -87,16 +87,37 @@ func TestCountsSayWhatTheyTake(t *testing.T) {
 }
 
 // TestManyOfWhichLittleIsMade: a query that makes little of each series is refused where a server
-// says that it has very many, and asked without a count where it has not.
+// says that it has very many, and asked without a count where it has not. Of an aggregation by
+// labels of which the server tells how many values they have, it is the groups that are held
+// beside.
 func TestManyOfWhichLittleIsMade(t *testing.T) {
-	for series, want := range map[int]string{
-		1_500_000: "max_shard_bytes", // 860 MB
-		300_000:   "",
+	for _, tc := range []struct {
+		query  string
+		series int
+		jobs   int // 0: it does not tell
+		ok     bool
+	}{
+		{"sum(x_total)", 1_500_000, 0, false}, // 860 MB
+		{"sum(x_total)", 300_000, 0, true},
+		{"sum by (job) (x_total)", 700_000, 0, false},
+		{"sum by (job) (x_total)", 700_000, 50, true},
+		{"sum by (job) (x_total)", 1_500_000, 50, false},
+		{"sum by (job, pod) (x_total)", 700_000, 50, false},
 	} {
-		w := sized(t, series)
-		_, err := w.ask(t, "sum(x_total)", 1, 0)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(qerr.From(err).Bound, want)) {
-			t.Errorf("%d series: %v, want %q", series, err, want)
+		w := sized(t, tc.series)
+		for _, s := range w.shards {
+			if tc.jobs == 0 {
+				break
+			}
+			told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":0},"seriesCountByMetricName":[{"name":"x_total","value":%d}],
+				"labelValueCountByLabelName":[{"name":"job","value":%d},{"name":"pod","value":90000}]}}`, tc.series, tc.jobs)
+			if err := w.Known.Sizes.Names(s).Learn(strings.NewReader(told), time.UnixMilli(w.Now), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := w.ask(t, tc.query, 1, 0)
+		if tc.ok != (err == nil) || err != nil && qerr.From(err).Bound != "max_shard_bytes" {
+			t.Errorf("%+v: %v", tc, err)
 		}
 	}
 }

@@ -107,6 +107,7 @@ type load struct {
 	// its selectors, not of all of their metrics'.
 	weight  int64
 	counted bool
+	values  cost.Values // of labels, in the time that is read
 }
 
 // read is a selector of the load.
@@ -122,12 +123,12 @@ func (l *load) read(vs *parser.VectorSelector) *read {
 // held is what a shard would hold for a load of so many series, and native histograms among them,
 // of each selector, where each chosen series may be another one at each step.
 func (l *load) held(series func(*read) (int64, int64)) int64 {
-	return cost.Held(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
+	return cost.HeldBy(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 		if r := l.read(vs); r != nil {
 			return series(r)
 		}
 		return 0, 0
-	}, nil)
+	}, nil, l.values)
 }
 
 // Pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
@@ -240,33 +241,6 @@ func (sc *Scale) weighedBefore(p *plan.Plan) bool {
 	return true
 }
 
-// fitAsSized weighs loads by how many series their metrics have, and tells whether no shard would
-// hold too much of them, as far as the numbers are known, and whether all are.
-func (sc *Scale) fitAsSized(loads []*load) (fits, sized bool) {
-	held := map[*shard.Shard]int64{}
-	fits, sized = true, true
-	for _, l := range loads {
-		whole := true
-		l.weight = l.held(func(r *read) (int64, int64) {
-			t := sc.ofSelector(r)
-			whole = whole && (r.sized || t.told)
-			switch {
-			case r.sized && t.told:
-				return min(r.size, t.most), 0
-			case r.sized:
-				return r.size, 0
-			}
-			return t.most, 0
-		})
-		if !whole {
-			l.weight, sized = 0, false
-		}
-		held[l.part.Shard] += l.weight
-		fits = fits && held[l.part.Shard] <= sc.MaxBytes
-	}
-	return fits, sized
-}
-
 // remember is what the parts of a plan weigh, below zero where it was not counted; 0 is nothing
 // that was looked at.
 func (sc *Scale) remember(p *plan.Plan, loads []*load) {
@@ -318,64 +292,6 @@ func refused(err error) bool {
 	return k == qerr.BadData || k == qerr.TooExpensive
 }
 
-// light tells whether all leaves together make little of each series of a metric, if these are
-// floats, or native histograms.
-func (sc *Scale) light(p *plan.Plan, native bool) bool {
-	var names []string
-	for _, l := range p.Leaves {
-		if l.Expr != nil {
-			names = appendNames(names, l.Expr)
-		}
-	}
-	if len(names) > maxLightNames {
-		return false
-	}
-	most, n := sc.Light, int64(0)
-	if native {
-		most, n = max(most, lightNative), 1
-	}
-	for _, name := range names {
-		one := int64(0)
-		for _, l := range p.Leaves {
-			if l.Expr != nil {
-				one += cost.Held(l.Expr, sc.costGrid(l), func(vs *parser.VectorSelector) (int64, int64) {
-					if nameOf(vs) == name {
-						return 1, n
-					}
-					return 0, 0
-				}, nil)
-			}
-		}
-		if one > most {
-			return false
-		}
-	}
-	return true
-}
-
-// crowded weighs loads of which little is made of each series by what shards say of themselves, and
-// tells whether that is too much all the same; whether all have told, of the time that is read; and
-// whether those that have not never will. What nobody tells of weighs nothing.
-func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
-	held := map[*shard.Shard]int64{}
-	told, mute = true, true
-	for _, l := range loads {
-		s, whole := l.part.Shard, true
-		l.weight = l.held(func(r *read) (int64, int64) {
-			t := sc.ofSelector(r)
-			whole = whole && t.told
-			told = told && r.from >= sc.Known.Sizes.Since(s)
-			return t.most, 0
-		})
-		if !whole {
-			l.weight, told, mute = 0, false, mute && s.Thanos() // who tells of another time is not mute, and is asked no more
-		}
-		held[s] += l.weight
-		crowded = crowded || held[s] > sc.MaxBytes
-	}
-	return crowded, told, mute
-}
-
 func (sc *Scale) costGrid(l *plan.Leaf) cost.Grid {
 	return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: sc.Interval.Milliseconds()}
 }
@@ -386,7 +302,11 @@ func (sc *Scale) loads(q plan.Query, p *plan.Plan) []*load {
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
 			if l.Expr != nil {
-				out = append(out, &load{leaf: l, part: part, grid: sc.costGrid(l), reads: sc.reads(q, l, part)})
+				ld := &load{leaf: l, part: part, grid: sc.costGrid(l), reads: sc.reads(q, l, part)}
+				if since := sc.Known.Sizes.Since(part.Shard); !slices.ContainsFunc(ld.reads, func(r read) bool { return r.from < since }) {
+					ld.values = func(label string) (int64, bool) { return sc.Known.Sizes.values(part.Shard, label) }
+				}
+				out = append(out, ld)
 			}
 		}
 	}
@@ -532,7 +452,7 @@ func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selecte
 		}
 		return n
 	}
-	return cost.Held(l.leaf.Expr, grid, func(vs *parser.VectorSelector) (int64, int64) {
+	return cost.HeldBy(l.leaf.Expr, grid, func(vs *parser.VectorSelector) (int64, int64) {
 		if r := l.read(vs); r != nil {
 			return number(sc.ofSelector(r)), r.native
 		}
@@ -542,7 +462,7 @@ func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selecte
 			return number(sc.alikeOf(r, by))
 		}
 		return 1
-	})
+	}, l.values)
 }
 
 // cut is the loads over so many of their steps, weighed by what is known of them.
