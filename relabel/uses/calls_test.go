@@ -182,3 +182,40 @@ func TestObjectsOfOneKindInOneAnother(t *testing.T) {
 		t.Errorf("36 KB took %s", took)
 	}
 }
+
+// TestBracesOfPrograms: braces that hold nothing are no selector, and a selector without a name in a
+// script is told.
+func TestBracesOfPrograms(t *testing.T) {
+	const ask = "\nrequests.get(P + '/api/v1/query', params={'query': q})"
+	for name, script := range map[string]string{
+		"a dictionary": "out = {}\nq = 'used_a'" + ask,
+		"a function":   "const f = () => {}\nconst q = 'used_a'\nfetch(`${p}/api/v1/query?query=${q}`)",
+		"xargs":        "echo used_a | xargs -I{} curl -s http://p/api/v1/query?query={}",
+		"no value":     "x = {a=\"\"}\nq = 'used_a'" + ask,
+	} {
+		holds(t, name, "f.yaml", inScript(script), "used_a")
+		set := new(Set)
+		if err := Rules(set, folder(t, "f.yaml", inScript(script))); err != nil || len(set.Everything()) > 0 {
+			t.Errorf("%s keeps everything, %v", name, err)
+		}
+	}
+	set := new(Set)
+	if err := Rules(set, folder(t, "f.yaml", inScript("{job=\"x\"}\nq = 'used_a'"+ask))); err != nil ||
+		!strings.Contains(fmt.Sprint(set.Warnings), `it selects {job="x"}, which names no metric`) {
+		t.Errorf("%v, warnings %q", err, set.Warnings)
+	}
+}
+
+// TestManyBraces: no end is looked for in the whole of a text.
+func TestManyBraces(t *testing.T) {
+	began := time.Now()
+	textual(strings.Repeat("{ ", 200_000), nil)
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("400 KB took %s", took)
+	}
+}
+
+// inScript is a ConfigMap with the script.
+func inScript(script string) string {
+	return object("ConfigMap", "data:\n  a.sh: |\n    "+strings.ReplaceAll(script, "\n", "\n    ")+"\n")
+}

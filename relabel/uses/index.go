@@ -70,7 +70,7 @@ func (s *Set) Add(u *Use) {
 	s.Uses = append(s.Uses, u)
 	if u.Kind != Logged && u.Kind != Kept {
 		for i := range u.Needs {
-			if n := &u.Needs[i]; n.everything() && !strings.Contains(u.Reason, "every metric") {
+			if n := &u.Needs[i]; n.everything() && !strings.Contains(u.Reason, "every metric that it could name") {
 				s.warn(u, "it selects "+n.Selector()+", which names no metric; all series that it selects are kept")
 			}
 		}

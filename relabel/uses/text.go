@@ -215,9 +215,13 @@ func keyword(word string) bool {
 	return slices.Contains([]string{"and", "or", "unless", "bool", "atan2"}, strings.ToLower(word))
 }
 
-// nameless is the need of the selector that the tokens begin with, if it is one.
+// nameless is the need of the selector that the tokens begin with, if it is one. Prometheus takes
+// none whose matchers all match the empty value: {} is an object of a program, or a place of xargs.
 func nameless(text string, all []token, m marks) (Need, bool) {
 	for _, t := range all {
+		if t.offset-all[0].offset > maxParameter {
+			break
+		}
 		if t.kind != '}' {
 			continue
 		}
@@ -225,13 +229,14 @@ func nameless(text string, all []token, m marks) (Need, bool) {
 		if err != nil {
 			break
 		}
-		need := Need{Labels: All}
+		need, selective := Need{Labels: All}, false
 		for _, matcher := range matchers {
+			selective = selective || matcher.Name == model.MetricNameLabel || !matcher.Matches("")
 			if !m.in(matcher.Name) {
 				need.Matchers = append(need.Matchers, m.matcher(matcher))
 			}
 		}
-		return need, true
+		return need, selective
 	}
 	return Need{}, false
 }
