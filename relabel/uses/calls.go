@@ -17,12 +17,18 @@ const (
 )
 
 // callOf finds calls of Prometheus' API, of its federation, of VictoriaMetrics' export and of
-// promtool.
-var callOf = regexp.MustCompile(`/api/v1/(?:query|(?:series|labels?|export)\b)|/federate\b|\bpromtool\s+query\b`)
+// promtool. What stands before the path may be a variable that ends in a slash.
+var callOf = regexp.MustCompile("api/v1/(?:query|(?:series|labels?|export)\\b)|[/\"'`}]federate\\b|\\bpromtool\\s+query\\b")
+
+// baseOf finds the address of an API whose paths stand elsewhere, and pathOf such paths.
+var (
+	baseOf = regexp.MustCompile(`\bapi/v1(?:/?[^\w/.]|/?$)`)
+	pathOf = regexp.MustCompile(`\bquery(?:_range|_exemplars)?\b`)
+)
 
 // copies finds the calls whose selectors are no lists of what there is: all that they select is
 // copied.
-var copies = regexp.MustCompile(`/federate|/api/v1/export\b`)
+var copies = regexp.MustCompile(`\bfederate\b|api/v1/export\b`)
 
 // parameterOf finds the queries and selectors among the parameters of calls.
 var parameterOf = regexp.MustCompile(`\b(?:query=|match(?:\[\]|%5[bB]%5[dD])=)`)
@@ -30,18 +36,24 @@ var parameterOf = regexp.MustCompile(`\b(?:query=|match(?:\[\]|%5[bB]%5[dD])=)`)
 // caller finds what makes calls in scripts: texts for people name addresses too.
 var caller = regexp.MustCompile(`\b(?:curl|wget|promtool|fetch|axios(?:\.\w+)?|urlopen|requests?\.\w+|http\.\w+)[\s(]|\bhttps?\s+[^{\s]|[("'](?:query|match\[\])["']`)
 
+// spelled finds the parameters of calls in the spellings of clients: the keys of their objects, the
+// files of curl, and escapes of a shell.
+var spelled = regexp.MustCompile(`["'](?:query|match\[\])["']|\bquery\s*(?::|=>|\s=)|\bquery@|\bmatch\\\[\\\]=`)
+
 // calls are the queries in the calls of Prometheus' API that a text makes: one address, or a script
 // with any number of them. all is false where a call asks something that is not in the text as a
 // query, such as the variable of a shell.
 func calls(text string) (queries []string, all bool) {
 	made := callOf.FindAllStringIndex(text, -1)
 	starts := parameterOf.FindAllStringIndex(text, -1)
-	if len(made) == 0 || len(starts) == 0 && !caller.MatchString(text) {
+	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
+	other := !address && spelled.MatchString(text)
+	apart := !address && baseOf.MatchString(text) && (len(starts) > 0 || other || pathOf.MatchString(text))
+	if len(made) == 0 && !apart || len(starts) == 0 && !other && !caller.MatchString(text) {
 		return nil, true
 	}
-	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
 	known := map[string]called{} // equal ones are tried once
-	all = paired(text, made, starts)
+	all = !other && !apart && paired(text, made, starts)
 	var in quoting
 	for i, start := range starts {
 		value := text[start[1]:]

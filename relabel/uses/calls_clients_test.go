@@ -1,0 +1,43 @@
+package uses
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestWaysToCall: an address whose path stands apart from its base, and parameters in the spelling
+// of a client, are calls too.
+func TestWaysToCall(t *testing.T) {
+	for text, want := range map[string]string{
+		"API=http://prom:9090/api/v1\ncurl -sG \"$API/query\" --data-urlencode \"query=sum(rate(used_a[5m]))\"": "[sum(rate(used_a[5m]))] false",
+		"API=http://prom:9090/api/v1/\ncurl -sG \"${API}query_range\" -d @f":                                    "[] false",
+		"requests.get(urljoin(P, \"api/v1/query\"), params=dict(query=q))":                                      "[q] false",
+		"requests.get(urljoin(P, \"federate\"), params=p)":                                                      "[] false",
+		"curl \"${PROM_URL}api/v1/query?query=used_a\"":                                                         "[used_a] true",
+		"curl https://kubernetes/api/v1/namespaces":                                                             "[] true",
+		"axios.get(P + '/api/v1/query', {params: {query: 'used_a'}})":                                           "[] false",
+		"ky.get(P + '/api/v1/query', {searchParams: {query: 'used_a'}})":                                        "[] false",
+		"$.get(P + '/api/v1/query', {query : 'used_a'})":                                                        "[] false",
+		"Invoke-RestMethod $P/api/v1/query -Body @{ query = 'used_a' }":                                         "[] false",
+		"client.get(P + '/api/v1/query', 'query' => 'used_a')":                                                  "[] false",
+		"http_get($p . '/api/v1/series', ['match[]' => 'used_a'])":                                              "[] false",
+		"curl -G $P/api/v1/query --data-urlencode query@f":                                                      "[] false",
+		"curl $P/api/v1/series?match\\[\\]=used_a":                                                              "[] false",
+		"a $P/api/v1/query?query=used_b\nb P/api/v1/query {query: 'used_a'}":                                    "[used_b] false",
+	} {
+		queries, all := calls(text)
+		if got := fmt.Sprint(queries, all); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for name, script := range map[string]string{
+		"a base in a variable": "API=http://prom:9090/api/v1\ncurl -sG \"$API/query\" --data-urlencode \"query=sum(rate(used_a[5m]))\"",
+		"a client":             "axios.get(P + '/api/v1/query', {params: {query: 'used_a'}})",
+		"a client by any name": "ask(P + '/api/v1/query', {query: 'used_a'})",
+	} {
+		holds(t, name, "f.yaml", inScript(script), "used_a")
+	}
+	if _, all := calls("see http://p:9090/api/v1 and /query"); !all {
+		t.Error("prose asks nothing")
+	}
+}
