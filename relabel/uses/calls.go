@@ -46,7 +46,7 @@ var spelled = regexp.MustCompile(`["'](?:query|match\[\])["']|\bquery\s*(?::|=>|
 func calls(text string) (queries []string, all bool) {
 	made := callOf.FindAllStringIndex(text, -1)
 	starts := parameterOf.FindAllStringIndex(text, -1)
-	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n")
+	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n") && !(len(made) > 0 && strings.ContainsAny(text[:made[0][0]], "\"'`"))
 	other := !address && spelled.MatchString(text)
 	apart := !address && baseOf.MatchString(text) && (len(starts) > 0 || other || pathOf.MatchString(text))
 	if len(made) == 0 && !apart || len(starts) == 0 && !other && !caller.MatchString(text) {

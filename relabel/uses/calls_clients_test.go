@@ -14,6 +14,7 @@ func TestWaysToCall(t *testing.T) {
 		"requests.get(urljoin(P, \"api/v1/query\"), params=dict(query=q))":                                      "[q] false",
 		"requests.get(urljoin(P, \"federate\"), params=p)":                                                      "[] false",
 		"curl \"${PROM_URL}api/v1/query?query=used_a\"":                                                         "[used_a] true",
+		"requests.get(f\"{P}/api/v1/query?query=rate({m}_total[5m])\")":                                         "[] false",
 		"curl https://kubernetes/api/v1/namespaces":                                                             "[] true",
 		"axios.get(P + '/api/v1/query', {params: {query: 'used_a'}})":                                           "[] false",
 		"ky.get(P + '/api/v1/query', {searchParams: {query: 'used_a'}})":                                        "[] false",

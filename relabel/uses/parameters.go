@@ -5,10 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -134,38 +131,4 @@ func decoded(text string) string {
 		return plain
 	}
 	return text
-}
-
-// escapes finds the escapes of addresses and, of those in strings, the ones for white space.
-var escapes = regexp.MustCompile(`%[0-9a-fA-F]{2}|\\[nrt]`)
-
-// allWords are the needs of a script whose queries cannot be read. textual reads it as a query,
-// where an apostrophe begins a string and a # a comment: here each word of it could be the name of
-// a metric, in whatever quotes, comments and escapes it stands.
-func allWords(text string) []Need {
-	needs := textual(text, nil)
-	seen := map[string]bool{"": true}
-	for _, n := range needs {
-		if name, exact := n.Name(); exact && len(n.Matchers) == 1 {
-			seen[name] = true
-		}
-	}
-	plain := escapes.ReplaceAllStringFunc(text, func(escape string) string {
-		if char, err := url.PathUnescape(escape); err == nil && escape[0] == '%' {
-			return char
-		}
-		return " "
-	})
-	for _, form := range []string{text, plain} {
-		for _, word := range strings.FieldsFunc(form, func(r rune) bool { return r < utf8.RuneSelf && !wordByte(byte(r)) }) {
-			for _, name := range append(strings.Split(word, ":"), word) {
-				if !seen[name] {
-					seen[name] = true
-					named := labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name)
-					needs = append(needs, Need{Matchers: []*labels.Matcher{named}, Labels: All})
-				}
-			}
-		}
-	}
-	return needs
 }
