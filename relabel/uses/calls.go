@@ -131,12 +131,18 @@ func isVariable(query string) bool {
 	return whole && !hole.MatchString(query)
 }
 
-// isArgument tells whether a query is a word that a program gives to a function by name,
-// f(query=q): a variable.
+// isArgument tells whether a query is made of bare words, in no quotes, that a program gives to a
+// function by name, f(query=q): variables.
 func isArgument(text string, start []int, query string) bool {
-	return start[0] > 0 && strings.IndexByte("(, \t\n", text[start[0]-1]) >= 0 &&
-		strings.HasPrefix(text[start[1]:], query+")") && model.LegacyValidation.IsValidMetricName(query)
+	rest, found := strings.CutPrefix(text[start[1]:], query)
+	return found && start[0] > 0 && strings.IndexByte("(, \t\n", text[start[0]-1]) >= 0 &&
+		bareWords.MatchString(query) && argumentEnd.MatchString(rest)
 }
+
+var (
+	bareWords   = regexp.MustCompile(`^[\w\s:+*/-]+$`)
+	argumentEnd = regexp.MustCompile(`^[ \t]*(?:$|[,)\]}\n])`)
+)
 
 // variables finds the variables of a shell in a query.
 var variables = regexp.MustCompile(`\$\{?([a-zA-Z_]\w*)`)

@@ -42,3 +42,30 @@ func TestWaysToCall(t *testing.T) {
 		t.Error("prose asks nothing")
 	}
 }
+
+// TestArgumentsOfCalls: a bare word that a program gives by name is a variable, and a query may go on
+// in the next line.
+func TestArgumentsOfCalls(t *testing.T) {
+	const prom = "# asks /api/v1/query\nprom.custom_query("
+	for text, want := range map[string]string{
+		prom + "query=q or r)":                                  "[q or r] false",
+		prom + "query=q, time=t)":                               "[] false",
+		prom + "time=t, query=q\n)":                             "[q] false",
+		prom + "\n    query=q,\n)":                              "[] false",
+		prom + "query=used_a":                                   "[used_a] false",
+		"curl $P/api/v1/query -d query=used_a -s":               "[used_a -s] false",
+		prom + "query=\"used_a\"\n    if fast\n    else \"b\")": "[used_a] false",
+		prom + "query=\"used_a\"\n    f\" > {n}\")":             "[used_a] false",
+		prom + "query=\"used_a\"\n    rb\" > {n}\")":            "[used_a] false",
+		prom + "query=\"used_a\"\n    ? a : b)":                 "[used_a] false",
+		prom + "query=\"used_a\"\n    or b)":                    "[used_a] false",
+		prom + "query=\"used_a\"\n)":                            "[used_a] true",
+		"curl $P/api/v1/query -d 'query=used_a'\nif true":       "[used_a] false",
+		"curl $P/api/v1/query -d 'query=used_a'\nfor x":         "[used_a] true",
+	} {
+		queries, all := calls(text)
+		if got := fmt.Sprint(queries, all); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

@@ -44,10 +44,10 @@ func parameter(text string, quote byte) (query string, sure bool) {
 func ended(rest string, quote byte) bool {
 	if quote == 0 {
 		behind := quoteMark.ReplaceAllString(rest, "")
-		return unquotedEnd.MatchString(rest) && !nextOperand.MatchString(rest) || behind != rest && closed.MatchString(behind)
+		return unquotedEnd.MatchString(rest) && !nextOperand.MatchString(rest) || behind != rest && concluded(behind)
 	}
 	behind, found := strings.CutPrefix(strings.TrimPrefix(rest, "\\"), string(quote))
-	return strings.HasPrefix(rest, "&") || found && closed.MatchString(behind)
+	return strings.HasPrefix(rest, "&") || found && concluded(behind)
 }
 
 // unquotedEnd matches the end of a query that is in no quote, and nextOperand one that goes on in
@@ -93,7 +93,7 @@ func quotedParameter(text, open string, quote byte) (query string, sure bool) {
 	if end <= 0 || strings.ContainsAny(text[:1]+text[end-1:end], "+ \t\n") { // what a program puts together
 		return "", false
 	}
-	return selecting(text[:end]), quote != open[0] && closed.MatchString(text[end+len(open):])
+	return selecting(text[:end]), quote != open[0] && concluded(text[end+len(open):])
 }
 
 // closed matches what stands behind the quote at the end of a query, perhaps in one more quote,
@@ -101,6 +101,15 @@ func quotedParameter(text, open string, quote byte) (query string, sure bool) {
 var closed = regexp.MustCompile("^(?:\\\\?[\"'`])?(?:$|[,;)\\]}&|]" +
 	"|[ \t]+(?:$|[,;)\\]}&|#<>]|--?[A-Za-z]|[\"']?(?:\\$|https?:))" +
 	"|[ \t]*\\\\?\n\\s*(?:$|[^-+.%*/\"'`\\s]|--?[A-Za-z]|[\"'](?:\\$|https?:)))")
+
+// continued matches the next line of an expression of a program: conditions, operators that are
+// words, and strings with a prefix, which belong to the string before them.
+var continued = regexp.MustCompile("^[^\n]*\n\\s*(?:(?:if|else|and|or|unless|in|not|is)\\b|\\?|[a-zA-Z]{1,2}[\"'])")
+
+// concluded tells whether a query is over where this follows the quote at its end.
+func concluded(behind string) bool {
+	return closed.MatchString(behind) && !continued.MatchString(behind)
+}
 
 // quoting follows the quotes of a text, which hold to the end of a word for shells and programs
 // alike: what stands before a parameter is one word with it.
