@@ -40,16 +40,29 @@ var caller = regexp.MustCompile(`\b(?:curl|wget|promtool|fetch|axios(?:\.\w+)?|u
 // files of curl, and escapes of a shell.
 var spelled = regexp.MustCompile(`["'](?:query|match\[\])["']|\bquery\s*(?::|=>|\s=)|\bquery@|\bmatch\\\[\\\]=`)
 
+// argument matches what stands before the parameter in an argument of a command, and the start of a
+// body beside an address: the call is in another text.
+var argument = regexp.MustCompile(`^(?:-d ?|--data\S*?[= ])?((?:query|match(?:\[\]|%5[bB]%5[dD]))=)`)
+
+// isArgumentAlone tells whether a text is an argument with a query, or a body, without a call.
+func isArgumentAlone(text string) bool {
+	return argument.MatchString(text) && !callOf.MatchString(text)
+}
+
 // calls are the queries in the calls of Prometheus' API that a text makes: one address, or a script
 // with any number of them. all is false where a call asks something that is not in the text as a
 // query, such as the variable of a shell.
 func calls(text string) (queries []string, all bool) {
 	made := callOf.FindAllStringIndex(text, -1)
+	alone := isArgumentAlone(text)
+	if alone {
+		text = text[argument.FindStringSubmatchIndex(text)[2]:]
+	}
 	starts := parameterOf.FindAllStringIndex(text, -1)
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n") && !(len(made) > 0 && strings.ContainsAny(text[:made[0][0]], "\"'`"))
 	other := !address && spelled.MatchString(text)
 	apart := !address && baseOf.MatchString(text) && (len(starts) > 0 || other || pathOf.MatchString(text))
-	if len(made) == 0 && !apart || len(starts) == 0 && !other && !caller.MatchString(text) {
+	if len(made) == 0 && !apart && !alone || len(starts) == 0 && !other && !caller.MatchString(text) {
 		return nil, true
 	}
 	known := map[string]called{} // equal ones are tried once
@@ -68,7 +81,7 @@ func calls(text string) (queries []string, all bool) {
 				return queries, false
 			}
 			one.query, one.sure = parameter(value, quote)
-			if one.query == "" && address { // whatever it is
+			if one.query == "" && address && !alone { // whatever it is
 				one.query, _, _ = strings.Cut(value, "&")
 				one.query, one.sure = decoded(one.query), true
 				if needs, _ := Needs(templated(one.query)); len(needs) == 0 { // a string, or a number
@@ -77,7 +90,7 @@ func calls(text string) (queries []string, all bool) {
 			}
 			one.unread = one.query == "" || isVariable(one.query) || assigned(text, one.query) ||
 				namedByMark(templated(one.query)) && given(text, one.query)
-			one.lists = !one.unread && text[start[0]] == 'm' && !copies.MatchString(text) && listsAll(one.query)
+			one.lists = !one.unread && text[start[0]] == 'm' && !alone && !copies.MatchString(text) && listsAll(one.query)
 			one.sure = one.sure && !(one.lists && len(referenced(templated(one.query))) > 0) && !isArgument(text, start, one.query)
 			known[key] = one
 		}

@@ -69,3 +69,33 @@ func TestArgumentsOfCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestArgumentsOfCommands: lists of arguments, and bodies beside an address, have the query in a
+// text without the call.
+func TestArgumentsOfCommands(t *testing.T) {
+	for text, want := range map[string]string{
+		"query=sum(rate(used_a[5m]))":             "[sum(rate(used_a[5m]))] true",
+		"query=sum%28used_a%29&time=1":            "[sum(used_a)] true",
+		"match[]={job!=\"\"}":                     `[{job!=""}] true`,
+		"match%5B%5D=used_a":                      "[used_a] true",
+		"--data-urlencode=query=sum(used_a) > 1":  "[sum(used_a) > 1] true",
+		"--data-urlencode query=rate(used_a[5m])": "[rate(used_a[5m])] true",
+		"-dquery=rate(used_a[5m])":                "[rate(used_a[5m])] true",
+		"-d query=rate(used_a[5m])":               "[rate(used_a[5m])] true",
+		"query=used_a < rate(used_b)":             "[used_a] false",
+		"query=$Q":                                "[] false",
+		"--query=dnssrv+_grpc._tcp.used":          "[] true",
+		"a query=used_a":                          "[] true",
+		"query = used_a":                          "[] true",
+	} {
+		queries, all := calls(text)
+		if got := fmt.Sprint(queries, all); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	holds(t, "arguments", "f.yaml", object("X", `spec:
+  args: [-G, "http://p:9090/api/v1/query", --data-urlencode, "query=sum(rate(used_a[5m]))", -d, "query=used_b < rate(used_c)"]
+  web: {url: "http://p:9090/api/v1/query", body: "query=sum(used_d)"}
+`), "used_a used_b used_c used_d")
+	holds(t, "an argument of a template", "f.yaml", object("AnalysisTemplate", "spec:\n  args: [{name: q, value: used_a}]\n  job: {args: ['query={{args.q}}']}\n"), "used_a")
+}

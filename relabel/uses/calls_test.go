@@ -154,18 +154,31 @@ func TestScriptsKeep(t *testing.T) {
 	}
 }
 
-// TestTemplatesInCalls: a query of a call that is nothing but a template is what the document gives
-// for it, and else an error, as under a key for queries.
+// TestTemplatesInCalls: a query of an address that is nothing but a template is what the document
+// gives for it, and else an error, as under a key for queries. In a script it is told, and each of
+// its words could be a metric.
 func TestTemplatesInCalls(t *testing.T) {
 	const web = "spec:\n  args: [%s]\n  metrics:\n  - provider: {web: {url: 'http://p:9090/api/v1/query?query={{args.query}}'}}\n"
 	holds(t, "an argument", "f.yaml", object("AnalysisTemplate", fmt.Sprintf(web, "{name: query, value: used_a}")), "used_a")
-	script := object("ConfigMap", "data:\n  a.sh: |\n    curl -G $P/api/v1/query --data-urlencode 'query={{ .Values.query }}'\n")
-	for _, text := range []string{object("AnalysisTemplate", fmt.Sprintf(web, "{name: query}")), script} {
+	for _, text := range []string{
+		object("AnalysisTemplate", fmt.Sprintf(web, "{name: query}")),
+		object("X", "spec: {url: '{{ prom }}/api/v1/query?query={{ query | urlencode }}'}\n"),
+	} {
 		for flag, read := range flags {
 			err := read(new(Set), folder(t, "f.yaml", text))
 			if err == nil || !strings.Contains(err.Error(), "the whole query is the template {{") {
 				t.Errorf("behind --%s: %v\n%s", flag, err, text)
 			}
+		}
+	}
+	for _, script := range []string{
+		"Q=used_a\ncurl -G $P/api/v1/query --data-urlencode 'query={{ .Values.query }}'",
+		"for q in used_a used_b; do\n  curl \"{{ prom }}/api/v1/query?query={{ query | urlencode }}\"\ndone",
+	} {
+		holds(t, "a script", "f.yaml", inScript(script), "used_a")
+		set := new(Set)
+		if err := Rules(set, folder(t, "f.yaml", inScript(script))); err != nil || !strings.Contains(fmt.Sprint(set.Warnings), "cannot be read in it") {
+			t.Errorf("%v, warnings %q", err, set.Warnings)
 		}
 	}
 }

@@ -286,7 +286,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	if len(path) > 0 {
 		where += ", " + strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 	}
-	if asked, all := calls(text); len(asked) > 0 || !all {
+	if asked, all := calls(text); (len(asked) > 0 || !all) && !(a.others > 0 && isArgumentAlone(text)) {
 		a.called(n, where, text, asked, all)
 		a.lines(n, where, text)
 		return
@@ -332,21 +332,37 @@ func (a *asker) template(n *node, where, query string) bool {
 	if !whole {
 		return false
 	}
-	if given := a.arguments[name]; given != nil && strings.TrimSpace(given.text()) != "" {
-		a.add(n, where, given.text())
-		return true
+	if !a.given(n, where, name) {
+		a.errs = append(a.errs, inFile(a.file, n.line, fmt.Errorf("%s: the whole query is the template %s, which is filled in elsewhere: give it a value in this document, or take the file out and list its queries in a file for --queries",
+			where, query)))
 	}
-	a.errs = append(a.errs, inFile(a.file, n.line, fmt.Errorf("%s: the whole query is the template %s, which is filled in elsewhere: give it a value in this document, or take the file out and list its queries in a file for --queries",
-		where, query)))
+	return true
+}
+
+// given adds what the document gives for the argument of a template, if it gives something.
+func (a *asker) given(n *node, where, name string) bool {
+	given := a.arguments[name]
+	if given == nil || strings.TrimSpace(given.text()) == "" {
+		return false
+	}
+	a.add(n, where, given.text())
 	return true
 }
 
 // called adds what the calls of the API in a text ask. Where that is not all in it as a query, each
-// word of it could be a metric.
+// word of it could be a metric. So it is of a script with a query that is nothing but a template; an
+// address with one asks nothing else, and is refused.
 func (a *asker) called(n *node, where, text string, asked []string, all bool) {
+	address := !isArgumentAlone(text) && !strings.ContainsAny(templated(text), " \t\n")
 	for _, query := range asked {
-		if a.others > 0 || !a.template(n, where, query) {
+		name, whole := wholeTemplate(templated(query))
+		switch {
+		case a.others > 0 || !whole:
 			a.add(n, where, query)
+		case address:
+			a.template(n, where, query)
+		case !a.given(n, where, name):
+			all = false
 		}
 	}
 	if !all {
