@@ -43,8 +43,8 @@ func TestWaysToCall(t *testing.T) {
 	}
 }
 
-// TestArgumentsOfCalls: a bare word that a program gives by name is a variable, and a query may go on
-// in the next line.
+// TestArgumentsOfCalls: a bare word that a program gives by name is a variable, and a query may go
+// on in the next line.
 func TestArgumentsOfCalls(t *testing.T) {
 	const prom = "# asks /api/v1/query\nprom.custom_query("
 	for text, want := range map[string]string{

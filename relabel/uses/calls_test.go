@@ -177,7 +177,8 @@ func TestTemplatesInCalls(t *testing.T) {
 	} {
 		holds(t, "a script", "f.yaml", inScript(script), "used_a")
 		set := new(Set)
-		if err := Rules(set, folder(t, "f.yaml", inScript(script))); err != nil || !strings.Contains(fmt.Sprint(set.Warnings), "cannot be read in it") {
+		err := Rules(set, folder(t, "f.yaml", inScript(script)))
+		if err != nil || !strings.Contains(fmt.Sprint(set.Warnings), "cannot be read in it") {
 			t.Errorf("%v, warnings %q", err, set.Warnings)
 		}
 	}
@@ -196,8 +197,8 @@ func TestObjectsOfOneKindInOneAnother(t *testing.T) {
 	}
 }
 
-// TestBracesOfPrograms: braces that hold nothing are no selector, and a selector without a name in a
-// script is told.
+// TestBracesOfPrograms: braces that hold nothing are no selector, and a selector without a name in
+// a script is told.
 func TestBracesOfPrograms(t *testing.T) {
 	const ask = "\nrequests.get(P + '/api/v1/query', params={'query': q})"
 	for name, script := range map[string]string{

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -141,10 +142,10 @@ func configMap(set *Set, file string, n *node) (rules int, err error) {
 				}
 				value = &node{line: value.line, scalar: string(text)}
 			}
-			number, read, err := inside(set, file, value)
+			number, read, program, err := inside(set, file, value)
 			rules += number
 			errs = append(errs, err)
-			if !read {
+			if !read || program {
 				a.walk(value, key, []string{field, key})
 			}
 		}
@@ -176,11 +177,11 @@ var errBinary = errors.New("it is no text")
 const maxInside = 16
 
 // inside reads the documents that a text holds, each for what it is; read is false where it holds
-// none.
-func inside(set *Set, file string, at *node) (rules int, read bool, err error) {
+// none, and program tells that it may be a program instead, which happens to be YAML.
+func inside(set *Set, file string, at *node) (rules int, read, program bool, err error) {
 	docs := embedded(at)
 	if len(docs) == 0 {
-		return 0, false, nil
+		return 0, false, false, nil
 	}
 	if set.inside++; set.inside > maxInside {
 		err = inFile(file, at.first(), errors.New("more than 16 documents stand in one another here: give the innermost ones as files of their own"))
@@ -196,8 +197,11 @@ func inside(set *Set, file string, at *node) (rules int, read bool, err error) {
 		rules += number
 	}
 	set.inside--
-	return rules, true, err
+	return rules, true, slices.ContainsFunc(docs, func(n *node) bool { return slices.ContainsFunc(n.names(), statement.MatchString) }), err
 }
+
+// statement matches the beginnings of statements of programs that end in a colon.
+var statement = regexp.MustCompile(`^(?:(?:async\s+)?(?:for|if|while|with|def|class)\s+\S|(?:try|except)\b)`)
 
 // isLoki tells whether an object is for Loki, whose language is another one.
 func isLoki(n *node) bool {

@@ -224,13 +224,13 @@ func (a *asker) documents(n *node, key string, path []string, text string) bool 
 	if a.queryKey(key) || !strings.Contains(text, "\n") && text[0] != '{' && text[0] != '[' {
 		return false
 	}
-	_, read, err := inside(a.set, a.file, n)
+	_, read, program, err := inside(a.set, a.file, n)
 	a.errs = append(a.errs, err)
 	if !read && looksAsking.MatchString(text) {
 		a.errs = append(a.errs, unreadable(a.file, []byte(text), inFile(a.file, n.first(), fmt.Errorf("%s, %s: rules or a dashboard seem to stand in this text, and it is no document that can be read; take the file out, and list its queries in a file for --queries", a.title, strings.Join(path, ".")))))
 		return true
 	}
-	return read && !isQuery(templated(text))
+	return read && !program && !isQuery(templated(text))
 }
 
 // looksAsking finds what rules, dashboards and the rules of prometheus-adapter have.
@@ -350,7 +350,7 @@ func (a *asker) given(n *node, where, name string) bool {
 }
 
 // called adds what the calls of the API in a text ask. Where that is not all in it as a query, each
-// word of it could be a metric. So it is of a script with a query that is nothing but a template; an
+// word of it could be a metric. So it is where a query of a script is nothing but a template; an
 // address with one asks nothing else, and is refused.
 func (a *asker) called(n *node, where, text string, asked []string, all bool) {
 	address := !isArgumentAlone(text) && !strings.ContainsAny(templated(text), " \t\n")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestNamesPutTogether: names that a script puts together of parts, and regular expressions of names
-// in whatever quotes, are kept.
+// TestNamesPutTogether: names that a script puts together of parts, and regular expressions of
+// names in whatever quotes, are kept.
 func TestNamesPutTogether(t *testing.T) {
 	const ask = "\nrequests.get(f\"{P}/api/v1/query?query={q}\")"
 	for script, metrics := range map[string]string{
@@ -80,5 +80,17 @@ func TestManyParts(t *testing.T) {
 		if found == strings.Contains(name, "zzzz") {
 			t.Errorf("%s: %t", name, found)
 		}
+	}
+}
+
+// TestProgramsThatAreDocuments: a script that happens to be YAML is read as a script too: what it
+// asks stands in its keys as well.
+func TestProgramsThatAreDocuments(t *testing.T) {
+	for _, script := range []string{
+		"for m in [\"used_a\"]:\n  requests.get(f\"{P}/api/v1/query?query={m}\")",
+		"def f(q=\"used_a\"):\n  return get(P + '/api/v1/query', {'query' : q})",
+		"if 'used_a' in names:\n  requests.get(f\"{P}/api/v1/query?query={m}\")",
+	} {
+		holds(t, script, "f.yaml", inScript(script), "used_a")
 	}
 }
