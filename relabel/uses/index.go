@@ -69,11 +69,27 @@ func (s *Set) Add(u *Use) {
 	}
 	s.Uses = append(s.Uses, u)
 	if u.Kind != Logged && u.Kind != Kept {
-		for i := range u.Needs {
-			if n := &u.Needs[i]; n.everything() && !strings.Contains(u.Reason, "every metric that it could name") {
-				s.warn(u, "it selects "+n.Selector()+", which names no metric; all series that it selects are kept")
-			}
+		s.warnOfEverything(u)
+	}
+}
+
+// maxTold bounds how many selectors without a name are told of one use, one by one.
+const maxTold = 20
+
+// warnOfEverything tells of the use's selectors without a name, where its reason does not.
+func (s *Set) warnOfEverything(u *Use) {
+	told := 0
+	for i := range u.Needs {
+		n := &u.Needs[i]
+		if !n.everything() || strings.Contains(u.Reason, "every metric that it could name") {
+			continue
 		}
+		if told++; told <= maxTold {
+			s.warn(u, "it selects "+n.Selector()+", which names no metric; all series that it selects are kept")
+		}
+	}
+	if told > maxTold {
+		s.warn(u, number(int64(told-maxTold), "more selector", "more selectors")+" of it without a metric's name; all series that they select are kept")
 	}
 }
 

@@ -169,7 +169,9 @@ func textual(text string, m marks) []Need {
 			if i > 0 && (all[i-1].kind == 'w' && !keyword(all[i-1].text) || all[i-1].kind == 's') {
 				continue
 			}
-			if need, ok := nameless(text, all[i:], m); ok { // without a name: all that it selects
+			need, ok := nameless(text, all[i:], m)
+			if key := need.key(); ok && !seen[key] { // without a name: all that it selects
+				seen[key] = true
 				needs = append(needs, need)
 			}
 		case 'w':

@@ -22,6 +22,7 @@ var escapes = regexp.MustCompile(`%[0-9a-fA-F]{2}|\\[nrt]`)
 func allWords(text string) []Need {
 	w := vocabulary{needs: textual(text, nil), seen: map[string]bool{"": true}}
 	for _, n := range w.needs {
+		w.seen[n.key()] = true
 		if name, exact := n.Name(); exact && len(n.Matchers) == 1 {
 			w.seen[name] = true
 		}
@@ -44,6 +45,7 @@ func allWords(text string) []Need {
 			w.match(pattern)
 		}
 	}
+	w.selectors(plain)
 	if len(w.more) > 0 {
 		w.add(labels.MatchRegexp, strings.Join(w.more, "|"))
 	}
@@ -57,6 +59,26 @@ var (
 	escaped     = regexp.MustCompile(`\[[^\]\\]*\\[^\]]*\]|\\+.`)
 	filledIn    = regexp.MustCompile(`\$?\{\{?[^{}\d,][^{}]*\}\}?|\$?\{\d?\}|#\{[^{}]*\}|\$[a-zA-Z_]\w*|%(?:\(\w+\))?[sdv]`)
 )
+
+// selectors adds the selectors without a name in a text, in whatever quotes, as nameless does
+// outside of them. One behind a name, or what is put in for one, belongs to it.
+func (w *vocabulary) selectors(text string) {
+	text = strings.NewReplacer(`\"`, `"`, `\'`, `'`).Replace(text)
+	for _, at := range bracesOf.FindAllStringSubmatchIndex(text, -1) {
+		if before := text[max(at[0]-1, 0):at[0]]; before != "" && (wordByte(before[0]) || before == "}") {
+			continue
+		}
+		all := []token{{text: "{", kind: '{'}, {text: "}", kind: '}', offset: at[3] - at[2] + 1}}
+		need, selective := nameless("{"+text[at[2]:at[3]]+"}", all, nil)
+		if key := need.key(); selective && !w.seen[key] {
+			w.seen[key] = true
+			w.needs = append(w.needs, need)
+		}
+	}
+}
+
+// bracesOf finds what stands in braces and could be matchers; a program may write them twice.
+var bracesOf = regexp.MustCompile(`\{+([^{}\n]{0,200}=[^{}\n]{0,800})\}`)
 
 // vocabulary are the needs of the words of a text.
 type vocabulary struct {
@@ -110,7 +132,7 @@ func (w *vocabulary) read(text string) {
 			}
 		}
 		before, after := text[max(start-maxHole, 0):start], text[i:min(i+maxHole, len(text))]
-		if strings.HasSuffix(word, ":") && (after == "" || strings.IndexByte(" \t\r\n=", after[0]) >= 0) {
+		if strings.HasSuffix(word, ":") && (after == "" || strings.IndexByte(" \t\r\n=/-", after[0]) >= 0) {
 			word = strings.TrimRight(word, ":") // a key
 		}
 		filled := before != "" && strings.IndexByte("}*+", before[len(before)-1]) >= 0 && holeBefore.MatchString(before)

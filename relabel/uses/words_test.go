@@ -1,6 +1,7 @@
 package uses
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -92,5 +93,46 @@ func TestProgramsThatAreDocuments(t *testing.T) {
 		"if 'used_a' in names:\n  requests.get(f\"{P}/api/v1/query?query={m}\")",
 	} {
 		holds(t, script, "f.yaml", inScript(script), "used_a")
+	}
+}
+
+// TestSelectorsInQuotes: a selector without a name selects in quotes what it does elsewhere; one
+// behind a name belongs to it.
+func TestSelectorsInQuotes(t *testing.T) {
+	const ask = "\nrequests.get(f\"{P}/api/v1/query?query={q}\")"
+	for script, want := range map[string]string{
+		"q = 'count by (__name__) ({job=\"a\"})'" + ask:   `{job="a"}`,
+		"q = \"count({job=\\\"a\\\"})\"" + ask:            `{job="a"}`,
+		"q = f'count({{job=\"a\"}})'" + ask:               `{job="a"}`,
+		"q = 'count(%7Bjob%3D%22a%22%7D)'" + ask:          `{job="a"}`,
+		"q = 'count(x{job=\"a\"})'" + ask:                 "",
+		"q = f'count({m}{{job=\"a\"}})'" + ask:            "",
+		"q = 'count({job=~\".*\"}) + x{}', {}, { }" + ask: "",
+	} {
+		got := ""
+		for _, n := range allWords(script) {
+			if n.everything() {
+				got += n.Selector()
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", script, got, want)
+		}
+	}
+}
+
+// TestManySelectors: selectors without a name are needs once each, and told up to a bound.
+func TestManySelectors(t *testing.T) {
+	if n := len(allWords(strings.Repeat("{a=\"b\"} ", 100))); n > 5 {
+		t.Errorf("%d needs", n)
+	}
+	var b strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&b, "{a=\"%d\"} ", i)
+	}
+	set := new(Set)
+	set.Add(&Use{Kind: Object, Where: "x", Needs: allWords(b.String())})
+	if n := len(set.Warnings); n != maxTold+1 || !strings.Contains(set.Warnings[maxTold], "4980 more selectors") {
+		t.Errorf("%d warnings, %q", n, set.Warnings[n-1])
 	}
 }
