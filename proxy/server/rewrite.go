@@ -404,7 +404,8 @@ var errHeavy = errors.New("shards would hold too much")
 // query is asked in pieces of time where that is enough.
 func (x *exchange) bearable(a *weigh.Asked, e *weigh.Estimate) bool {
 	most := x.limits.MaxShardBytes / 100 * roomPart * int64(max(e.Shards(), 1))
-	if e.Held <= max(most, e.Selected*weigh.LightSeries) { // which is not weighed
+	// What makes little of each series is weighed where that is much all the same.
+	if e.Held <= most || e.Held <= e.Selected*weigh.LightSeries && e.Selected*weigh.StoredBytes <= max(most, weigh.SomeBytes) {
 		return true
 	}
 	if pieces := min(a.Grid.Steps, plan.MaxPieces); pieces > 1 {

@@ -258,7 +258,7 @@ func (sc *Scale) asFloats(ctx context.Context, loads []*load, known numbers) ([]
 	for _, l := range loads {
 		for i := range l.reads {
 			t := sc.ofSelector(&l.reads[i])
-			if _, ok := sc.known(t, known); !ok && held[l.part.Shard] > sc.MaxBytes {
+			if _, ok := sc.known(t, known); !ok && held[l.part.Shard] > sc.much() {
 				unknown = append(unknown, t)
 			}
 		}
@@ -269,7 +269,7 @@ func (sc *Scale) asFloats(ctx context.Context, loads []*load, known numbers) ([]
 		}
 		held = weigh()
 	}
-	return slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] > sc.MaxBytes }), nil
+	return slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] > sc.much() }), nil
 }
 
 // givesNative tells whether the answer has native histograms, as far as it is known.

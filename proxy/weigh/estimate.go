@@ -48,8 +48,9 @@ const (
 	// callTime is what a call takes at least, seriesTime what each series that is selected adds to
 	// it, and sampleTime each sample that is read: about what Prometheus 3.15 takes.
 	callTime, seriesTime, sampleTime = time.Millisecond, 2 * time.Microsecond, 20 * time.Nanosecond
-	// storedBytes is what a shard holds of a series that it lists or sends, beside its samples.
-	storedBytes = 600
+	// StoredBytes is what a shard holds of a series that it reads, lists or sends, beside its
+	// samples.
+	StoredBytes = 600
 )
 
 // Asked is what an estimate is made for.
@@ -363,7 +364,7 @@ func (s *selections) held(a *Asked, e *Estimate) int64 {
 	if a.Expr != nil && a.Request.ID.Evaluates() {
 		return cost.Held(a.Expr, a.Grid, s.series(a.Expr), nil)
 	}
-	held := e.Selected * storedBytes
+	held := e.Selected * StoredBytes
 	if a.Request.ID.Selects() == endpoint.SelectsStored {
 		held += e.Read * sampleChunk
 	}

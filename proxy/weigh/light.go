@@ -63,7 +63,7 @@ func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
 			l.weight, told, mute = 0, false, mute && s.Thanos() // who tells of another time is not mute, and is asked no more
 		}
 		held[s] += l.weight
-		crowded = crowded || held[s] > sc.MaxBytes
+		crowded = crowded || held[s] > sc.much()
 	}
 	return crowded, told, mute
 }
@@ -90,7 +90,7 @@ func (sc *Scale) fitAsSized(loads []*load) (fits, sized bool) {
 			l.weight, sized = 0, false
 		}
 		held[l.part.Shard] += l.weight
-		fits = fits && held[l.part.Shard] <= sc.MaxBytes
+		fits = fits && held[l.part.Shard] <= sc.much()
 	}
 	return fits, sized
 }

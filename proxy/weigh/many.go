@@ -24,12 +24,15 @@ func (sc *Scale) bounded(t selected) selected {
 	if t.told = true; ok {
 		t.most, t.told = sc.Known.Sizes.Selects(t.part.Shard, sent, &sc.hashes)
 	}
-	t.dear = t.told && t.most > sc.MaxBytes/countBytes
+	t.dear = t.told && t.most > sc.much()/countBytes
 	return t
 }
 
+// much is what may be held of a server to count series, or where little is made of each.
+func (sc *Scale) much() int64 { return max(sc.MaxBytes, SomeBytes) }
+
 // listed is up to how many series are listed.
-func (sc *Scale) listed() int { return int(min(maxListed, sc.MaxBytes/listBytes)) }
+func (sc *Scale) listed() int { return int(min(maxListed, sc.much()/listBytes)) }
 
 // holds is what a server is to hold to answer a question about series, no more than a query may: of
 // those that were counted, and of all of a metric; of a selector that few may fit, or of which
@@ -43,13 +46,13 @@ func (sc *Scale) holds(t selected) (held int64, sure bool) {
 	n, sure := sc.exactly(*of, nil)
 	switch {
 	case sure:
-		return min(n*each, sc.MaxBytes), true
+		return min(n*each, sc.much()), true
 	case of.told && len(of.matchers) == 1:
-		return min(of.most*each, sc.MaxBytes), false
+		return min(of.most*each, sc.much()), false
 	case of.told:
-		return min(of.most*each, sc.MaxBytes/2), false
+		return min(of.most*each, sc.much()/2), false
 	case nameless(of.matchers):
-		return sc.MaxBytes / 2, false
+		return sc.much() / 2, false
 	}
 	return 0, false
 }

@@ -25,6 +25,9 @@ const (
 	// server holds about as much of each at rest, in its head and its index, and of a metric's
 	// series only few of its own are such.
 	LightSeries = 4 << 10
+	// SomeBytes is what no server is harmed by, however little a query may make it hold: what makes
+	// little of each series is not weighed up to there, and series are counted that take no more.
+	SomeBytes = 64 << 20
 	// lightNative is the same for a native histogram, with its chunks of samples.
 	lightNative = 32 << 10
 	// maxLightNames is how many metrics a text may read of which none makes much.
@@ -412,7 +415,7 @@ func (sc *Scale) askable(unknown []selected, known numbers) []selected {
 		if !ok {
 			n = t.of.most
 		}
-		return n > sc.MaxBytes/madeBytes
+		return n > sc.much()/madeBytes
 	})
 }
 
