@@ -213,9 +213,9 @@ func (g *Gate) Leave(p *Place, n int) {
 		now = g.now()
 	}
 	if p.flow != nil {
-		p.flow.call = float64(n) * float64(now-p.since)
-		p.flow.accrue(now)
 		p.lane.tick(now)
+		p.flow.owe(float64(n) * float64(now-p.since))
+		p.flow.accrue(now)
 		p.flow.run(-n)
 		p.flow.forget()
 		g.mean += (float64(now-p.since) - g.mean) / 16

@@ -16,6 +16,8 @@ const (
 	// leastNominal is what the need of a lane with next to no share is reckoned by, so that it has
 	// a place now and then.
 	leastNominal = 0.1
+	// owed is for how long, at most, a flow waits for what its longest call was worth.
+	owed = 2 * time.Minute
 	// firstMean is for how long places are taken to be held before that is known.
 	firstMean = float64(100 * time.Millisecond)
 )
@@ -207,7 +209,7 @@ type flow struct {
 	running     int     // places held for which somebody waited
 	widest      int     // of its calls of late, in places
 	had         int64   // when it had its last place, or began to wait
-	call        float64 // nanoseconds of places that its last call was held for
+	owes        float64 // the lane's share up to which what a long call of it was is remembered
 	work        float64 // nanoseconds that places were held
 	until       int64   // when work was reckoned, since the gate's epoch
 }
@@ -228,8 +230,15 @@ func (w *waiter) turn(now int64, mean float64) turn { return turn{w, w.flow.due(
 // is nothing that it owes to those who come later.
 func (f *flow) accrue(now int64) {
 	f.lane.tick(now)
-	most := f.lane.share + max(f.lane.gate.mean*float64(1+f.widest), f.call)
+	most := max(f.lane.share+f.lane.gate.mean*float64(1+f.widest), f.owes)
 	f.work, f.until = min(max(f.worked(now), f.lane.least()), most), now
+}
+
+// owe remembers a call that ends, of so many nanoseconds of places: up to what a flow has in owed on
+// average, so that a rule set is not without a place for longer because of one call that hung.
+func (f *flow) owe(call float64) {
+	all := float64(f.lane.running) / float64(len(f.lane.flows))
+	f.owes = max(f.owes, f.lane.share+min(call, all*float64(owed)))
 }
 
 // run counts n more of the flow's places, or fewer.
