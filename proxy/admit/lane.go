@@ -234,8 +234,8 @@ func (f *flow) accrue(now int64) {
 	f.work, f.until = min(max(f.worked(now), f.lane.least()), most), now
 }
 
-// owe remembers a call that ends, of so many nanoseconds of places: up to what a flow has in owed on
-// average, so that a rule set is not without a place for longer because of one call that hung.
+// owe remembers a call that ends, of so many nanoseconds of places: up to what a flow has in owed
+// on average, so that a rule set is not without a place for longer because of one call that hung.
 func (f *flow) owe(call float64) {
 	all := float64(f.lane.running) / float64(len(f.lane.flows))
 	f.owes = max(f.owes, f.lane.share+min(call, all*float64(owed)))

@@ -33,13 +33,15 @@ func allWords(text string) []Need {
 		}
 		return " "
 	})
+	plain = strings.ToValidUTF8(plain, " ") // a format may look like an escape
 	for _, form := range []string{text, plain} {
 		w.read(form)
 		for _, m := range namePattern.FindAllStringSubmatch(form, -1) {
 			pattern := escaped.ReplaceAllString(filledIn.ReplaceAllString(m[1], ".*"), "(?:.?)")
 			if m[2] == "" { // it goes on
-				pattern += ".*"
-			} else if pattern == ".*" && m[1] != pattern {
+				pattern = torn(pattern)
+			}
+			if pattern != m[1] && !nameChar.MatchString(pattern) {
 				continue // what is put in stands elsewhere in the script
 			}
 			w.match(pattern)
@@ -51,6 +53,22 @@ func allWords(text string) []Need {
 	}
 	return w.needs
 }
+
+// torn is a pattern that a program puts together, of which this is the beginning: as far as it is a
+// text where the rest, such as a list in brackets, is not here.
+func torn(pattern string) string {
+	if _, err := regexp.Compile(pattern + ".*"); err == nil {
+		return pattern + ".*"
+	}
+	text, _, _ := strings.Cut(strings.TrimLeft(pattern, "^("), "(")
+	if i := strings.IndexAny(text, `[]{}|*+?.\^$)`); i >= 0 {
+		text = text[:i]
+	}
+	return text + ".*"
+}
+
+// nameChar is what a name has, and no pattern of any name.
+var nameChar = regexp.MustCompile(`[a-zA-Z0-9:]`)
 
 // namePattern finds regular expressions of metrics' names, in whatever quotes, with the escapes of
 // as many strings as they stand in; filledIn finds what a program or a shell puts into them.

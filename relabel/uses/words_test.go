@@ -136,3 +136,27 @@ func TestManySelectors(t *testing.T) {
 		t.Errorf("%d warnings, %q", n, set.Warnings[n-1])
 	}
 }
+
+// TestPatternsPutTogether: of a regular expression of names that a script joins of a list, the
+// names of the list are kept, and not every metric; nor for a format that looks like an escape.
+func TestPatternsPutTogether(t *testing.T) {
+	const ask = "\nrequests.get(f\"{P}/api/v1/query?query={q}\")"
+	for script, begins := range map[string]string{
+		"names = ['used_a']\nq = '{__name__=~\"(' + '|'.join(names) + ')\"}'" + ask:      "",
+		"names = ['used_a']\nq = `{__name__=~\"${names.join('|')}\"}`" + ask:             "",
+		"names = ['used_a']\nq = f'{{__name__=~\"^({\"|\".join(names)})$\"}}'" + ask:     "",
+		"names = ['used_a']\nq = '{__name__=~\"took_(' + '|'.join(names) + ')\"}'" + ask: "took_b",
+		"printf '%8d:%s' used_a" + ask:                                                   "",
+	} {
+		set := new(Set)
+		if err := Rules(set, folder(t, "f.yaml", inScript(script))); err != nil {
+			t.Fatal(err)
+		}
+		if !set.keeps("used_a") || begins != "" && !set.keeps(begins) || set.keeps("other_b") {
+			t.Errorf("%s\nkeeps %s", script, strings.Join(set.lines(""), "\n"))
+		}
+		for _, u := range set.Everything() {
+			t.Errorf("%s\nkeeps everything: %+v", script, u)
+		}
+	}
+}
