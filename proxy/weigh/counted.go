@@ -78,6 +78,7 @@ type selected struct {
 	// takes no more than what is listed, where to count takes all.
 	most       int64
 	told, dear bool
+	old        bool // some of the time is before what the shard tells of
 }
 
 // What is asked of series: how many there are; how many of them are native histograms, and one
@@ -245,7 +246,7 @@ func (sc *Scale) asFloats(ctx context.Context, loads []*load, known numbers) ([]
 				switch {
 				case ok:
 					return n, 0
-				case t.told:
+				case t.told && !t.old:
 					return min(r.size, t.most), 0
 				}
 				return r.size, 0
@@ -360,6 +361,7 @@ func isName(m *labels.Matcher) bool {
 func (sc *Scale) ofSelector(r *read) selected {
 	if r.own == nil {
 		t := sc.bounded(sc.selectorOf(r))
+		t.old = r.from < sc.Known.Sizes.Since(r.part.Shard)
 		r.own = &t
 	}
 	return *r.own

@@ -55,15 +55,14 @@ func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
 		s, whole := l.part.Shard, true
 		l.weight = l.held(func(r *read) (int64, int64) {
 			t := sc.ofSelector(r)
-			whole = whole && t.told
-			told = told && r.from >= sc.Known.Sizes.Since(s)
+			whole = whole && t.told && !t.old
 			return t.most, 0
 		})
-		if !whole {
-			l.weight, told, mute = 0, false, mute && s.Thanos() // who tells of another time is not mute, and is asked no more
-		}
 		held[s] += l.weight
 		crowded = crowded || held[s] > sc.much()
+		if !whole {
+			l.weight, told, mute = 0, false, mute && s.Thanos()
+		}
 	}
 	return crowded, told, mute
 }
@@ -77,9 +76,10 @@ func (sc *Scale) fitAsSized(loads []*load) (fits, sized bool) {
 		whole := true
 		l.weight = l.held(func(r *read) (int64, int64) {
 			t := sc.ofSelector(r)
-			whole = whole && (r.sized || t.told)
+			tells := t.told && !t.old
+			whole = whole && (r.sized || tells)
 			switch {
-			case r.sized && t.told:
+			case r.sized && tells:
 				return min(r.size, t.most), 0
 			case r.sized:
 				return r.size, 0

@@ -221,3 +221,13 @@ func before(w *world) *world {
 	}
 	return w
 }
+
+// TestOldWindows: what a shard says of its newest hours bounds nothing that is older: a metric that
+// was large then is weighed by what it was.
+func TestOldWindows(t *testing.T) {
+	w := before(sized(t, 10))
+	w.series = 2_000_000
+	if _, err := w.ask(t, `sum(rate(x_total{job="few or many"}[5m]))`, 1, 0); err == nil {
+		t.Error("two million series of an older window were taken for ten")
+	}
+}
