@@ -399,7 +399,7 @@ func (f *fanout) call(i int) {
 	x, q, r := f.x, f.questions[i], &f.results[i]
 	o := f.options(&q)
 	o.MaxBytes, o.Plain, o.Spare = x.limits.MaxResponseBytes, q.plain, f.asked[q.seat()] > 1 || q.spare
-	if q.counts && q.req.ID == endpoint.Series { // what is too long is many
+	if q.counts && q.req.ID.Decode() == endpoint.DecodeLabelSets { // what is too long is many
 		o.MaxBytes, o.Computes = o.MaxBytes+countedSlack, true
 	}
 	o.Partial, o.Hold, o.Entered = x.mayLack(q.shard), f.kept.hold, f.entered || f.read != nil && len(f.questions) > 1

@@ -86,7 +86,7 @@ func (x *exchange) countAnswers(_ context.Context, asked []weigh.Question, found
 	}
 	r, err := x.askAndRead(questions, func(_ int, q *question, src merge.Source) error {
 		i := q.part // a question may have been left out
-		if asked[i].Request.ID == endpoint.Series {
+		if asked[i].Request.ID.Decode() == endpoint.DecodeLabelSets {
 			n, err := merge.CountSeries(x.ctx, src, asked[i].Request.Limit, x.limits.MaxResponseBytes)
 			if err == nil {
 				found(i, int64(n))
