@@ -35,6 +35,12 @@ func reads(e parser.Expr) []read {
 	return out
 }
 
+// setOf are the values that a matcher knows to match, each once: of what a text has twice
+// Prometheus keeps both where it stands in parentheses, and one where it does not.
+func setOf(m *labels.Matcher) []string {
+	return slices.Compact(slices.Sorted(slices.Values(m.SetMatches())))
+}
+
 // alike tells whether matchers are, and match, the same. Of a long list with repetitions Prometheus
 // knows no set of values, and Spillway, which reads each once, may: then each of these has to match
 // in Prometheus.
@@ -48,7 +54,7 @@ func alike(got, want []*labels.Matcher) bool {
 				return false
 			}
 		}
-		set, whole := slices.Sorted(slices.Values(a.SetMatches())), slices.Sorted(slices.Values(b.SetMatches()))
+		set, whole := setOf(a), setOf(b)
 		if len(whole) == 0 {
 			return !slices.ContainsFunc(set, func(v string) bool { return b.Matches(v) != (b.Type == labels.MatchRegexp) })
 		}
