@@ -13,6 +13,9 @@
 //   - A Gate lets at most so many calls through. Each lane has the share that is its own as soon as
 //     others leave, a part of it at once; in a lane the flow that has had the least is next; no
 //     place is idle while somebody waits who may have it; one address has a part of the places.
+//   - What a flow has had counts from half a call, of the widest of late, below the average of its
+//     lane, to a call above it, or to what its longest call was worth, two minutes of its part at
+//     most. So nobody waits for longer than that for what somebody else could not use, or he had.
 //   - EnterAll takes a place at each of several doors, and holds none while it waits at another
 //     one, so that a server that hangs keeps no places of others; only where places come and go
 //     too fast for that does it hold some at last.
@@ -29,6 +32,6 @@
 // # Memory
 //
 // A Budget is 96 bytes, a Ledger 24. Of a gate each waiter takes about 250 bytes, each flow that
-// has one 120, and each address that has a place or waits 70, 50 more for each lane in which it
-// waits; nothing is kept of those that have gone.
+// has one 120, and each address that has a place or waits 70; nothing is kept of those that have
+// gone.
 package admit
