@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spillwayproject/spillway/internal/cli"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/mix"
 )
 
@@ -52,12 +53,8 @@ func mixCommand(e *cli.Env, parent cli.Clause) func() error {
 			}
 			o.Profile = filepath.Clean(*out)
 		}
-		for _, p := range *peers {
-			name, url, ok := strings.Cut(p, "=")
-			if !ok {
-				return cli.Usage(fmt.Errorf("--peer=%s: it is written NAME=URL", p))
-			}
-			o.Peers = append(o.Peers, mix.Peer{Name: name, URL: url})
+		if o.Peers, err = bench.ParsePeers(*peers); err != nil {
+			return cli.Usage(err)
 		}
 		if err := o.Validate(); err != nil {
 			return cli.Usage(err)

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"github.com/spillwayproject/spillway/internal/cli"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/scenario"
 	"github.com/spillwayproject/spillway/loadtest/storm"
 )
@@ -21,6 +22,8 @@ func stormCommand(e *cli.Env, parent cli.Clause) func() error {
 	calls := c.Flag("replica-calls", "Spillway's limits.replica_calls: calls that a server gets at once; 0 is a server's part of the processors, 2 to 24.").Default("0").Int()
 	free := c.Flag("keep-free", "Memory that the machine must have left; below it the storm ends.").Default("3GiB").Bytes()
 	direct := c.Flag("direct", "Also ask the servers without Spillway.").Default("true").Bool()
+	peers := c.Flag("peer", "Another proxy in front of the same servers, which has a run of its own; may be given several times. Series of the first server are to have cluster=\"cluster-1\" there, and so on; it is waited for.").PlaceHolder("NAME=URL").Strings()
+	port := c.Flag("port", "Port on which the first server listens too, the others on the next ones: so that peers can be configured beforehand.").Default("0").Int()
 	out := c.Flag("out", "Folder for the page, the picture and the table; it is made where it is missing.").PlaceHolder("DIR").String()
 	enforce := c.Flag("enforce", "Which bounds decide the exit code: memory (servers, and that on-call queries are answered), all (their latency too), none.").Default("memory").Enum("memory", "all", "none")
 	seed := c.Flag("seed", "Chooses the simulated cluster, and when callers arrive.").Default("1").Uint64()
@@ -34,7 +37,10 @@ func stormCommand(e *cli.Env, parent cli.Clause) func() error {
 		o := scenario.StormOptions{
 			Storm: storm.Builtin(), Spillway: self, Series: *series, Servers: *servers, Idle: *idle, Duration: *duration,
 			MemoryLimit: int64(*limit), LimitUntold: !*tell, ReplicaCalls: *calls, KeepFree: int64(*free), NoDirect: !*direct, Seed: *seed,
-			Dir: *dir, Say: sayWithTime(e),
+			Dir: *dir, Say: sayWithTime(e), Port: *port,
+		}
+		if o.Peers, err = bench.ParsePeers(*peers); err != nil {
+			return cli.Usage(err)
 		}
 		if *file != "" {
 			if o.Storm, err = storm.Load(*file); err != nil {

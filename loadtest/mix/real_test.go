@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // TestSmallMix runs everything once, small, on real servers: all paths must answer alike, and the
@@ -41,7 +42,7 @@ func TestSmallMix(t *testing.T) {
 	if whole == "" || len(shards) != shardCount {
 		t.Errorf("servers: %q %q", whole, shards)
 	}
-	w.o.Peers = []Peer{{Name: "a peer", URL: whole}}
+	w.o.Peers = []bench.Peer{{Name: "a peer", URL: whole}}
 	r, err := w.Measure(t.Context())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said.String())

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 )
 
 // turns makes two rounds of two queries in which the direct path takes 1 and 10 ms and the proxied
@@ -191,7 +192,7 @@ func TestPicture(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	err := Options{
-		Series: 1, Rounds: -1, Requests: 1, Concurrency: []int{0}, Peers: []Peer{{Name: Direct, URL: "x"}, {URL: "http://h"}},
+		Series: 1, Rounds: -1, Requests: 1, Concurrency: []int{0}, Peers: []bench.Peer{{Name: Direct, URL: "x"}, {URL: "http://h"}},
 		Port: 1,
 	}.Validate()
 	if err == nil {
@@ -223,25 +224,6 @@ func TestFourShards(t *testing.T) {
 	w.o.NoHints = true
 	if got := w.fourShards(); got.Hashmod.Modulus != 0 || len(got.ShardBy) > 0 || got.Shards[1].Hash.Set {
 		t.Errorf("%+v", got)
-	}
-}
-
-func TestListener(t *testing.T) {
-	s := httptest.NewServer(nil)
-	defer s.Close()
-	if pid, err := listener(s.URL); err != nil || pid != os.Getpid() {
-		t.Errorf("%s: process %d, %v; this is %d", s.URL, pid, err, os.Getpid())
-	}
-	for _, url := range []string{"http://example.org:80", "http://127.0.0.1", "http://127.0.0.1:1"} {
-		if pid, err := listener(url); err == nil {
-			t.Errorf("%s: process %d", url, pid)
-		}
-	}
-	table := []byte("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
-		"   0: 0100007F:1F90 0100007F:A0D2 01 00000000:00000000 00:00000000 00000000     0        0 111 1\n" +
-		"   1: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 222 1\n")
-	if got := listening(table, 8080); got != "222" {
-		t.Errorf("inode %q", got)
 	}
 }
 

@@ -8,12 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/spillwayproject/spillway/internal/pause"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 )
@@ -24,8 +22,6 @@ const (
 	checkPasses, warmPasses = 2, 3
 	// settle is how long a proxy is left alone before its idle memory is read.
 	settle = 2 * time.Second
-	// peerWait is how long peers may take to answer.
-	peerWait = 10 * time.Minute
 	// profileTime is over how long a profile is taken.
 	profileTime = 15 * time.Second
 )
@@ -88,30 +84,17 @@ func closeAll(callers []*caller) {
 }
 
 // peers waits until all of them answer.
-func (w *World) peers(ctx context.Context) ([]*path, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, peerWait, fmt.Errorf("it did not answer a query within %s", peerWait))
-	defer cancel()
-	var paths []*path
+func (w *World) peers(ctx context.Context) (paths []*path, err error) {
 	for _, o := range w.o.Peers {
-		p := &path{name: o.Name, url: strings.TrimSuffix(o.URL, "/"), servers: append([]*realprom.Server{w.whole}, w.parts...)}
+		p := &path{name: o.Name, url: o.URL, servers: append([]*realprom.Server{w.whole}, w.parts...)}
 		c := newCaller(p, 1)
 		defer c.close()
-		w.o.Say("waiting for %s at %s", p.name, p.url)
-		var buf bytes.Buffer
-		for {
-			_, err := c.ask(ctx, "/api/v1/query?query=1", &buf)
-			if err == nil {
-				break
-			}
-			if pause.For(ctx, time.Second/2) != nil {
-				return nil, fmt.Errorf("peer %s: %w: %w", p.name, context.Cause(ctx), err)
-			}
+		if p.pid, err = o.Wait(ctx, w.o.Say, func(ctx context.Context) error {
+			_, err := c.ask(ctx, "/api/v1/query?query=1", new(bytes.Buffer))
+			return err
+		}); err != nil {
+			return nil, err
 		}
-		pid, err := listener(p.url)
-		if err != nil {
-			w.o.Say("%s: processor time and memory are not measured: %v", p.name, err)
-		}
-		p.pid = pid
 		paths = append(paths, p)
 	}
 	return paths, nil

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -37,7 +36,7 @@ type Options struct {
 	// NoHints leaves out of Spillway's configuration which shard holds what (shard_by and hashmod).
 	NoHints bool
 	// Peers are other proxies, started by others, in front of the same servers.
-	Peers []Peer
+	Peers []bench.Peer
 	// Port, if not 0, is where the servers listen too, one port after another, the whole one first:
 	// so that peers can be configured beforehand.
 	Port int
@@ -54,9 +53,6 @@ type Options struct {
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
 }
-
-// Peer is another proxy.
-type Peer struct{ Name, URL string }
 
 // shardCount is how many servers share the series.
 const shardCount = 4
@@ -103,21 +99,11 @@ func (o Options) Validate() error {
 	problems.Check(o.Rounds >= 1 && o.Rounds <= 1000, "rounds: %d is outside 1 to 1,000", o.Rounds)
 	problems.Check(o.Requests >= len(o.Mix.Queries) && o.Requests <= 1_000_000, "requests: %d is outside %d, which is one of each query, to 1,000,000", o.Requests, len(o.Mix.Queries))
 	problems.Check(o.BulkRuns >= 1 && o.BulkRuns <= 1000, "bulk runs: %d is outside 1 to 1,000", o.BulkRuns)
-	problems.Check(o.Port == 0 || o.Port > 1023 && o.Port+shardCount <= 65535, "port: %d to %d are no ports to listen on", o.Port,
-		o.Port+shardCount)
+	problems.CheckPorts(o.Port, 1+shardCount)
 	for _, c := range o.Concurrency {
 		problems.Check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
-	seen := map[string]bool{SpillwayPairs: true, SpillwayGaps: true}
-	for _, name := range paths {
-		seen[name] = true
-	}
-	for _, p := range o.Peers {
-		problems.Check(p.Name != "" && !seen[p.Name], "peer %q: its name is empty or taken", p.Name)
-		seen[p.Name] = true
-		u, err := url.Parse(p.URL)
-		problems.Check(err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https") && u.RawQuery == "", "peer %s: %q is no URL such as http://127.0.0.1:8082", p.Name, p.URL)
-	}
+	problems.CheckPeers(o.Peers, append([]string{SpillwayPairs, SpillwayGaps}, paths...)...)
 	return problems.Err()
 }
 

@@ -45,7 +45,8 @@
 // its processors), all else has its default. Directly each request goes to one server, in turn, as
 // dashboards with a data source for each cluster send it; through Spillway what names no cluster
 // goes to every server, so that these have more to do there, and dashboards name one cluster in
-// turn. The callers are in this process: Side.Busy says who had the processors.
+// turn. The callers are in this process: Side.Busy says who had the processors. Proxies of others
+// (Options.Peers) are asked as Spillway is, each in a run of its own.
 //
 // # What it refuses
 //

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/internal/realprom"
@@ -19,7 +21,16 @@ type member struct {
 	name string
 	role report.Role
 	url  string
-	proc *realprom.Process
+	proc process
+}
+
+// process is a realprom.Process, or one that was not started here.
+type process interface {
+	PID() int
+	RSS() (int64, error)
+	PeakRSS() (int64, error)
+	OutOfMemory() bool
+	Done() <-chan struct{}
 }
 
 // fleet is the processes of one run.
@@ -43,28 +54,42 @@ var serverFlags = []string{
 // it, so it is told.
 const goMemLimit = 0.9
 
-// startServers starts n servers on copies of the data, two at a time: they replay their logs.
-func startServers(ctx context.Context, d Data, dir string, n int, memoryLimit int64, told bool) (_ *fleet, err error) {
-	f := &fleet{dir: dir, servers: make([]*realprom.Server, n)}
+// servers are the servers of a run: how many, the memory in bytes at which each is killed, and
+// whether it knows that. port is where the first one listens too, the others on the next ones; 0 is
+// nowhere.
+type servers struct {
+	n, port     int
+	memoryLimit int64
+	told        bool
+}
+
+// start starts them on copies of the data in dir, two at a time: they replay their logs.
+func (o servers) start(ctx context.Context, d Data, dir string) (_ *fleet, err error) {
+	f := &fleet{dir: dir, servers: make([]*realprom.Server, o.n)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.stop())
 		}
 	}()
 	var env []string
-	if told {
-		env = append(env, fmt.Sprintf("GOMEMLIMIT=%d", int64(float64(memoryLimit)*goMemLimit)))
+	if o.told {
+		env = append(env, fmt.Sprintf("GOMEMLIMIT=%d", int64(float64(o.memoryLimit)*goMemLimit)))
 	}
 	var g errgroup.Group
 	g.SetLimit(2)
-	for i := range n {
+	for i := range o.n {
 		g.Go(func() error {
 			data := filepath.Join(dir, fmt.Sprintf("server-%d", i+1))
 			if err := d.copyTo(ctx, data); err != nil {
 				return err
 			}
+			flags := serverFlags
+			if o.port > 0 {
+				flags = append([]string{fmt.Sprintf("--web.listen-address=127.0.0.1:%d", o.port+i)}, flags...)
+			}
 			s, err := realprom.Start(ctx, realprom.Options{
-				Dir: data, Flags: serverFlags, MaxRSS: memoryLimit, Env: env,
+				Dir: data, Flags: flags, MaxRSS: o.memoryLimit, Env: env,
+				ExternalLabels: labels.FromStrings("cluster", clusterName(i)), // Thanos tells servers apart by them
 			})
 			f.servers[i] = s
 			return err
@@ -84,6 +109,18 @@ func (f *fleet) urls() (all []string) {
 	for _, s := range f.servers {
 		all = append(all, s.URL())
 	}
+	return all
+}
+
+// clusterName is the cluster of a server.
+func clusterName(server int) string { return fmt.Sprintf("cluster-%d", server+1) }
+
+// clusters are those of the servers, sorted.
+func (f *fleet) clusters() (all []string) {
+	for i := range f.servers {
+		all = append(all, clusterName(i))
+	}
+	slices.Sort(all)
 	return all
 }
 
@@ -107,7 +144,7 @@ func (f *fleet) startProxy(ctx context.Context, binary string, c *config.Config)
 func proxyConfig(urls []string, memoryLimit int64) *config.Config {
 	groups := make([]config.Group, len(urls))
 	for i, url := range urls {
-		name := fmt.Sprintf("cluster-%d", i+1)
+		name := clusterName(i)
 		groups[i] = config.Group{
 			Name: name, Labels: map[string]string{"cluster": name},
 			Shards: []config.Shard{{Replicas: config.Replicas(url)}},

@@ -52,6 +52,12 @@ type StormOptions struct {
 	KeepFree int64
 	// NoDirect leaves out the run without Spillway.
 	NoDirect bool
+	// Peers are other proxies, started by others, in front of the same servers. Each has a run of
+	// its own.
+	Peers []bench.Peer
+	// Port, if not 0, is where the first server listens too, in each run, the others on the next
+	// ones: so that peers can be configured beforehand.
+	Port int
 	// Seed chooses the simulated cluster, and when callers arrive.
 	Seed uint64
 	// Dir is where data is made, in a folder of its own that is removed; the temporary folder.
@@ -96,6 +102,9 @@ func (o StormOptions) Validate() error {
 	p.Check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
 	p.Check(o.ReplicaCalls >= 1, "replica calls: %d must be above 0", o.ReplicaCalls)
 	p.Check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
+	p.CheckPorts(o.Port, o.Servers)
+	p.Check(o.Port > 0 || len(o.Peers) == 0, "peers need a port at which they find the servers in each run")
+	p.CheckPeers(o.Peers, spillway)
 	return p.Err()
 }
 
@@ -104,9 +113,17 @@ type StormResult struct {
 	Options StormOptions
 	Data    Data
 	Machine Machine
-	// Through is the run through Spillway; Direct, nil where it was left out, the one without.
+	// Through is the run through Spillway; Direct, nil where it was left out, the one without;
+	// Peers are those through others.
 	Through, Direct *StormSide
+	Peers           []*StormSide
 }
+
+// spillway is what it is called beside its peers.
+const spillway = "Spillway"
+
+// front is what stands before the servers in a run: it aims the attack.
+type front func(ctx context.Context, f *fleet, atRest int64, attack *storm.Attack) error
 
 // StormSide is one way of asking.
 type StormSide struct {
@@ -153,11 +170,18 @@ func RunStorm(ctx context.Context, o StormOptions) (_ *StormResult, err error) {
 		return nil, err
 	}
 	o.Say("made %d series, %d of them buckets, in the head and in %d blocks", r.Data.Series, r.Data.Buckets, r.Data.Blocks)
-	if r.Through, err = r.run(ctx, filepath.Join(dir, "through"), "Through Spillway", true); err != nil {
+	if r.Through, err = r.run(ctx, filepath.Join(dir, "through"), "Through "+spillway, r.proxyFor); err != nil {
 		return nil, err
 	}
+	for i, p := range o.Peers {
+		side, err := r.run(ctx, filepath.Join(dir, fmt.Sprint("peer-", i+1)), "Through "+p.Name, r.peerFor(p))
+		if err != nil {
+			return nil, err
+		}
+		r.Peers = append(r.Peers, side)
+	}
 	if !o.NoDirect {
-		if r.Direct, err = r.run(ctx, filepath.Join(dir, "direct"), "Asked directly", false); err != nil {
+		if r.Direct, err = r.run(ctx, filepath.Join(dir, "direct"), "Asked directly", directly); err != nil {
 			return nil, err
 		}
 	}
@@ -165,10 +189,10 @@ func RunStorm(ctx context.Context, o StormOptions) (_ *StormResult, err error) {
 }
 
 // run is one way of asking, on fresh servers.
-func (r *StormResult) run(ctx context.Context, dir, name string, proxied bool) (_ *StormSide, err error) {
+func (r *StormResult) run(ctx context.Context, dir, name string, before front) (_ *StormSide, err error) {
 	o := r.Options
 	o.Say("%s: starting servers: %d", name, o.Servers)
-	f, err := startServers(ctx, r.Data, dir, o.Servers, o.MemoryLimit, !o.LimitUntold)
+	f, err := servers{n: o.Servers, port: o.Port, memoryLimit: o.MemoryLimit, told: !o.LimitUntold}.start(ctx, r.Data, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -181,14 +205,8 @@ func (r *StormResult) run(ctx context.Context, dir, name string, proxied bool) (
 	if side.Rest, err = f.rest(ctx, o.Everyday); err != nil {
 		return nil, err
 	}
-	if proxied {
-		if err := r.proxyFor(ctx, f, side.Rest.InUse, &attack); err != nil {
-			return nil, err
-		}
-	} else {
-		for _, url := range f.urls() {
-			attack.Targets = append(attack.Targets, storm.Target{URL: url})
-		}
+	if err := before(ctx, f, side.Rest.InUse, &attack); err != nil {
+		return nil, err
 	}
 	o.Say("%s: servers at rest; the largest had %d MiB when it was ready, %d after a collection, %d after everyday queries",
 		name, side.Rest.Started>>20, side.Rest.Collected>>20, side.Rest.InUse>>20)
@@ -203,6 +221,14 @@ func (r *StormResult) run(ctx context.Context, dir, name string, proxied bool) (
 	}
 	o.Say("%s: %s", name, side.Summary())
 	return side, nil
+}
+
+// directly aims the attack at the servers themselves, in turn.
+func directly(_ context.Context, f *fleet, _ int64, attack *storm.Attack) error {
+	for _, url := range f.urls() {
+		attack.Targets = append(attack.Targets, storm.Target{URL: url})
+	}
+	return nil
 }
 
 // proxyFor starts the proxy with the storm's tenants and lanes, sized for the servers as

@@ -214,9 +214,9 @@ func (r *StormResult) onCallTable() report.Table {
 	return t
 }
 
-// sides are both runs, directly first, as they are drawn.
+// sides are all runs, directly first and through Spillway last, as they are drawn.
 func (r *StormResult) sides() (all []*StormSide) {
-	for _, s := range []*StormSide{r.Direct, r.Through} {
+	for _, s := range append(append([]*StormSide{r.Direct}, r.Peers...), r.Through) {
 		if s != nil {
 			all = append(all, s)
 		}
@@ -229,7 +229,7 @@ func (r *StormResult) Report() *report.Report {
 	o := r.Options
 	rep := &report.Report{
 		Title: "The " + o.Storm.Name + " storm on Prometheus servers",
-		Lead: fmt.Sprintf("Prometheus servers: %d, of %s series each. For %s only on-call people ask; then, for %s, comes what took servers down: %s. Through Spillway a request reaches every server that it concerns; directly, one server each, in turn.",
+		Lead: fmt.Sprintf("Prometheus servers: %d, of %s series each. For %s only on-call people ask; then, for %s, comes what took servers down: %s. Through a proxy a request reaches every server that it concerns; directly, one server each, in turn.",
 			o.Servers, thousands(r.Data.Series), o.Idle, o.Duration, o.Storm.About),
 		Limit: o.MemoryLimit, LimitName: "memory limit of a server", LatencyName: "on-call, longest of a second",
 		Tables: []report.Table{r.onCallTable(), r.partTable()},
@@ -268,6 +268,12 @@ func (r *StormResult) Command() string {
 	}
 	if o.NoDirect {
 		text += " --no-direct"
+	}
+	if len(o.Peers) > 0 {
+		text += fmt.Sprintf(" --port=%d", o.Port)
+	}
+	for _, p := range o.Peers {
+		text += fmt.Sprintf(" --peer=%s=%s", p.Name, p.URL)
 	}
 	if all := storm.Builtin(); o.Storm.Name != all.Name {
 		text += " --storm=FILE"

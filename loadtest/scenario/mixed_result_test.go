@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/report"
 	"github.com/spillwayproject/spillway/loadtest/storm"
 )
@@ -144,6 +145,45 @@ func TestStormReport(t *testing.T) {
 	var got struct{ Verdicts []Verdict }
 	if err := json.Unmarshal(data, &got); err != nil || len(got.Verdicts) != 4 {
 		t.Errorf("%s: %v", data, err)
+	}
+}
+
+// TestStormPeers: a peer's run stands between both others, breaks no bound of Spillway's, and the
+// command that repeats it names it.
+func TestStormPeers(t *testing.T) {
+	r := stormed()
+	peer := stormed().Direct
+	peer.Name, peer.Processes[1].Died = "Through promxy", 17*time.Second
+	r.Peers = []*StormSide{peer}
+	r.Options.Port, r.Options.Peers = 19400, []bench.Peer{{Name: "promxy", URL: "http://127.0.0.1:8082"}}
+	var text strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	at := -1
+	for _, want := range []string{"Asked directly", "Through promxy", "Through Spillway"} {
+		next := strings.Index(text.String(), want)
+		if next <= at {
+			t.Errorf("%s\nhas %q at %d, after %d it should be", text.String(), want, next, at)
+		}
+		at = next
+	}
+	if want := "--port=19400 --peer=promxy=http://127.0.0.1:8082"; !strings.Contains(text.String(), want) {
+		t.Errorf("%s\nlacks %q", text.String(), want)
+	}
+	for _, v := range r.Verdicts() {
+		if !v.Kept {
+			t.Errorf("broken by a peer: %s", v)
+		}
+	}
+	o := StormOptions{Spillway: "x", Port: 80, Peers: []bench.Peer{{Name: "Spillway", URL: "http://127.0.0.1:1"}}}
+	for _, want := range []string{"port: 80 to 81", `peer "Spillway"`} {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if o.Port = 0; !strings.Contains(o.Validate().Error(), "peers need a port") {
+		t.Errorf("peers without a port: %v", o.Validate())
 	}
 }
 

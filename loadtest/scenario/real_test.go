@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
+	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/report"
 	"github.com/spillwayproject/spillway/loadtest/storm"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // TestKillerThroughSpillway is the incident, with the bounds that it must keep now: four real
@@ -119,11 +123,35 @@ func TestBothSides(t *testing.T) {
 	}
 }
 
+// startPeer starts a proxy for servers that are not there yet, on a port: a Spillway without lanes.
+func startPeer(t *testing.T, port int) bench.Peer {
+	file := filepath.Join(t.TempDir(), "peer.yaml")
+	if err := config.WriteFile(file, proxyConfig([]string{fmt.Sprintf("http://127.0.0.1:%d", port)}, 0)); err != nil {
+		t.Fatal(err)
+	}
+	p, at, _, err := realprom.StartProxy(t.Context(), realpromtest.Spillway(t), file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return bench.Peer{Name: "another", URL: at}
+}
+
 // TestStormThroughSpillway is the mixed storm, small: a server of 100,000 series, on-call people,
-// and everything at once. How long on-call people wait is printed and not judged, since other tests
-// may have the CPUs.
+// and everything at once; then over a fresh server of which another proxy knew the port, whose
+// memory is watched. How long on-call people wait is printed and not judged, since other tests may
+// have the CPUs.
 func TestStormThroughSpillway(t *testing.T) {
+	ports, err := realprom.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := StormOptions{
+		Port: ports[0], Peers: []bench.Peer{startPeer(t, ports[0])},
 		Spillway: realpromtest.Spillway(t), Series: 100_000, Servers: 1, Idle: 5 * time.Second, Duration: 8 * time.Second,
 		Tail: 2 * time.Second, Warm: 2 * time.Second, Everyday: 5 * time.Second,
 		NoDirect: true, KeepFree: 256 << 20, Seed: 1, Dir: t.TempDir(), Say: t.Logf,
@@ -168,6 +196,19 @@ func TestStormThroughSpillway(t *testing.T) {
 		if growth := float64(m.Peak-m.Idle) / float64(max(m.Idle, 1)); p.Died != 0 || p.Role == report.Server && growth > 1 {
 			t.Errorf("%s died after %s (%s), or grew by %.0f %%", p.Name, p.Died, p.Death, 100*growth)
 		}
+	}
+	peer := r.Peers[0]
+	if c := peer.onCall(false); c.asked == 0 || c.ok != c.asked {
+		t.Errorf("through the peer %d of %d on-call queries had an answer before the storm: %v", c.ok, c.asked, c.bad)
+	}
+	p := peer.Processes
+	if len(p) != 2 || p[1].Name != "another" || p[1].Died != 0 || peer.Memory(p[1]).Peak < 1<<20 || peer.Idle.Proxy <= 0 {
+		t.Errorf("of the peer there are %+v; idle %s", p, peer.Idle)
+	}
+	select {
+	case <-foreign(1 << 22).Done():
+	default:
+		t.Error("a process that is not there goes on")
 	}
 	if left, err := os.ReadDir(o.Dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)

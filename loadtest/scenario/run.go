@@ -149,13 +149,13 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 // run is one way of asking, on fresh servers.
 func (r *Result) run(ctx context.Context, dir, name string, proxied bool) (_ *Side, err error) {
 	o := r.Options
-	servers := o.Servers
+	n := o.Servers
 	if !proxied {
-		servers = 1 // see doc.go
+		n = 1 // see doc.go
 	}
-	o.Say("%s: starting servers: %d", name, servers)
+	o.Say("%s: starting servers: %d", name, n)
 	began := time.Now()
-	f, err := startServers(ctx, r.Data, dir, servers, o.MemoryLimit, !o.LimitUntold)
+	f, err := servers{n: n, memoryLimit: o.MemoryLimit, told: !o.LimitUntold}.start(ctx, r.Data, dir)
 	if err != nil {
 		return nil, err
 	}

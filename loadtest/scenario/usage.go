@@ -47,7 +47,7 @@ func (u usage) since(v usage) Processors {
 
 // String is a sentence's middle.
 func (p Processors) String() string {
-	return fmt.Sprintf("%.2f (servers %.2f, Spillway %.2f, callers %.2f)", p.Total, p.Servers, p.Proxy, p.Callers)
+	return fmt.Sprintf("%.2f (servers %.2f, proxy %.2f, callers %.2f)", p.Total, p.Servers, p.Proxy, p.Callers)
 }
 
 // processTime is a process' user and system time (man 5 proc_pid_stat).

@@ -139,7 +139,7 @@ func (w *watcher) stop() []report.Process {
 
 // recentPeak is the highest resident memory since the last call, where the kernel tells it, else
 // the memory now.
-func recentPeak(p *realprom.Process) (int64, error) {
+func recentPeak(p process) (int64, error) {
 	rss, err := p.RSS()
 	if err != nil {
 		return 0, err
