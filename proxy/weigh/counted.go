@@ -193,16 +193,17 @@ func (sc *Scale) countRefusable(ctx context.Context, unknown []selected, known n
 }
 
 // natives finds out how many of the series that the loads read are native histograms, and tells
-// whether there are any, or so many series that it does not matter. It asks where a shard's metrics
-// are so large that it would hold too much if all their series were such.
-func (sc *Scale) natives(ctx context.Context, loads []*load, known numbers) (some, many bool, err error) {
+// whether there are any, or so many series that it does not matter: that is too much at so few steps
+// even if all are floats. It asks where a shard's metrics are so large that it would hold too much
+// if all their series were such.
+func (sc *Scale) natives(ctx context.Context, loads []*load, steps int64, known numbers) (some, many bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size })
 	}
 	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] <= sc.MaxBytes })
 	all := len(loads)
-	if loads, err = sc.asFloats(ctx, loads, known); err != nil {
+	if loads, err = sc.possible(ctx, loads, steps, known); err != nil {
 		return false, false, err
 	}
 	many = len(loads) < all
@@ -232,29 +233,11 @@ func (sc *Scale) natives(ctx context.Context, loads []*load, known numbers) (som
 	return some, many, nil
 }
 
-// asFloats returns those of the loads whose shards would not hold too much even if all series were
-// floats, at one step. Of others it need not be known, and to ask would take as much as the query.
-func (sc *Scale) asFloats(ctx context.Context, loads []*load, known numbers) ([]*load, error) {
-	weigh := func() (held map[*shard.Shard]int64) {
-		held = map[*shard.Shard]int64{}
-		for _, l := range loads {
-			one := *l
-			one.grid.Steps = 1
-			held[l.part.Shard] += one.held(func(r *read) (int64, int64) {
-				t := sc.ofSelector(r)
-				n, ok := sc.known(t, known)
-				switch {
-				case ok:
-					return n, 0
-				case t.told && !t.old:
-					return min(r.size, t.most), 0
-				}
-				return r.size, 0
-			})
-		}
-		return held
-	}
-	held := weigh()
+// possible returns those of the loads whose shards would not hold too much at so few steps even if
+// all series were floats. Of others it need not be known, and to ask would take as much as the
+// query.
+func (sc *Scale) possible(ctx context.Context, loads []*load, steps int64, known numbers) ([]*load, error) {
+	held := sc.asFloats(loads, steps, known)
 	var unknown []selected
 	for _, l := range loads {
 		for i := range l.reads {
@@ -268,7 +251,7 @@ func (sc *Scale) asFloats(ctx context.Context, loads []*load, known numbers) ([]
 		if err := sc.countRefusable(ctx, unknown, known); err != nil {
 			return nil, err
 		}
-		held = weigh()
+		held = sc.asFloats(loads, steps, known)
 	}
 	return slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] > sc.much() }), nil
 }

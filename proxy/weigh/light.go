@@ -1,6 +1,8 @@
 package weigh
 
 import (
+	"slices"
+
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/cost"
@@ -45,52 +47,62 @@ func (sc *Scale) light(p *plan.Plan, native bool) bool {
 	return true
 }
 
-// crowded weighs loads of which little is made of each series by what shards say of themselves, and
-// tells whether that is too much all the same; whether all have told, of the time that is read; and
-// whether those that have not never will. What nobody tells of weighs nothing.
-func (sc *Scale) crowded(loads []*load) (crowded, told, mute bool) {
+// asFloats weighs loads as if all of their series were floats, by what is known, over so many of
+// their steps at most, and returns what each shard would hold. What is no bound weighs nothing for
+// who is told of it, and as much as is known here.
+func (sc *Scale) asFloats(loads []*load, steps int64, known numbers) map[*shard.Shard]int64 {
 	held := map[*shard.Shard]int64{}
-	told, mute = true, true
 	for _, l := range loads {
-		s, whole := l.part.Shard, true
-		l.weight = l.held(func(r *read) (int64, int64) {
-			t := sc.ofSelector(r)
-			whole = whole && t.told && !t.old
-			return t.most, 0
+		part := *l
+		part.grid.Steps = min(part.grid.Steps, steps)
+		l.sure = true
+		l.weight = part.held(func(r *read) (int64, int64) {
+			n, sure := sc.atMost(r, known)
+			l.sure = l.sure && sure
+			return n, 0
 		})
-		held[s] += l.weight
-		crowded = crowded || held[s] > sc.much()
-		if !whole {
-			l.weight, told, mute = 0, false, mute && s.Thanos()
+		held[l.part.Shard] += l.weight
+		if !l.sure {
+			l.weight = 0
 		}
 	}
-	return crowded, told, mute
+	return held
 }
 
-// fitAsSized weighs loads by how many series their metrics have, and tells whether no shard would
-// hold too much of them, as far as the numbers are known, and whether all are.
-func (sc *Scale) fitAsSized(loads []*load) (fits, sized bool) {
-	held := map[*shard.Shard]int64{}
-	fits, sized = true, true
-	for _, l := range loads {
-		whole := true
-		l.weight = l.held(func(r *read) (int64, int64) {
-			t := sc.ofSelector(r)
-			tells := t.told && !t.old
-			whole = whole && (r.sized || tells)
-			switch {
-			case r.sized && tells:
-				return min(r.size, t.most), 0
-			case r.sized:
-				return r.size, 0
-			}
-			return t.most, 0
-		})
-		if !whole {
-			l.weight, sized = 0, false
-		}
-		held[l.part.Shard] += l.weight
-		fits = fits && held[l.part.Shard] <= sc.much()
+// atMost is how many series a selector has, as far as it is known: by a count, or else at most, by
+// what the shard says of itself and its metric's size. It is sure unless nobody tells, or not of the
+// time that is read.
+func (sc *Scale) atMost(r *read, known numbers) (n int64, sure bool) {
+	t := sc.ofSelector(r)
+	if n, ok := sc.known(t, known); ok {
+		return n, true
 	}
-	return fits, sized
+	tells := t.told && !t.old
+	switch {
+	case r.sized && tells:
+		return min(r.size, t.most), true
+	case r.sized:
+		return r.size, true
+	}
+	return t.most, tells
+}
+
+// fit tells whether no shard would hold so much that series are to be counted.
+func (sc *Scale) fit(held map[*shard.Shard]int64) bool {
+	for _, n := range held {
+		if n > sc.much() {
+			return false
+		}
+	}
+	return true
+}
+
+// sure tells whether the loads' weights are bounds.
+func sure(loads []*load) bool {
+	return !slices.ContainsFunc(loads, func(l *load) bool { return !l.sure })
+}
+
+// mute tells whether nobody will ever tell of those loads of whose weights nobody has.
+func mute(loads []*load) bool {
+	return !slices.ContainsFunc(loads, func(l *load) bool { return !l.sure && !l.part.Shard.Thanos() })
 }

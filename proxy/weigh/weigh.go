@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -107,10 +108,10 @@ type load struct {
 	grid  cost.Grid
 	reads []read
 	// weight is what its shard would hold, by what is known; counted that this is of the series of
-	// its selectors, not of all of their metrics'.
-	weight  int64
-	counted bool
-	values  cost.Values // of labels, in the time that is read
+	// its selectors, not of all of their metrics', and sure that it is no less.
+	weight        int64
+	counted, sure bool
+	values        cost.Values // of labels, in the time that is read
 }
 
 // read is a selector of the load.
@@ -142,34 +143,29 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 		return 1, nil
 	}
 	loads, known := sc.loads(q, p), numbers{}
-	light := sc.light(p, false)
-	if light {
-		crowded, told, mute := sc.crowded(loads)
-		if light = !crowded; light && sc.light(p, true) {
-			if told {
-				sc.tell(loads)
-			}
-			if mute {
-				sc.remember(p, loads)
-			}
-			return 1, nil
+	light := sc.light(p, false) && sc.fit(sc.asFloats(loads, math.MaxInt64, known))
+	if light && sc.light(p, true) {
+		if sure(loads) {
+			sc.tell(loads)
 		}
+		if mute(loads) {
+			sc.remember(p, loads)
+		}
+		return 1, nil
 	}
 	if err := sc.countMetrics(ctx, loads, known); err != nil {
 		return 1, err
 	}
-	native, many, err := sc.natives(ctx, loads, known)
+	native, many, err := sc.natives(ctx, loads, leastSteps(q), known)
 	if err != nil {
 		return 1, err
 	}
-	if light && !native && !many {
-		if fits, sized := sc.fitAsSized(loads); fits {
-			if sized {
-				sc.tell(loads)
-			}
-			sc.remember(p, loads)
-			return 1, nil
+	if light && !native && !many && sc.fit(sc.asFloats(loads, math.MaxInt64, known)) {
+		if sure(loads) {
+			sc.tell(loads)
 		}
+		sc.remember(p, loads)
+		return 1, nil
 	}
 	heavy, held, err := sc.beyond(ctx, sc.open(loads), known)
 	if err != nil {
@@ -209,6 +205,15 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 		return 1, &answer.Inexact{Why: q.Raw}
 	}
 	return 1, sc.tooMuch(q, worst, most, sc.uncounted(heavy, worst, known))
+}
+
+// leastSteps is of how many steps a piece of the query has to be at least.
+func leastSteps(q plan.Query) int64 {
+	steps := int64(q.Grid.Len())
+	if n := min(plan.MaxPieces, steps); q.Range && n > 1 && q.Divide(int(n)) != nil {
+		return (steps + n - 1) / n
+	}
+	return steps
 }
 
 // uncounted tells whether one of the shard's selectors has more series than are listed.

@@ -223,6 +223,36 @@ func TestTheMostCounts(t *testing.T) {
 	}
 }
 
+// TestNativesOfWhatIsRefused: it is not asked whether series are native histograms where they are
+// too much as floats, in however many pieces the query is asked.
+func TestNativesOfWhatIsRefused(t *testing.T) {
+	for _, tc := range []struct {
+		query  string
+		steps  int
+		refuse bool
+	}{
+		{`sum(rate(x_bucket[5m]))`, 1000, true},                               // 32 pieces of 32 steps
+		{`sum(rate(x_bucket[5m]))`, 100, false},                               // four steps are little enough
+		{`max_over_time(rate(x_bucket[5m])[3d:1m])`, 1, true},                 // there are no pieces
+		{`max_over_time(sum(rate(x_bucket[5m]))[1h:1m] @ end())`, 1000, true}, // nor here
+	} {
+		w := newWorld(t, 200_000, 220<<20)
+		ask, natives := w.Ask, 0
+		w.Ask = func(ctx context.Context, questions []Question, found func(int, int64)) error {
+			for _, q := range questions {
+				if strings.Contains(q.Request.Query, "histogram_count") {
+					natives++
+				}
+			}
+			return ask(ctx, questions, found)
+		}
+		_, err := w.ask(t, tc.query, tc.steps, 0)
+		if refused := err != nil; refused != tc.refuse || refused == (natives > 0) {
+			t.Errorf("%s at %d steps: %v; natives were asked for %d times", tc.query, tc.steps, err, natives)
+		}
+	}
+}
+
 // TestNativesOfMany: whether there are native histograms among more series than maxAskedByName is
 // asked at one moment, by selecting them once, where the query reads no more than an hour: three
 // hours of all series of a server are dearer than the query.
