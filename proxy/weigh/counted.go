@@ -30,19 +30,21 @@ const (
 	// are native histograms, once for all who read it; of a larger one those are that a query
 	// selects.
 	maxAskedByName = 100_000
-	// nativeWindow is how far back it is looked for native histograms at least: what a metric is
-	// changes with the programs that have it, and is asked less often than how many series it has.
-	nativeWindow = 3 * time.Hour
+	// nativeWindow is how far back it is looked for native histograms at least, which a server has
+	// in its head: to read blocks, too, takes several times as much. Of a large metric it is no more
+	// than the query reads, or leastStretch.
+	nativeWindow = time.Hour
+	leastStretch = 5 * time.Minute
 	// countLookback is how long before a moment a series may have had its last sample to be
 	// counted, at least: ranges reach what is sampled more seldom than a server looks back.
 	countLookback = time.Hour
 	// longWindow is from when on the moments of a window are asked for one by one: for a range a
 	// server holds what it knows of all chunks within, of each series.
 	longWindow = 5 * time.Hour
-	// countBytes is what a server holds of each series that it counts, and listBytes of each that
-	// it lists: a Prometheus 3.15 with 620,000 of them 400 and 500, rounded up. madeBytes is the
-	// same for what is made of series in order to count it, which are read twice.
-	countBytes, listBytes, madeBytes = 500, 600, 1000
+	// countBytes is what a server holds of each series that it counts, listBytes of each that it
+	// lists, and madeBytes of each in order to count what is made of them: a Prometheus 3.15 with
+	// 153,000 of them, in a window of two hours that begins in a block, 1,100, 930 and 1,400.
+	countBytes, listBytes, madeBytes = 1100, 1000, 1400
 	// maxListed is up to how many series are listed: 50 MB of an answer.
 	maxListed = 250_000
 )
@@ -85,15 +87,17 @@ type selected struct {
 // more; how many have the same labels at most.
 func countSeries(sel string) string { return "count(" + sel + ")" }
 
-func countNatives(apart bool) func(sel string) string {
-	return func(sel string) string { return "1 + (" + natives(sel, apart) + " or 0 * count(" + sel + "))" }
-}
-
-// countNativesOf is countNatives for one stretch of time, where there are series: it selects them
-// once. A moment would miss those whose last scrape failed, which is a stale marker.
-func countNativesOf(stretch time.Duration, apart bool) func(sel string) string {
+// countNatives looks through a stretch of time, one series after the other, where instant selectors
+// would have all of them at once, and miss those whose last scrape failed, which is a stale marker.
+// Where it is known that there are series they are selected once. apart is as for natives.
+func countNatives(stretch time.Duration, there, apart bool) func(sel string) string {
 	return func(sel string) string {
-		return "1 + (" + natives("last_over_time("+sel+"["+model.Duration(stretch).String()+"])", apart) + " or vector(0))"
+		series := "last_over_time(" + sel + "[" + model.Duration(stretch).String() + "])"
+		none := "0 * count(" + series + ")"
+		if there {
+			none = "vector(0)"
+		}
+		return "1 + (" + natives(series, apart) + " or " + none + ")"
 	}
 }
 
@@ -375,24 +379,30 @@ func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 }
 
 // nativesOf are the native histograms of a selector's metric, or of the selector where the metric
-// has too many series or none is named. Such a selector may have all series of a server: three
-// hours of them would be much dearer than the query. Where that reads no more than an hour, what it
-// reads is looked at once.
+// has too many series or none is named. They are looked for in all that is read, at once, or in an
+// hour before each of some moments of more than longWindow.
 func (sc *Scale) nativesOf(r *read) (t selected) {
-	of := sc.ofSelector(r)
-	defer func() { t.of = &of }()
-	from := max(min(r.from, r.until-nativeWindow.Milliseconds()), 0)
-	if i := slices.IndexFunc(r.vs.LabelMatchers, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
-		of = sc.bounded(sc.ofMetric(r))
-		t = sc.counted(r, "natives of metric", r.metric, r.vs.LabelMatchers[i:i+1], from)
-	} else if read := time.Duration(r.until-r.from) * time.Millisecond; r.sized && r.size > maxAskedByName && read <= countLookback {
-		t = sc.counted(r, "natives now", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, r.until)
-		t.question = countNativesOf(max(read.Truncate(time.Second), 5*time.Minute), r.metric == "")
-		return t
-	} else {
-		t = sc.counted(r, "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers, from)
+	of, what, selector, ms := sc.ofSelector(r), "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers
+	stretch := nativeWindow
+	if i := slices.IndexFunc(ms, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
+		of, what, selector, ms = sc.bounded(sc.ofMetric(r)), "natives of metric", r.metric, ms[i:i+1]
+	} else if r.sized {
+		stretch = leastStretch
 	}
-	t.question = countNatives(r.metric == "")
+	read := time.Duration(r.until-r.from) * time.Millisecond
+	if read > stretch && read <= nativeWindow {
+		stretch = nativeWindow // one for all that read so much
+	}
+	if read <= stretch {
+		t = sc.counted(r, what+" in "+stretch.String(), selector, ms, r.until-stretch.Milliseconds())
+		t.from = t.until
+	} else if t = sc.counted(r, what, selector, ms, r.from); t.until-t.from <= longWindow.Milliseconds() {
+		stretch = time.Duration(t.until-t.from).Truncate(1000) * time.Millisecond
+		t.from = t.until
+	} else {
+		stretch = nativeWindow
+	}
+	t.question, t.of = countNatives(stretch, r.sized && r.size > 0, r.metric == ""), &of
 	return t
 }
 

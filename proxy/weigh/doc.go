@@ -6,7 +6,7 @@
 // five minutes, usually shows that it is not too much. Where it shows too much, the series of the
 // selectors are counted, which is no more than the query itself does first. Where it is not known,
 // since the server has no head or the window is older, all series of the metric are counted, once
-// for all who ask about it: that takes a sixth of what the server holds of them at rest. Where
+// for all who ask about it: that takes a quarter of what the server holds of them at rest. Where
 // there may be so many that to count them would itself be more than the bound, they are listed, up
 // to a number. A text that weighed at most half of the bound is not weighed again for ten minutes.
 //

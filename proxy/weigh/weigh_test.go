@@ -253,9 +253,10 @@ func TestNativesOfWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestNativesOfMany: whether there are native histograms among more series than maxAskedByName is
-// asked at one moment, by selecting them once, where the query reads no more than an hour: three
-// hours of all series of a server are dearer than the query.
+// TestNativesOfMany: whether there are native histograms is asked at one moment, by selecting the
+// series once, over an hour or what a query reads, if that is more; of more series than
+// maxAskedByName over what it reads, if that is less. At several moments it is only where all that
+// is read would be too long.
 func TestNativesOfMany(t *testing.T) {
 	for _, tc := range []struct {
 		query   string
@@ -263,11 +264,14 @@ func TestNativesOfMany(t *testing.T) {
 		steps   int
 		bytes   int64
 		moments int
+		stretch string
 	}{
-		{`sum by (le) (rate({__name__=~".+_bucket"}[5m]))`, 200_000, 1, 1 << 29, 1},
-		{`sum by (le) (rate(x_bucket{job=~".+x"}[5m]))`, 200_000, 1, 1 << 29, 1},
-		{`sum by (le) (rate(x_bucket[5m]))`, 50_000, 1, 1 << 28, countMoments},
-		{`sum by (le) (rate(x_bucket[5m]))`, 200_000, 1000, 8 << 30, countMoments}, // four hours
+		{`sum by (le) (rate({__name__=~".+_bucket"}[5m]))`, 200_000, 1, 1 << 29, 1, "5m"},
+		{`sum by (le) (rate(x_bucket{job=~".+x"}[5m]))`, 200_000, 1, 1 << 29, 1, "5m"},
+		{`sum by (le) (rate(x_bucket{job=~".+x"}[5m]))`, 200_000, 21, 1 << 30, 1, "1h"},
+		{`sum by (le) (rate(x_bucket[5m]))`, 50_000, 1, 1 << 28, 1, "1h"},
+		{`sum by (le) (rate(x_bucket[5m]))`, 200_000, 1000, 8 << 30, 1, "4h39m37s"}, // four hours, or all that share the number
+		{`sum by (le) (rate(x_bucket[5m]))`, 200_000, 3000, 32 << 30, countMoments, "1h"},
 	} {
 		w := newWorld(t, tc.series, tc.bytes)
 		ask, texts := w.Ask, map[string]int{}
@@ -286,8 +290,8 @@ func TestNativesOfMany(t *testing.T) {
 			t.Errorf("%s over %d series: %d questions for native histograms, want one: %v", tc.query, tc.series, len(texts), texts)
 		}
 		for text, n := range texts {
-			if n != tc.moments || tc.moments == 1 && strings.Count(text, "{") != 1 {
-				t.Errorf("%s over %d series: asked %s at %d moments, want %d", tc.query, tc.series, text, n, tc.moments)
+			if n != tc.moments || strings.Count(text, "{") != 1 || !strings.Contains(text, "["+tc.stretch+"]") {
+				t.Errorf("%s over %d series: asked %s at %d moments, want %d, over %s", tc.query, tc.series, text, n, tc.moments, tc.stretch)
 			}
 		}
 	}
