@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 )
@@ -82,9 +83,19 @@ type Counts struct {
 
 // count is a number that is known, or that somebody is finding out.
 type count struct {
-	key  Key
-	n    int64
-	done chan struct{} // closed when n is known; nil from then on
+	key   Key
+	n     int64
+	done  chan struct{} // closed when n is known, or somebody else finds it out; nil from then on
+	since time.Time     // when it was asked for
+	lanes []string      // who has asked and has no answer yet, the last one last
+}
+
+// late is from when on somebody else asks, too, who is in the lane.
+func (n *count) late(lane string) time.Time {
+	if !slices.Contains(n.lanes, lane) {
+		return n.since.Add(patience)
+	}
+	return n.since.Add(patience << (len(n.lanes) - 1))
 }
 
 // Known is the number for a key, if it is known.
@@ -112,20 +123,23 @@ func (c *Counts) Remember(k Key, n int64) {
 	}
 }
 
-// patience is how long somebody else's question is waited for before one's own is asked.
+// patience is how long somebody else's question is waited for before one's own is asked: that may
+// come to its turn at the server sooner, in another lane above all. The next one of a lane waits
+// twice as long, and so on, so that a question which takes a server long is not asked again by each
+// of many.
 const patience = 2 * time.Second
 
 // Find returns the numbers for keys. It asks, all at once, for those that are not known and that
 // nobody else is asking for: ask calls found with the index of each key among those that it is
 // given, as soon as its number is known, from any goroutine; of two numbers for a key the first
 // counts. Where another caller's question fails, does not find the number or takes long, we ask
-// ourselves. What is not found when we ask is not in the result. 0 is not remembered, since there
+// ourselves, in our lane. What is not found when we ask is not in the result. 0 is not remembered, since there
 // may have been no series only at that moment: how long it is to be believed is for the caller to
 // decide, by Remember.
-func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
+func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {
-		own, wait := c.claim(keys, out, asked)
+		own, wait, late := c.claim(lane, keys, out, asked)
 		if len(own) > 0 {
 			if err := c.ask(own, out, ask); err != nil {
 				return nil, err
@@ -134,11 +148,10 @@ func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, foun
 		if wait == nil {
 			return out, nil
 		}
-		long := time.NewTimer(patience)
+		long := time.NewTimer(time.Until(late))
 		select {
 		case <-wait:
 		case <-long.C:
-			c.disclaim(keys, out, asked)
 		case <-ctx.Done():
 		}
 		long.Stop()
@@ -149,40 +162,38 @@ func (c *Counts) Find(ctx context.Context, keys []Key, ask func(keys []Key, foun
 }
 
 // claim adds to out what is known, and returns the keys that the caller is now to ask for, which
-// are in asked from then on, and what to wait for where somebody else asks.
-func (c *Counts) claim(keys []Key, out map[Key]int64, asked map[Key]bool) (own []Key, wait chan struct{}) {
+// are in asked from then on, and what to wait for, and until when, where somebody else asks.
+func (c *Counts) claim(lane string, keys []Key, out map[Key]int64, asked map[Key]bool) (own []Key, wait chan struct{}, late time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.seen == nil {
 		c.seen = map[Key]*list.Element{}
 	}
+	now := time.Now()
 	for _, k := range keys {
 		if _, ok := out[k]; ok || asked[k] {
 			continue
 		}
-		switch e := c.seen[k]; {
-		case e == nil:
-			c.seen[k] = c.used.PushFront(&count{key: k, done: make(chan struct{})})
-			own = append(own, k)
-			asked[k] = true
-		case e.Value.(*count).done != nil:
-			wait = e.Value.(*count).done
-		default:
-			out[k] = e.Value.(*count).n
-		}
-	}
-	return own, wait
-}
-
-// disclaim takes from whoever asks for them the keys that are waited for: the next claim is ours.
-func (c *Counts) disclaim(keys []Key, out map[Key]int64, asked map[Key]bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, k := range keys {
-		if _, ok := out[k]; !ok && !asked[k] {
+		var before []string
+		if e := c.seen[k]; e != nil {
+			n := e.Value.(*count)
+			if n.done == nil {
+				out[k] = n.n
+				continue
+			}
+			if l := n.late(lane); now.Before(l) {
+				if wait == nil || l.Before(late) {
+					wait, late = n.done, l
+				}
+				continue
+			}
+			before = n.lanes
 			c.drop(k)
 		}
+		c.seen[k] = c.used.PushFront(&count{key: k, done: make(chan struct{}), since: now, lanes: append(before, lane)})
+		own, asked[k] = append(own, k), true
 	}
+	return own, wait, late
 }
 
 // drop forgets a key that is asked for, and wakes those who wait for it. The caller holds the

@@ -41,7 +41,7 @@ func TestCountsAskOnce(t *testing.T) {
 		for i := range 50 {
 			go func() {
 				keys := []Key{key(i % 5), key(i%5 + 1)}
-				got, err := c.Find(t.Context(), keys, all(7, time.Second, &asked))
+				got, err := c.Find(t.Context(), "lane", keys, all(7, time.Second, &asked))
 				if err != nil || got[keys[0]] != 7 || got[keys[1]] != 7 {
 					t.Errorf("%v %v", got, err)
 				}
@@ -67,7 +67,7 @@ func TestCountsWaitForTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counts
 		go func() {
-			_, _ = c.Find(t.Context(), []Key{key(1), key(2)}, func(_ []Key, found func(int, int64)) error {
+			_, _ = c.Find(t.Context(), "lane", []Key{key(1), key(2)}, func(_ []Key, found func(int, int64)) error {
 				time.Sleep(time.Second)
 				found(1, 5)
 				time.Sleep(time.Hour)
@@ -76,7 +76,7 @@ func TestCountsWaitForTheirOwn(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		got, err := c.Find(t.Context(), []Key{key(2)}, nil)
+		got, err := c.Find(t.Context(), "lane", []Key{key(2)}, nil)
 		if took := time.Since(began); err != nil || got[key(2)] != 5 || took != time.Second {
 			t.Errorf("%v %v after %s", got, err, took)
 		}
@@ -98,7 +98,7 @@ func TestCountsFail(t *testing.T) {
 		var c Counts
 		broken := errors.New("broken")
 		go func() {
-			if _, err := c.Find(t.Context(), []Key{key(1)}, func([]Key, func(int, int64)) error {
+			if _, err := c.Find(t.Context(), "lane", []Key{key(1)}, func([]Key, func(int, int64)) error {
 				time.Sleep(time.Second)
 				return broken
 			}); !errors.Is(err, broken) {
@@ -108,18 +108,18 @@ func TestCountsFail(t *testing.T) {
 		synctest.Wait()
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := c.Find(short, []Key{key(1)}, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := c.Find(short, "lane", []Key{key(1)}, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who cannot wait: %v", err)
 		}
-		got, err := c.Find(t.Context(), []Key{key(1)}, all(3, 0, nil))
+		got, err := c.Find(t.Context(), "lane", []Key{key(1)}, all(3, 0, nil))
 		if err != nil || got[key(1)] != 3 {
 			t.Errorf("who waited: %v %v", got, err)
 		}
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = c.Find(t.Context(), []Key{key(2)}, func([]Key, func(int, int64)) error { panic("a fault") })
+			_, _ = c.Find(t.Context(), "lane", []Key{key(2)}, func([]Key, func(int, int64)) error { panic("a fault") })
 		}()
-		if got, err = c.Find(t.Context(), []Key{key(2)}, all(4, 0, nil)); err != nil || got[key(2)] != 4 {
+		if got, err = c.Find(t.Context(), "lane", []Key{key(2)}, all(4, 0, nil)); err != nil || got[key(2)] != 4 {
 			t.Errorf("after a fault: %v %v", got, err)
 		}
 	})
@@ -128,7 +128,7 @@ func TestCountsFail(t *testing.T) {
 // TestCountsOfNothing: that there is nothing is told, and not remembered.
 func TestCountsOfNothing(t *testing.T) {
 	var c Counts
-	got, err := c.Find(t.Context(), []Key{key(1), key(2)}, func(_ []Key, found func(int, int64)) error {
+	got, err := c.Find(t.Context(), "lane", []Key{key(1), key(2)}, func(_ []Key, found func(int, int64)) error {
 		found(0, 0)
 		found(0, 9) // the first counts
 		return nil
@@ -156,7 +156,7 @@ func TestCountsArePatient(t *testing.T) {
 		var c Counts
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			got, err := c.Find(t.Context(), []Key{key(1)}, all(5, time.Hour, nil))
+			got, err := c.Find(t.Context(), "lane", []Key{key(1)}, all(5, time.Hour, nil))
 			if err != nil || got[key(1)] != 5 {
 				t.Errorf("who asked first: %v %v", got, err)
 			}
@@ -165,7 +165,7 @@ func TestCountsArePatient(t *testing.T) {
 		began := time.Now()
 		for range 3 {
 			wg.Go(func() {
-				got, err := c.Find(t.Context(), []Key{key(1)}, all(7, 100*time.Millisecond, nil))
+				got, err := c.Find(t.Context(), "lane", []Key{key(1)}, all(7, 100*time.Millisecond, nil))
 				if took := time.Since(began); err != nil || got[key(1)] != 7 || took > patience+200*time.Millisecond {
 					t.Errorf("who waited: %v %v after %s", got, err, took)
 				}
@@ -178,12 +178,45 @@ func TestCountsArePatient(t *testing.T) {
 	})
 }
 
+// TestCountsAskSeldom: of many who wait for a number that a server takes long for few ask again, and
+// who is in another lane waits for none of them.
+func TestCountsAskSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		var asked atomic.Int64
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 50 * time.Millisecond)
+				lane, takes := "grafana", 30*time.Second
+				if i == 490 {
+					lane, takes = "on-call", 100*time.Millisecond
+				}
+				began := time.Now()
+				got, err := c.Find(t.Context(), lane, []Key{key(1)}, func(_ []Key, found func(int, int64)) error {
+					asked.Add(1)
+					time.Sleep(takes)
+					found(0, 7)
+					return nil
+				})
+				if took := time.Since(began); err != nil || got[key(1)] != 7 || lane == "on-call" && took != takes {
+					t.Errorf("%s: %v %v after %s", lane, got, err, took)
+				}
+			})
+		}
+		wg.Wait()
+		if n := asked.Load(); n != 5 { // at once, after 2, 6 and 14 seconds, and on call
+			t.Errorf("it was asked %d times", n)
+		}
+	})
+}
+
 // TestCountsRemember: what the caller knows is known, also that there is nothing; what was found
 // stays.
 func TestCountsRemember(t *testing.T) {
 	var c Counts
 	none, found := KeyOf("s", "series", "none", 0, 1), KeyOf("s", "series", "x", 0, 1)
-	if _, err := c.Find(t.Context(), []Key{none, found}, func(keys []Key, tell func(int, int64)) error {
+	if _, err := c.Find(t.Context(), "lane", []Key{none, found}, func(keys []Key, tell func(int, int64)) error {
 		for i, k := range keys {
 			tell(i, map[Key]int64{found: 7}[k])
 		}
@@ -233,7 +266,7 @@ func TestCountsForget(t *testing.T) {
 		many = append(many, key(i))
 	}
 	for batch := range slices.Chunk(many, 50) {
-		if _, err := c.Find(t.Context(), batch, all(1, 0, nil)); err != nil {
+		if _, err := c.Find(t.Context(), "lane", batch, all(1, 0, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := c.Known(key(0)); !ok {

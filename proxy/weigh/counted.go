@@ -434,7 +434,7 @@ func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error)
 		}
 	}
 	listed := int64(sc.listed())
-	out, err := sc.Known.Counts.Find(ctx, keys, func(keys []cost.Key, found func(int, int64)) error {
+	out, err := sc.Known.Counts.Find(ctx, sc.Lane, keys, func(keys []cost.Key, found func(int, int64)) error {
 		grids, most, open := make([][]merge.Grid, len(keys)), make([]int64, len(keys)), make([]int, len(keys))
 		for i, k := range keys {
 			grids[i] = by[k].grids()

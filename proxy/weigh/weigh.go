@@ -63,6 +63,8 @@ type Scale struct {
 	Now int64
 	// Tenant is whose request it is: what is learned of its counts is for its estimates alone.
 	Tenant string
+	// Lane is in which lane's places its questions are asked.
+	Lane   string
 	hashes cost.Hashes // of what selectors ask for
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
