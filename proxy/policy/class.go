@@ -94,8 +94,8 @@ func vague(m *labels.Matcher) bool {
 		if m.Matches("") {
 			return true // like an empty value: every series that lacks the label is selected
 		}
-		if literalAlternation(m.Value) {
-			return false
+		if m.Prefix() != "" || literalAlternation(m.Value) {
+			return false // and is not read once more, which costs as much as a part of compiling it
 		}
 		re, err := resyntax.Parse(m.Value, resyntax.Perl|resyntax.DotNL)
 		return err == nil && vagueRegexp(re)
