@@ -203,7 +203,7 @@ func (sc *Scale) countRefusable(ctx context.Context, unknown []selected, known n
 func (sc *Scale) natives(ctx context.Context, loads []*load, steps int64, known numbers) (some, many bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
-		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size })
+		held[l.part.Shard] += l.held(func(r *read) (int64, int64) { return r.size, r.size }, nil)
 	}
 	loads = slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] <= sc.MaxBytes })
 	all := len(loads)
@@ -237,11 +237,11 @@ func (sc *Scale) natives(ctx context.Context, loads []*load, steps int64, known 
 	return some, many, nil
 }
 
-// possible returns those of the loads whose shards would not hold too much at so few steps even if
-// all series were floats. Of others it need not be known, and to ask would take as much as the
+// possible returns those of the loads whose shards might not hold too much at so few steps, if all
+// series were floats and each met only one in a join. Of others it need not be known, and to ask would take as much as the
 // query.
 func (sc *Scale) possible(ctx context.Context, loads []*load, steps int64, known numbers) ([]*load, error) {
-	held := sc.asFloats(loads, steps, known)
+	held := sc.asFloats(loads, steps, known, one)
 	var unknown []selected
 	for _, l := range loads {
 		for i := range l.reads {
@@ -255,7 +255,7 @@ func (sc *Scale) possible(ctx context.Context, loads []*load, steps int64, known
 		if err := sc.countRefusable(ctx, unknown, known); err != nil {
 			return nil, err
 		}
-		held = sc.asFloats(loads, steps, known)
+		held = sc.asFloats(loads, steps, known, one)
 	}
 	return slices.DeleteFunc(slices.Clone(loads), func(l *load) bool { return held[l.part.Shard] > sc.much() }), nil
 }

@@ -48,9 +48,9 @@ func (sc *Scale) light(p *plan.Plan, native bool) bool {
 }
 
 // asFloats weighs loads as if all of their series were floats, by what is known, over so many of
-// their steps at most, and returns what each shard would hold. What is no bound weighs nothing for
-// who is told of it, and as much as is known here.
-func (sc *Scale) asFloats(loads []*load, steps int64, known numbers) map[*shard.Shard]int64 {
+// their steps at most, and returns what each shard would hold; alike is as for load.held. What is no
+// bound weighs nothing for who is told of it, and as much as is known here.
+func (sc *Scale) asFloats(loads []*load, steps int64, known numbers, alike cost.Alike) map[*shard.Shard]int64 {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
 		part := *l
@@ -60,7 +60,7 @@ func (sc *Scale) asFloats(loads []*load, steps int64, known numbers) map[*shard.
 			n, sure := sc.atMost(r, known)
 			l.sure = l.sure && sure
 			return n, 0
-		})
+		}, alike)
 		held[l.part.Shard] += l.weight
 		if !l.sure {
 			l.weight = 0

@@ -127,15 +127,18 @@ func (l *load) read(vs *parser.VectorSelector) *read {
 }
 
 // held is what a shard would hold for a load of so many series, and native histograms among them,
-// of each selector, where each chosen series may be another one at each step.
-func (l *load) held(series func(*read) (int64, int64)) int64 {
+// of each selector; where alike is nil each chosen series may be another one at each step.
+func (l *load) held(series func(*read) (int64, int64), alike cost.Alike) int64 {
 	return cost.HeldBy(l.leaf.Expr, l.grid, func(vs *parser.VectorSelector) (int64, int64) {
 		if r := l.read(vs); r != nil {
 			return series(r)
 		}
 		return 0, 0
-	}, nil, l.values)
+	}, alike, l.values)
 }
+
+// one is the least that a series of a join can meet.
+func one(*parser.VectorSelector, cost.Labels) int64 { return 1 }
 
 // Pieces is in how many pieces of time the query is to be asked, so that none of its servers holds
 // more than max_shard_bytes at a time: 1 where it is asked as it is. The error is a refusal where
@@ -145,7 +148,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 		return 1, nil
 	}
 	loads, known := sc.loads(q, p), numbers{}
-	light := sc.light(p, false) && sc.fit(sc.asFloats(loads, math.MaxInt64, known))
+	light := sc.light(p, false) && sc.fit(sc.asFloats(loads, math.MaxInt64, known, nil))
 	if light && sc.light(p, true) {
 		if sure(loads) {
 			sc.tell(loads)
@@ -162,7 +165,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 	if err != nil {
 		return 1, err
 	}
-	if light && !native && !many && sc.fit(sc.asFloats(loads, math.MaxInt64, known)) {
+	if light && !native && !many && sc.fit(sc.asFloats(loads, math.MaxInt64, known, nil)) {
 		if sure(loads) {
 			sc.tell(loads)
 		}
@@ -332,7 +335,7 @@ func (sc *Scale) open(loads []*load) (open []*load) {
 		l.weight = l.held(func(r *read) (int64, int64) {
 			unknown[s] = unknown[s] || !r.sized
 			return r.size, r.native
-		})
+		}, nil)
 		held[s] += l.weight
 	}
 	for _, l := range loads {
@@ -484,7 +487,7 @@ func (sc *Scale) cut(loads []*load, steps int64, known numbers) []*load {
 		if l.counted {
 			piece.weight = sc.held(&piece, piece.grid, known, nil)
 		} else {
-			piece.weight = piece.held(func(r *read) (int64, int64) { return r.size, r.native })
+			piece.weight = piece.held(func(r *read) (int64, int64) { return r.size, r.native }, nil)
 		}
 		out[i] = &piece
 	}
