@@ -42,9 +42,13 @@ const (
 	// server holds what it knows of all chunks within, of each series.
 	longWindow = 5 * time.Hour
 	// countBytes is what a server holds of each series that it counts, listBytes of each that it
-	// lists, and madeBytes of each in order to count what is made of them: a Prometheus 3.15 with
-	// 153,000 of them, in a window of two hours that begins in a block, 1,100, 930 and 1,400.
-	countBytes, listBytes, madeBytes = 1100, 1000, 1400
+	// lists, or looks through for native histograms, and blockBytes more in each block, which has
+	// labels of its own: a Prometheus 3.15 with 153,000 of them held 490, 250 and 200 in its head,
+	// with a block 1,070 to 1,390, 930 and 720, and with three blocks 1,600 for native histograms.
+	countBytes, listBytes, blockBytes = 500, 300, 500
+	// headTime is how much of the time before now a server has in its head, at least, with what a
+	// query may be late; blockTime how much a block has, at least.
+	headTime, blockTime = 65 * time.Minute, 2 * time.Hour
 	// maxListed is up to how many series are listed: 50 MB of an answer.
 	maxListed = 250_000
 )
@@ -74,6 +78,9 @@ type selected struct {
 	question    func(selector string) string
 	// of are the series themselves, where it is something else that is counted of them.
 	of *selected
+	// each is how many bytes the server holds of each series to answer, blocks how many blocks it
+	// reads for that beside its head.
+	each, blocks int64
 	// most is how many series there are at most, by what the shard said of its metrics and labels
 	// when the request looked first, if it is told. Where they are dear, to count so many might
 	// make the server hold more than a query may: they are listed instead, up to a number. To list
@@ -89,15 +96,11 @@ func countSeries(sel string) string { return "count(" + sel + ")" }
 
 // countNatives looks through a stretch of time, one series after the other, where instant selectors
 // would have all of them at once, and miss those whose last scrape failed, which is a stale marker.
-// Where it is known that there are series they are selected once. apart is as for natives.
-func countNatives(stretch time.Duration, there, apart bool) func(sel string) string {
+// It does not tell whether there are any series: that would be to select them twice. apart is as for
+// natives.
+func countNatives(stretch time.Duration, apart bool) func(sel string) string {
 	return func(sel string) string {
-		series := "last_over_time(" + sel + "[" + model.Duration(stretch).String() + "])"
-		none := "0 * count(" + series + ")"
-		if there {
-			none = "vector(0)"
-		}
-		return "1 + (" + natives(series, apart) + " or " + none + ")"
+		return "1 + (" + natives("last_over_time("+sel+"["+model.Duration(stretch).String()+"])", apart) + " or vector(0))"
 	}
 }
 
@@ -402,18 +405,51 @@ func (sc *Scale) nativesOf(r *read) (t selected) {
 	} else {
 		stretch = nativeWindow
 	}
-	t.question, t.of = countNatives(stretch, r.sized && r.size > 0, r.metric == ""), &of
+	if t.from == t.until {
+		t.blocks = sc.blocks(t.until-stretch.Milliseconds(), t.until)
+	}
+	t.each = listBytes + blockBytes*t.blocks
+	if !sc.there(of) { // what comes is to be looked for, too
+		t.key = t.key.Soon(t.until)
+	}
+	t.question, t.of = countNatives(stretch, r.metric == ""), &of
 	return t
+}
+
+// there tells whether there are such series, for sure.
+func (sc *Scale) there(t selected) bool {
+	if n, ok := sc.exactly(t, nil); ok {
+		return n > 0
+	}
+	if len(t.matchers) > 1 || nameless(t.matchers) {
+		return false
+	}
+	n, ok := sc.Known.Sizes.has(t.part.Shard, t.matchers[0].Value)
+	return ok && n > 0
+}
+
+// blocks is how many blocks a server reads of a stretch of time, beside its head, at most.
+func (sc *Scale) blocks(from, until int64) int64 {
+	head := sc.Now - headTime.Milliseconds()
+	if from >= head {
+		return 0
+	}
+	return 1 + (min(until, head)-from)/blockTime.Milliseconds()
 }
 
 // counted is what is counted of the series that the matchers select, from then on at least: over
 // all of the longest window that will take the number for its own.
 func (sc *Scale) counted(r *read, what, selector string, matchers []*labels.Matcher, from int64) selected {
 	whole := max(cost.Whole(from, r.until), min(from, r.until-sc.MaxRange.Milliseconds()), 0)
-	return selected{
+	t := selected{
 		key: cost.KeyOf(r.part.Shard.Name(), what, selector, from, r.until), part: r.part, matchers: matchers,
-		from: whole, until: r.until, question: countSeries,
+		from: whole, until: r.until, question: countSeries, blocks: 1, // of moments that lie apart each reads one
 	}
+	if t.until-t.from <= longWindow.Milliseconds() {
+		t.blocks = sc.blocks(t.from-max(sc.Lookback, countLookback).Milliseconds(), t.until)
+	}
+	t.each = countBytes + blockBytes*t.blocks
+	return t
 }
 
 // count asks the shards for the numbers of series that are not known. A server that will not count
@@ -531,7 +567,7 @@ func (sc *Scale) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 func (sc *Scale) ask(t selected, grid merge.Grid) Question {
 	q := Question{Part: t.part, Grid: grid}
 	if t.dear {
-		q.Request, q.Holds = sc.listRequest(t, grid), int64(sc.listed())*listBytes
+		q.Request, q.Holds = sc.listRequest(t, grid), int64(sc.listed())*(listBytes+blockBytes*t.blocks)
 		q.Needs = q.Holds
 		return q
 	}

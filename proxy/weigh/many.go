@@ -24,7 +24,7 @@ func (sc *Scale) bounded(t selected) selected {
 	if t.told = true; ok {
 		t.most, t.told = sc.Known.Sizes.Selects(t.part.Shard, sent, &sc.hashes)
 	}
-	t.dear = t.told && t.most > sc.much()/countBytes
+	t.dear = t.told && t.most > sc.much()/t.each
 	return t
 }
 
@@ -32,16 +32,16 @@ func (sc *Scale) bounded(t selected) selected {
 func (sc *Scale) much() int64 { return max(sc.MaxBytes, SomeBytes) }
 
 // listed is up to how many series are listed.
-func (sc *Scale) listed() int { return int(min(maxListed, sc.much()/listBytes)) }
+func (sc *Scale) listed() int { return int(min(maxListed, sc.much()/(listBytes+blockBytes))) }
 
 // holds is what a server is to hold to answer a question about series, no more than a query may: of
 // those that were counted, and of all of a metric; of a selector that few may fit, or of which
 // nobody tells and that names no metric, half of that at most. It is sure that it needs that of
 // those that were counted.
 func (sc *Scale) holds(t selected) (held int64, sure bool) {
-	of, each := &t, int64(countBytes)
+	of, each := &t, t.each
 	if t.of != nil {
-		of, each = t.of, madeBytes
+		of = t.of
 	}
 	n, sure := sc.exactly(*of, nil)
 	switch {

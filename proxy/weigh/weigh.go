@@ -421,12 +421,16 @@ func (sc *Scale) askable(unknown []selected, known numbers) []selected {
 		if t.of == nil {
 			return false
 		}
-		n, ok := sc.known(*t.of, known)
-		if !ok {
-			n = t.of.most
-		}
-		return n > sc.much()/madeBytes
+		return sc.mostOf(t, known) > sc.much()/t.each
 	})
+}
+
+// mostOf is how many series there are at most of which something else is to be counted.
+func (sc *Scale) mostOf(t selected, known numbers) int64 {
+	if n, ok := sc.known(*t.of, known); ok {
+		return n
+	}
+	return t.of.most
 }
 
 // learn notes how many series the selectors of leaves have whose parts were all counted.
@@ -462,6 +466,9 @@ func (sc *Scale) held(l *load, grid cost.Grid, known numbers, unknown *[]selecte
 		n, ok := sc.known(t, known)
 		if !ok && unknown != nil {
 			*unknown = append(*unknown, t)
+		}
+		if !ok && t.of != nil {
+			return sc.mostOf(t, known)
 		}
 		return n
 	}

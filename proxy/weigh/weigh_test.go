@@ -261,6 +261,28 @@ func TestNativesOfWhatIsRefused(t *testing.T) {
 	}
 }
 
+// TestNativesThatCome: that nothing is selected of a large metric, and so no native histograms, is
+// believed for ten minutes, however long the window.
+func TestNativesThatCome(t *testing.T) {
+	w := sized(t, 200_000)
+	told := `{"data":{"headStats":{"numSeries":2000000,"minTime":0},"seriesCountByMetricName":[{"name":"nat","value":200000}]}}`
+	for _, s := range w.shards {
+		if err := w.Known.Sizes.Names(s).Learn(strings.NewReader(told), time.UnixMilli(w.Now), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.MaxBytes, w.series = 160<<20, 0
+	const query = `sum(rate(nat{job="new"}[5m]))`
+	if _, err := w.ask(t, query, 960, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.series = 50_000
+	w.Now += 11 * time.Minute.Milliseconds()
+	if _, err := w.ask(t, query, 960, 0); err == nil {
+		t.Error("50,000 native histograms of four hours were sent for as if they were floats")
+	}
+}
+
 // TestNativesOfMany: whether there are native histograms is asked at one moment, by selecting the
 // series once, over an hour or what a query reads, if that is more; of more series than
 // maxAskedByName over what it reads, if that is less. At several moments it is only where all that
