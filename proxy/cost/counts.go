@@ -86,16 +86,26 @@ type count struct {
 	key   Key
 	n     int64
 	done  chan struct{} // closed when n is known, or somebody else finds it out; nil from then on
-	since time.Time     // when it was asked for
-	lanes []string      // who has asked and has no answer yet, the last one last
+	since time.Time     // when it was asked for last
+	lanes []string      // of those who ask and have no answer yet; none when n is known
 }
 
 // late is from when on somebody else asks, too, who is in the lane.
 func (n *count) late(lane string) time.Time {
-	if !slices.Contains(n.lanes, lane) {
-		return n.since.Add(patience)
+	wait := patience
+	for i, l := range n.lanes {
+		if l == lane && slices.Contains(n.lanes[:i], lane) {
+			wait = min(2*wait, maxPatience)
+		}
 	}
-	return n.since.Add(patience << (len(n.lanes) - 1))
+	return n.since.Add(wait)
+}
+
+// leave takes out one who has asked in the lane.
+func (n *count) leave(lane string) {
+	if i := slices.Index(n.lanes, lane); i >= 0 {
+		n.lanes = slices.Delete(n.lanes, i, i+1)
+	}
 }
 
 // Known is the number for a key, if it is known.
@@ -124,24 +134,25 @@ func (c *Counts) Remember(k Key, n int64) {
 }
 
 // patience is how long somebody else's question is waited for before one's own is asked: that may
-// come to its turn at the server sooner, in another lane above all. The next one of a lane waits
-// twice as long, and so on, so that a question which takes a server long is not asked again by each
-// of many.
-const patience = 2 * time.Second
+// come to its turn at the server sooner, in another lane above all. Where two of a lane ask already
+// the next one waits twice as long, and so on up to maxPatience, so that a question which takes a
+// server long is not asked again by each of many.
+const patience, maxPatience = 2 * time.Second, 8 * time.Second
 
 // Find returns the numbers for keys. It asks, all at once, for those that are not known and that
 // nobody else is asking for: ask calls found with the index of each key among those that it is
 // given, as soon as its number is known, from any goroutine; of two numbers for a key the first
 // counts. Where another caller's question fails, does not find the number or takes long, we ask
-// ourselves, in our lane. What is not found when we ask is not in the result. 0 is not remembered, since there
-// may have been no series only at that moment: how long it is to be believed is for the caller to
-// decide, by Remember.
-func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(keys []Key, found func(i int, n int64)) error) (map[Key]int64, error) {
+// ourselves, in our lane. What is not found when we ask is not in the result. 0 is not remembered,
+// since there may have been no series only at that moment: how long it is to be believed is for the
+// caller to decide, by Remember.
+func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(keys []Key, found func(i int, n int64)) error,
+) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
 	for {
 		own, wait, late := c.claim(lane, keys, out, asked)
 		if len(own) > 0 {
-			if err := c.ask(own, out, ask); err != nil {
+			if err := c.ask(lane, own, out, ask); err != nil {
 				return nil, err
 			}
 		}
@@ -162,7 +173,8 @@ func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(key
 }
 
 // claim adds to out what is known, and returns the keys that the caller is now to ask for, which
-// are in asked from then on, and what to wait for, and until when, where somebody else asks.
+// are in asked from then on, and what to wait for, and until when, where somebody else asks. What
+// would be taken from others soon is taken with what is late: it would have to wait for that.
 func (c *Counts) claim(lane string, keys []Key, out map[Key]int64, asked map[Key]bool) (own []Key, wait chan struct{}, late time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,6 +182,12 @@ func (c *Counts) claim(lane string, keys []Key, out map[Key]int64, asked map[Key
 		c.seen = map[Key]*list.Element{}
 	}
 	now := time.Now()
+	due := now
+	for _, k := range keys {
+		if e := c.seen[k]; e != nil && !asked[k] && e.Value.(*count).done != nil && !now.Before(e.Value.(*count).late(lane)) {
+			due = now.Add(patience)
+		}
+	}
 	for _, k := range keys {
 		if _, ok := out[k]; ok || asked[k] {
 			continue
@@ -181,7 +199,7 @@ func (c *Counts) claim(lane string, keys []Key, out map[Key]int64, asked map[Key
 				out[k] = n.n
 				continue
 			}
-			if l := n.late(lane); now.Before(l) {
+			if l := n.late(lane); due.Before(l) {
 				if wait == nil || l.Before(late) {
 					wait, late = n.done, l
 				}
@@ -208,7 +226,7 @@ func (c *Counts) drop(k Key) {
 
 // ask finds out what was claimed, and lets go of what was not found whatever comes of it. Those who
 // wait for a number wait for no other one.
-func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key, func(int, int64)) error) (err error) {
+func (c *Counts) ask(lane string, own []Key, out map[Key]int64, ask func([]Key, func(int, int64)) error) (err error) {
 	c.mu.Lock()
 	mine := make([]*list.Element, len(own))
 	for i, k := range own {
@@ -221,6 +239,8 @@ func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key, func(int, int
 		for i, k := range own {
 			if c.seen[k] == mine[i] { // nobody took it
 				c.drop(k)
+			} else if e := c.seen[k]; e != nil {
+				e.Value.(*count).leave(lane)
 			}
 		}
 		c.forget()
@@ -243,7 +263,7 @@ func (c *Counts) ask(own []Key, out map[Key]int64, ask func([]Key, func(int, int
 			c.seen[k] = c.used.PushFront(&count{key: k, n: n})
 		case e.Value.(*count).done != nil:
 			close(e.Value.(*count).done)
-			e.Value.(*count).n, e.Value.(*count).done = n, nil
+			e.Value.(*count).n, e.Value.(*count).done, e.Value.(*count).lanes = n, nil, nil
 		}
 	})
 }

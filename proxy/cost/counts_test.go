@@ -178,8 +178,8 @@ func TestCountsArePatient(t *testing.T) {
 	})
 }
 
-// TestCountsAskSeldom: of many who wait for a number that a server takes long for few ask again, and
-// who is in another lane waits for none of them.
+// TestCountsAskSeldom: of many who wait for a number that a server takes long for few ask again,
+// and who is in another lane waits for none of them.
 func TestCountsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counts
@@ -205,8 +205,63 @@ func TestCountsAskSeldom(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if n := asked.Load(); n != 5 { // at once, after 2, 6 and 14 seconds, and on call
+		if n := asked.Load(); n != 6 { // at once, after 2, 6, 14 and 22 seconds, and on call
 			t.Errorf("it was asked %d times", n)
+		}
+	})
+}
+
+// TestCountsAreTakenTogether: of several numbers that others take long for those that come next are
+// asked for with the first, not after it.
+func TestCountsAreTakenTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second / 2)
+				_, _ = c.Find(t.Context(), "lane", []Key{key(i)}, all(1, time.Hour, nil))
+			})
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		got, err := c.Find(t.Context(), "lane", []Key{key(0), key(1)}, all(7, 20*time.Second, nil))
+		if took := time.Since(began); err != nil || len(got) != 2 || took != 21*time.Second {
+			t.Errorf("%v %v after %s", got, err, took)
+		}
+		wg.Wait()
+	})
+}
+
+// TestCountsForgetWhoLeft: who asks no longer keeps nobody of his lane waiting.
+func TestCountsForgetWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		var wg sync.WaitGroup
+		left := errors.New("left")
+		for i, who := range []struct {
+			lane string
+			asks time.Duration
+			err  error
+		}{{"low", time.Hour, nil}, {"on-call", 30 * time.Second, left}, {"low", time.Hour, nil}} {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * 3 * time.Second)
+				_, _ = c.Find(t.Context(), who.lane, []Key{key(1)}, func([]Key, func(int, int64)) error {
+					time.Sleep(who.asks)
+					return who.err
+				})
+			})
+		}
+		time.Sleep(time.Minute)
+		c.mu.Lock()
+		lanes := slices.Clone(c.seen[key(1)].Value.(*count).lanes)
+		c.mu.Unlock()
+		if slices.Contains(lanes, "on-call") || len(lanes) != 2 {
+			t.Errorf("there ask %v", lanes)
+		}
+		wg.Wait()
+		if len(c.seen) != 0 || c.used.Len() != 0 {
+			t.Errorf("%d are left", len(c.seen))
 		}
 	})
 }

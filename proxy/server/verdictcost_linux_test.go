@@ -210,8 +210,8 @@ func BenchmarkVerdicts(b *testing.B) {
 
 // TestVerdictsTakeBoundedEffort: no text of 64 KiB makes a request do much until it is decided
 // about, planned and accounted for, however it is asked, counted in bytes that are allocated: that
-// does not depend on the machine. What copies or compiles in quadratic time is far beyond. A text of
-// which Prometheus' own parser makes as much, by its regular expressions, may take little more.
+// does not depend on the machine. What copies or compiles in quadratic time is far beyond. A text
+// of which Prometheus' own parser makes as much, by its regular expressions, may take little more.
 func TestVerdictsTakeBoundedEffort(t *testing.T) {
 	const most = 40 << 20
 	v, seed := newVerdicts(t), randseed.Of(t, 0)

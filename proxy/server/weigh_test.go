@@ -115,7 +115,8 @@ func TestPieces(t *testing.T) {
 	if code, body := ask(t, all, "/api/v1/query_range", form); code != 200 || seriesCounts(t, whole) != before {
 		t.Errorf("%d %.300s; %v series were counted", code, body, seriesCounts(t, whole)-before)
 	}
-	// Of instant queries it is asked at most whether there are native histograms, once on each shard.
+	// Of instant queries it is asked at most whether there are native histograms, once on each
+	// shard.
 	asked := seriesCounts(t, small)
 	for i, query := range []string{
 		"sum by (node) (rate(requests_total[5m])) / 2", "sum(up)", "requests_total", "sum by (node) (rate(requests_total[5m])) / 3",

@@ -31,8 +31,8 @@ const (
 	// selects.
 	maxAskedByName = 100_000
 	// nativeWindow is how far back it is looked for native histograms at least, which a server has
-	// in its head: to read blocks, too, takes several times as much. Of a large metric it is no more
-	// than the query reads, or leastStretch.
+	// in its head: to read blocks, too, takes several times as much. Of a large metric it is no
+	// more than the query reads, or leastStretch.
 	nativeWindow = time.Hour
 	leastStretch = 5 * time.Minute
 	// countLookback is how long before a moment a series may have had its last sample to be
@@ -96,8 +96,8 @@ func countSeries(sel string) string { return "count(" + sel + ")" }
 
 // countNatives looks through a stretch of time, one series after the other, where instant selectors
 // would have all of them at once, and miss those whose last scrape failed, which is a stale marker.
-// It does not tell whether there are any series: that would be to select them twice. apart is as for
-// natives.
+// It does not tell whether there are any series: that would be to select them twice. apart is as
+// for natives.
 func countNatives(stretch time.Duration, apart bool) func(sel string) string {
 	return func(sel string) string {
 		return "1 + (" + natives("last_over_time("+sel+"["+model.Duration(stretch).String()+"])", apart) + " or vector(0))"
@@ -200,9 +200,9 @@ func (sc *Scale) countRefusable(ctx context.Context, unknown []selected, known n
 }
 
 // natives finds out how many of the series that the loads read are native histograms, and tells
-// whether there are any, or so many series that it does not matter: that is too much at so few steps
-// even if all are floats. It asks where a shard's metrics are so large that it would hold too much
-// if all their series were such.
+// whether there are any, or so many series that it does not matter: that is too much at so few
+// steps even if all are floats. It asks where a shard's metrics are so large that it would hold too
+// much if all their series were such.
 func (sc *Scale) natives(ctx context.Context, loads []*load, steps int64, known numbers) (some, many bool, err error) {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
@@ -241,8 +241,8 @@ func (sc *Scale) natives(ctx context.Context, loads []*load, steps int64, known 
 }
 
 // possible returns those of the loads whose shards might not hold too much at so few steps, if all
-// series were floats and each met only one in a join. Of others it need not be known, and to ask would take as much as the
-// query.
+// series were floats and each met only one in a join. Of others it need not be known, and to ask
+// would take as much as the query.
 func (sc *Scale) possible(ctx context.Context, loads []*load, steps int64, known numbers) ([]*load, error) {
 	held := sc.asFloats(loads, steps, known, one)
 	var unknown []selected

@@ -48,8 +48,8 @@ func (sc *Scale) light(p *plan.Plan, native bool) bool {
 }
 
 // asFloats weighs loads as if all of their series were floats, by what is known, over so many of
-// their steps at most, and returns what each shard would hold; alike is as for load.held. What is no
-// bound weighs nothing for who is told of it, and as much as is known here.
+// their steps at most, and returns what each shard would hold; alike is as for load.held. What is
+// no bound weighs nothing for who is told of it, and as much as is known here.
 func (sc *Scale) asFloats(loads []*load, steps int64, known numbers, alike cost.Alike) map[*shard.Shard]int64 {
 	held := map[*shard.Shard]int64{}
 	for _, l := range loads {
@@ -70,8 +70,8 @@ func (sc *Scale) asFloats(loads []*load, steps int64, known numbers, alike cost.
 }
 
 // atMost is how many series a selector has, as far as it is known: by a count, or else at most, by
-// what the shard says of itself and its metric's size. It is sure unless nobody tells, or not of the
-// time that is read.
+// what the shard says of itself and its metric's size. It is sure unless nobody tells, or not of
+// the time that is read.
 func (sc *Scale) atMost(r *read, known numbers) (n int64, sure bool) {
 	t := sc.ofSelector(r)
 	if n, ok := sc.known(t, known); ok {

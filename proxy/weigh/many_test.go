@@ -72,7 +72,7 @@ func TestCountsSayWhatTheyTake(t *testing.T) {
 		query string
 		holds int64
 	}{
-		{sized(t, 200_000), "max_over_time(x_total[6h:15s])", 200_000 * (countBytes + blockBytes)}, // too much as floats: no natives are looked for
+		{sized(t, 200_000), "max_over_time(x_total[6h:15s])", 200_000 * (countBytes + blockBytes)}, // no natives are looked for
 		{sized(t, 20_000), "sum(rate(x_total[5m]))", 20_000 * (listBytes + blockBytes)},
 		{sized(t, 100_000_000), "sum(rate(x_total[5m]))", maxListed * (listBytes + blockBytes)},
 		{newWorld(t, 20_000, 512<<20), "sum(rate(x_total[5m]))", 20_000 * (listBytes + blockBytes)}, // counted, and then looked for natives

@@ -235,7 +235,8 @@ func TestNativesOfWhatIsRefused(t *testing.T) {
 		{`sum(rate(x_bucket[5m]))`, 100, false},                               // four steps are little enough
 		{`max_over_time(rate(x_bucket[5m])[3d:1m])`, 1, true},                 // there are no pieces
 		{`max_over_time(sum(rate(x_bucket[5m]))[1h:1m] @ end())`, 1000, true}, // nor here
-		// A join is taken to meet other series at each step, until it is known how many it can meet.
+		// A join is taken to meet other series at each step, until it is known how many it can
+		// meet.
 		{`sum(rate(x_bucket{job="few"}[5m]) * on (pod) group_left (zone) label_replace(info{job="few"} == 1, "zone", "$1", "node", "(.)-.+"))`, 1000, false},
 	} {
 		w := newWorld(t, 200_000, 220<<20)
