@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -124,6 +125,22 @@ func TestFatalXidEndsTheGang(t *testing.T) {
 		if v, n := look(t, m, until.Add(time.Hour), JobDCGM, "DCGM_FI_DEV_XID_ERRORS", "node", node, "gpu", "2", "err_code",
 			fmt.Sprint(xid)); n != 1 || v != xid {
 			t.Errorf("Xid %v: an hour later the gauge is %v", xid, v)
+		}
+	}
+}
+
+// A fatal Xid while the pods of a gang are being started: it does not get to run on the dead GPU.
+func TestFatalXidBeforeTheStart(t *testing.T) {
+	e, run := longRun(t, mustNew(t, Options{Seed: 3, Nodes: 12}), 2)
+	at, until := run.From.Add(-time.Second), run.From.Add(10*time.Minute)
+	m := mustNew(t, Options{
+		Seed: 3, Nodes: 12, Troubles: []Trouble{{Kind: GPUXidFatal, Target: e.Nodes[1] + "/2", From: at, Until: until, Value: 95}},
+	})
+	for _, x := range m.Experiments(at, until) {
+		for _, r := range x.Runs {
+			if slices.Contains(x.Nodes, e.Nodes[1]) && r.From.Before(until) && r.Until.After(at.Add(time.Second)) {
+				t.Errorf("%s runs from %s to %s on %s, where a GPU is dead from %s to %s", x.Name, r.From, r.Until, e.Nodes[1], at, until)
+			}
 		}
 	}
 }

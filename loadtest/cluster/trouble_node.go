@@ -358,6 +358,8 @@ func (m *Model) nodeDeaths(e *experiment, from, until int64) []event {
 				at += drainAfter
 			case a.gpu < e.pool.gpu || a.gpu >= e.pool.gpu+e.pool.gpus || !a.kills():
 				continue
+			case a.keepsPodsAway():
+				at = max(at, from) // it was placed there before, and does not get to run
 			}
 			if at < a.until && at >= from && at < until {
 				end := at + 1
