@@ -17,7 +17,6 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 	"github.com/spillwayproject/spillway/loadtest/bench"
 	"github.com/spillwayproject/spillway/loadtest/report"
-	"github.com/spillwayproject/spillway/loadtest/storm"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -156,10 +155,6 @@ func TestStormThroughSpillway(t *testing.T) {
 		Tail: 2 * time.Second, Warm: 2 * time.Second, Everyday: 5 * time.Second,
 		NoDirect: true, KeepFree: 256 << 20, Seed: 1, Dir: t.TempDir(), Say: t.Logf,
 	}
-	const left = "retry storm"
-	t.Logf("without the part %q: with it a server of 100,000 series grows by 28 %%, which is a fault of Spillway's (docs/storm.md)", left)
-	o.Storm = storm.Builtin()
-	o.Storm.Parts = slices.DeleteFunc(o.Storm.Parts, func(p storm.Part) bool { return p.Name == left })
 	r, err := RunStorm(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
