@@ -60,7 +60,7 @@ type read struct {
 	part        *plan.Part
 	metric      string
 	from, until int64
-	own         *selected // see ofSelector
+	own, nats   *selected // see ofSelector, nativesOf
 	// size is how many series the metric has at most, if it is sized; without one, the selector.
 	size  int64
 	sized bool
@@ -383,8 +383,17 @@ func (sc *Scale) alikeOf(r *read, by cost.Labels) selected {
 
 // nativesOf are the native histograms of a selector's metric, or of the selector where the metric
 // has too many series or none is named. They are looked for in all that is read, at once, or in an
-// hour before each of some moments of more than longWindow.
-func (sc *Scale) nativesOf(r *read) (t selected) {
+// hour before each of some moments of more than longWindow. For one read it is always the same,
+// whatever becomes known meanwhile.
+func (sc *Scale) nativesOf(r *read) selected {
+	if r.nats == nil {
+		t := sc.findNatives(r)
+		r.nats = &t
+	}
+	return *r.nats
+}
+
+func (sc *Scale) findNatives(r *read) (t selected) {
 	of, what, selector, ms := sc.ofSelector(r), "natives", plan.Selector(r.vs.LabelMatchers), r.vs.LabelMatchers
 	stretch := nativeWindow
 	if i := slices.IndexFunc(ms, isName); i >= 0 && r.sized && r.size <= maxAskedByName {
