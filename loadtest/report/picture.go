@@ -198,13 +198,18 @@ func (r *Report) legend(dc draw.Canvas, x, y vg.Length) {
 		x += st.Width(name) + 22*px
 	}
 	var have [2]bool
-	most := 0
+	most, proxy, proxies := 0, "", "Spillway"
 	for _, run := range r.Runs {
 		servers := 0
 		for _, p := range run.Processes {
 			have[p.Role&1] = true
-			if p.Role == Server {
+			switch {
+			case p.Role == Server:
 				servers++
+			case proxy != "" && proxy != p.Name:
+				proxies = "the proxy before them"
+			default:
+				proxy = p.Name
 			}
 		}
 		most = max(most, servers)
@@ -217,7 +222,7 @@ func (r *Report) legend(dc draw.Canvas, x, y vg.Length) {
 		entry(name, serverColor, nil)
 	}
 	if have[Proxy] {
-		entry("Spillway", proxyColor, nil)
+		entry(proxies, proxyColor, nil)
 	}
 	if r.Limit > 0 {
 		entry(fmt.Sprintf("%s, %s MiB", r.limitName(), mib(r.Limit)), limitColor, dashes)

@@ -68,7 +68,7 @@ type Role int
 const (
 	// Server is a Prometheus server.
 	Server Role = iota
-	// Proxy is Spillway itself.
+	// Proxy is Spillway itself, or a peer of it.
 	Proxy
 )
 

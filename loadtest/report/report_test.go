@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -110,6 +111,28 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: the same report has given different bytes", name)
 		}
 		golden(t, name, first.Bytes())
+	}
+}
+
+// The legend names a proxy that stands in all runs, and no one of several.
+func TestLegendOfPeers(t *testing.T) {
+	r := storm()
+	var one, several bytes.Buffer
+	peer := r.Runs[1]
+	peer.Name, peer.Processes = "Through promxy", slices.Clone(peer.Processes)
+	peer.Processes[2].Name = "promxy"
+	err := r.WriteSVG(&one)
+	r.Runs = append(r.Runs, peer)
+	if err = errors.Join(err, r.WriteSVG(&several)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		svg        string
+		want, lack string
+	}{{one.String(), ">Spillway<", "proxy before them"}, {several.String(), ">the proxy before them<", ">Spillway<"}} {
+		if !strings.Contains(tc.svg, tc.want) || strings.Contains(tc.svg, tc.lack) {
+			t.Errorf("a picture lacks %q or has %q", tc.want, tc.lack)
+		}
 	}
 }
 
