@@ -28,8 +28,8 @@
             description: 'The remediation controller of {{ $labels.%(cl)s }} could not do what it had decided {{ $value | humanize }} times in half an hour: the API server or Alertmanager does not answer as it should.',
           }),
           stuck('refused', {
-            // A fleet alert says itself that nothing is done. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
-            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!="fleet_alert"}[%(hour)s])) > 0',
+            // A fleet alert says itself that nothing is done, and who cordoned a node knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned"}[%(hour)s])) > 0',
             hold: '6h',
             description: 'The remediation controller of {{ $labels.%(cl)s }} has refused nodes for six hours, {{ $value | humanize }} times in the last one: its budget is used up, and sick nodes wait. What uses it up is hardly about single nodes.',
           }),

@@ -23,7 +23,7 @@ const (
 	cordoned = "cordoned" // done
 	wouldDo  = "dry_run"  // would be done with --act
 	already  = "already"  // was done before
-	refused  = "refused"  // would be done, but for the budget or a fleet alert
+	refused  = "refused"  // would be done, but for the budget, a fleet alert or others' planned work
 	ignored  = "ignored"  // nothing to do here
 	failed   = "failed"   // the API server or Alertmanager did not answer as they should
 )
@@ -40,6 +40,8 @@ type settings struct {
 	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the
 	// next one included; and, of nodes that others have cordoned, the share that may be marked.
 	maxCordoned float64
+	// markCordoned says that nodes which others have cordoned are marked too.
+	markCordoned bool
 	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of
 	// alerts while which nothing is done.
 	fleetAlerts string
@@ -174,7 +176,7 @@ func (c *controller) inTurn(ctx context.Context, w wish, no *refusal) (decision,
 		return refused, no.reason, nil
 	}
 	decision, reason, err = c.one(ctx, w)
-	if decision != refused {
+	if decision != refused || reason == outByOthers {
 		return decision, reason, err
 	}
 	*no = refusal{at: time.Now(), reason: reason, but: map[string]bool{}}
@@ -194,6 +196,10 @@ func (c *controller) inTurn(ctx context.Context, w wish, no *refusal) (decision,
 	return refused, reason, nil
 }
 
+// outByOthers is the reason why a node that somebody else has cordoned is left alone: a mark would
+// have it drained or rebooted in the middle of that work, and would still be there after it.
+const outByOthers = "planned"
+
 // one decides on one node: cheap before dear, and everything that may say no before anything is
 // changed.
 func (c *controller) one(ctx context.Context, w wish) (decision, reason string, err error) {
@@ -205,6 +211,9 @@ func (c *controller) one(ctx context.Context, w wish) (decision, reason string, 
 		return failed, "api", err
 	}
 	mark := n.Metadata.Labels[markLabel] == "true"
+	if n.others() && !c.markCordoned {
+		return refused, outByOthers, nil
+	}
 	for _, t := range n.Spec.Taints {
 		// A node that waits for something heavier does not get something lighter instead.
 		if t.Key == taintKey && n.Spec.Unschedulable && mark && weight(t.Value) >= weight(w.action) {
@@ -236,9 +245,12 @@ func (c *controller) one(ctx context.Context, w wish) (decision, reason string, 
 		c.planned[w.node] = c.now()
 		return wouldDo, "act_not_set", nil
 	}
-	err = c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now())
+	err = c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now(), c.markCordoned)
 	if errors.Is(err, errNoNode) { // in between
 		return ignored, "gone", nil
+	}
+	if errors.Is(err, errOthers) { // likewise
+		return refused, outByOthers, nil
 	}
 	if err != nil {
 		return failed, "api", err

@@ -8,10 +8,11 @@
 // itself (a label, an annotation and a taint), so its budget outlives a restart, and the same alert
 // twice is one cordon. Every decision is one line of its log and one count of its metrics.
 //
-// What it refuses. Alerts of another cluster, of another severity, without a node, with an action
-// that it does not know. When it cannot ask Alertmanager whether a fleet alert fires, or the API
-// server how many nodes there are, it does nothing: an answer that is missing is a no. It never
-// drains, never deletes and never uncordons: the taint tells who does that what is to be done.
+// What it refuses. Nodes that somebody else has cordoned, without --mark-cordoned. Alerts of
+// another cluster, of another severity, without a node, with an action that it does not know.
+// When it cannot ask Alertmanager whether a fleet alert fires, or the API server how many nodes
+// there are, it does nothing: an answer that is missing is a no. It never drains, never deletes
+// and never uncordons: the taint tells who does that what is to be done.
 //
 // What it holds: one payload of at most 8 MiB at a time, and the metadata of the nodes that it
 // cordoned.

@@ -39,6 +39,7 @@ const (
 var (
 	errNoNode   = errors.New("the node does not exist")
 	errConflict = errors.New("the node changed in between")
+	errOthers   = errors.New("the node was cordoned by somebody else")
 )
 
 // kube is the part of the Kubernetes API that is needed, over plain HTTP.
@@ -81,6 +82,11 @@ type node struct {
 		Unschedulable bool    `json:"unschedulable"`
 		Taints        []taint `json:"taints"`
 	} `json:"spec"`
+}
+
+// others tells that somebody else has cordoned the node: it bears no mark of here.
+func (n node) others() bool {
+	return n.Spec.Unschedulable && n.Metadata.Labels[markLabel] != "true"
 }
 
 type meta struct {
@@ -213,12 +219,16 @@ func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
 }
 
 // cordon marks a node, taints it and keeps new pods away. The patch names the version that was
-// read: a list of taints is replaced as a whole, and another's must not be lost.
-func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time) error {
+// read: a list of taints is replaced as a whole, and another's must not be lost. A node that others
+// have cordoned is marked where evenOthers says so.
+func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time, evenOthers bool) error {
 	for try := 1; ; try++ {
 		n, err := k.node(ctx, name)
 		if err != nil {
 			return err
+		}
+		if n.others() && !evenOthers {
+			return errOthers
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})

@@ -50,6 +50,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	f.IntVar(&s.maxNodes, "max-nodes", 3, "how many nodes are cordoned within --window, at most")
 	f.DurationVar(&s.window, "window", time.Hour, "the time that --max-nodes is for")
 	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
+	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
 	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+", "names of alerts while which nothing is done, as a regular expression")
 	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")

@@ -210,7 +210,7 @@ func TestBudget(t *testing.T) {
 // says how many there are.
 func TestShareOfAllNodes(t *testing.T) {
 	for _, silent := range []bool{false, true} {
-		r := newRig(t, 40, func(s *settings) { s.maxNodes, s.maxCordoned = 100, 0.1 })
+		r := newRig(t, 40, func(s *settings) { s.maxNodes, s.maxCordoned, s.markCordoned = 100, 0.1, true })
 		r.api.page, r.api.silent = 7, silent
 		for i := range 3 {
 			r.api.nodes[nodeOf(30+i)].unschedulable = true
@@ -249,6 +249,38 @@ func TestShareOfAllNodes(t *testing.T) {
 	want(t, r, map[string]string{})
 }
 
+// TestPlannedWorkIsLeftAlone: a node that somebody else has cordoned gets no mark, by which it
+// would be drained or rebooted, unless that is asked for.
+func TestPlannedWorkIsLeftAlone(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.api.nodes[nodeOf(1)].unschedulable = true
+	if err := r.post(t, xid(1), xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "", nodeOf(2): "drain-reboot"})
+	if n := r.api.nodes[nodeOf(1)]; len(n.labels) != 1 || len(n.notes) != 0 || r.count(refused, "planned") != 1 {
+		t.Errorf("%+v\n%s", n, r.log)
+	}
+	// So does one that is cordoned between the decision and the deed.
+	r.api.before = func(n *fakeNode) { n.version++; n.unschedulable = true }
+	if err := r.post(t, xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "", nodeOf(2): "drain-reboot", nodeOf(3): ""})
+	if r.count(refused, "planned") != 2 {
+		t.Errorf("%s", r.log)
+	}
+	// What was cordoned here is nobody else's work: it may become heavier.
+	if err := r.post(t, xid(2, "action", "replace")); err != nil {
+		t.Fatal(err)
+	}
+	r.c.markCordoned = true
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "replace", nodeOf(3): ""})
+}
+
 // TestFloodIsBounded: whatever comes, for however long, and though no fleet alert is known, few
 // nodes of a fleet are touched. Half of them somebody has cordoned for a roll-out, and their jobs
 // run on: what reads the marks must not reboot those either.
@@ -265,7 +297,7 @@ func TestFloodIsBounded(t *testing.T) {
 		"would act, half are cordoned": {false, nodes / 2, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, nodes, func(s *settings) { s.act, s.maxCordoned = c.act, share })
+			r := newRig(t, nodes, func(s *settings) { s.act, s.maxCordoned, s.markCordoned = c.act, share, true })
 			for i := range c.cordoned {
 				r.api.nodes[nodeOf(i)].unschedulable = true
 			}
