@@ -233,7 +233,8 @@ func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})
 		annotations := map[string]string{markReason: reason}
-		if n.Metadata.Annotations[markTime] == "" || n.Metadata.Labels[markLabel] != "true" {
+		// A node that was given back and kept the mark is taken out anew.
+		if n.Metadata.Annotations[markTime] == "" || !n.Spec.Unschedulable || n.Metadata.Labels[markLabel] != "true" {
 			annotations[markTime] = at.UTC().Format(time.RFC3339)
 		}
 		patch := map[string]any{

@@ -206,6 +206,25 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestGivenBackWithItsMark: nodes that were uncordoned long ago, with their marks left on, count in
+// the window again when they are cordoned again.
+func TestGivenBackWithItsMark(t *testing.T) {
+	r := newRig(t, 100, nil)
+	for i := range 10 {
+		n := r.api.nodes[nodeOf(i)]
+		n.labels[markLabel], n.notes[markTime] = "true", "2026-11-20T12:00:00Z"
+		n.taints = []taint{{Key: taintKey, Value: "drain-reboot", Effect: "NoSchedule"}}
+	}
+	for i := range 10 {
+		if err := r.post(t, xid(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.api.out(); len(got) != 3 || r.api.nodes[nodeOf(0)].notes[markTime] != "2026-11-21T12:00:00Z" {
+		t.Errorf("three an hour may be cordoned: %v at %s", got, r.api.nodes[nodeOf(0)].notes[markTime])
+	}
+}
+
 // TestShareOfAllNodes counts nodes that others cordoned, page by page, whether or not the server
 // says how many there are.
 func TestShareOfAllNodes(t *testing.T) {
