@@ -125,10 +125,11 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// key is what a table below calls an alert: its name and, where it has them, cluster and node.
+// key is what a table below calls an alert: its name and, where it has them, cluster, node and
+// place.
 func key(labels map[string]string) string {
 	out := labels["alertname"]
-	for _, l := range []string{"cluster", "node"} {
+	for _, l := range []string{"cluster", "node", "rack", "zone"} {
 		if labels[l] != "" {
 			out += " " + labels[l]
 		}
@@ -201,6 +202,8 @@ func TestLive(t *testing.T) {
 	fleetHot := ls("alertname", "FleetGPUHot", "severity", "critical", "cluster", "jaguar")
 	fleetFailing := ls("alertname", "FleetNodesFailing", "severity", "critical", "cluster", "jaguar")
 	fleetFailingIbis := ls("alertname", "FleetNodesFailing", "severity", "critical", "cluster", "ibis")
+	rackLost := ls("alertname", "LocationLost", "severity", "warning", "cluster", "jaguar", "rack", "r7", "level", "rack")
+	zoneLost := ls("alertname", "LocationLost", "severity", "critical", "cluster", "jaguar", "zone", "a", "level", "zone")
 	unseen := ls("alertname", "GPUExporterMissing", "severity", "warning", "cluster", "jaguar", "node", "n2")
 	offBus := ls("alertname", "GPUFellOffBus", "severity", "auto", "cluster", "jaguar", "node", "n3")
 	unseenIbis := ls("alertname", "GPUExporterMissing", "severity", "warning", "cluster", "ibis", "node", "n2")
@@ -359,6 +362,13 @@ func TestLive(t *testing.T) {
 		{"the worse form silences the milder", []map[string]string{slowCrit, slowWarn, slowIbis, severe, throttling}, map[string][]string{
 			"critical": {"KubeAPIErrorBudgetBurnSlow jaguar", "KubeAPIThrottlingSevere jaguar"},
 			"warning":  {"KubeAPIErrorBudgetBurnSlow ibis"},
+		}},
+		{"a lost rack is no node to reboot", []map[string]string{rackLost, unreachable, unreachableIbis, xid}, map[string][]string{
+			"warning":     {"LocationLost jaguar r7"},
+			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable ibis n2"},
+		}},
+		{"and a lost zone does not hide another zone's rack", []map[string]string{zoneLost, rackLost}, map[string][]string{
+			"critical": {"LocationLost jaguar a"}, "warning": {"LocationLost jaguar r7"},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -72,7 +72,8 @@ func TestReadme(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("\n| value | default | meaning |\n|---|---|---|\n")
 	for _, l := range leaves(t) {
-		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", l.path, l.def, strings.ReplaceAll(l.meaning, "|", `\|`))
+		bars := strings.NewReplacer("|", `\|`)
+		fmt.Fprintf(&table, "| `%s` | `%s` | %s |\n", l.path, bars.Replace(l.def), bars.Replace(l.meaning))
 	}
 	table.WriteString("\n")
 	golden(t, file, []byte(head+begin+table.String()+end+tail))

@@ -48,6 +48,8 @@
       )
     ||| % f,
     hold: '5m',
+    // NodeUnreachable is held back meanwhile. Kept on so that the nodes that come back last are not rebooted.
+    keep: '15m',
     severity: { rack: 'warning', zone: 'critical' }[level],
     labels: { level: level, state: state },
     summary: 'A %s is lost.' % level,

@@ -34,7 +34,7 @@
             description: 'The remediation controller of {{ $labels.%(cl)s }} has refused nodes for six hours, {{ $value | humanize }} times in the last one: its budget is used up, and sick nodes wait. What uses it up is hardly about single nodes.',
           }),
           stuck('silent', {
-            // Alertmanager repeats each finding every ten minutes. What a fleet alert inhibits it does not send.
+            // Alertmanager repeats each finding every ten minutes. What a fleet alert or a lost rack inhibits it does not send.
             expr: |||
               (
                 time() - max by (%(cl)s) (remediator_last_webhook_timestamp_seconds{%(s)s})
@@ -43,7 +43,7 @@
               and on (%(cl)s)
               count by (%(cl)s) (ALERTS{alertstate="firing", severity="%(auto)s"})
               unless on (%(cl)s)
-              count by (%(cl)s) (ALERTS{alertstate="firing", alertname=~"Fleet.+"})
+              count by (%(cl)s) (ALERTS{alertstate="firing", alertname=~"Fleet.+|LocationLost"})
             |||,
             hold: '30m',
             description: 'Alerts for the remediation controller of {{ $labels.%(cl)s }} fire, and it has heard of none for {{ $value | humanizeDuration }}: Alertmanager does not reach it, or is refused.',

@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	f.DurationVar(&s.window, "window", time.Hour, "the time that --max-nodes is for")
 	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
 	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
-	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+", "names of alerts while which nothing is done, as a regular expression")
+	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost", "names of alerts while which nothing is done, as a regular expression")
 	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")
 	kubeURL := f.String("kubernetes-url", inCluster(), "the API server; by default that of the cluster that this runs in")
