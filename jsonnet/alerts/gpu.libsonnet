@@ -125,10 +125,16 @@
                   )
                 )[%(day)s:%(step)s]
               ) >= %(n)g
+              and on (%(by)s)
+              max by (%(by)s) (
+                %(lately)s
+              )
             ||| % {
               local shown(offset) = std.join(' or ', [g.series('DCGM_EXP_XID_ERRORS_COUNT', l) + offset + ' > 0' for l in links]),
               by: g.by,
               x: shown(''),
+              // What was counted within the day stays so when the node has been repaired and is back: the last of it must have been just now.
+              lately: std.join(' or ', ['max_over_time(%s[%s]) > 0' % [g.series('DCGM_EXP_XID_ERRORS_COUNT', l), t.d('10m')] for l in links]),
               before: shown(' offset ' + t.d('5m')),
               before2: shown(' offset ' + t.d('10m')),
               day: t.d('24h'),
