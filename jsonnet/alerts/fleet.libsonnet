@@ -66,10 +66,21 @@
             dashboard: 'node',
           }),
           a.alert('FleetGPUUnhealthy', {
-            // While a driver is loaded anew its node has no GPU to give: on nodes that were cordoned for it, wave after wave, that is expected.
+            // While a driver is loaded anew its node has no GPU to give: on nodes that were cordoned for it, wave after wave, that is expected, and is no part of the share that is lost, however many
+            // GPUs are sick beside it.
             expr: |||
               (
-                (cluster:gpu_capacity:sum - on (%(cl)s) cluster:gpu_allocatable:sum)
+                (
+                  cluster:gpu_capacity:sum
+                  - on (%(cl)s) cluster:gpu_allocatable:sum
+                  - on (%(cl)s) (
+                    %(plannedCapacity)s
+                    - on (%(cl)s)
+                    %(plannedAllocatable)s
+                    or on (%(cl)s)
+                    0 * cluster:gpu_capacity:sum
+                  )
+                )
                 / on (%(cl)s)
                 cluster:gpu_capacity:sum
                 > %(share)g
@@ -83,7 +94,26 @@
                 )
                 >= %(nodes)g
               )
-            ||| % { cl: cl, node: node, share: th.gpuUnhealthy, nodes: th.gpuUnhealthyNodes },
+            ||| % {
+              cl: cl,
+              node: node,
+              share: th.gpuUnhealthy,
+              nodes: th.gpuUnhealthyNodes,
+              // planned is what the nodes that were taken out have in the clusters' sums.
+              local planned(gpus, state) = std.strReplace(std.rstripChars(|||
+                sum by (%(cl)s) (
+                  (
+                    %(cards)s
+                    or
+                    node:gpu_slices:sum{state="%(state)s"}
+                  )
+                  and on (%(node)s)
+                  node:planned:bool
+                )
+              ||| % { cl: cl, node: node, cards: g.cards(gpus), state: state }, '\n'), '\n', '\n      '),
+              plannedCapacity: planned('node:gpu_capacity:max', 'capacity'),
+              plannedAllocatable: planned('node:gpu_allocatable:max', 'allocatable'),
+            },
             hold: '10m',
             // A driver that is loaded anew takes the exporters with it: as after FleetGPUExporterMissing.
             keep: '20m',
