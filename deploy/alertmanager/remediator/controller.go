@@ -58,18 +58,20 @@ type controller struct {
 
 	turn    sync.Mutex           // held while one node is decided on, so that there is one budget
 	planned map[string]time.Time // without act: what would have been cordoned, and when; its budget
+	waiting waiting
 
 	decisions *prometheus.CounterVec
 	inWindow  prometheus.Gauge
 	allNodes  *prometheus.GaugeVec
 	last      prometheus.Gauge
+	waits     prometheus.GaugeFunc
 }
 
 func newController(s settings, k *kube, alertmanager string, log *slog.Logger, reg prometheus.Registerer) *controller {
 	c := &controller{
 		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log:    log, now: time.Now, planned: map[string]time.Time{},
+		log:    log, now: time.Now, planned: map[string]time.Time{}, waiting: waiting{by: map[string]wish{}},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -84,7 +86,9 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	if s.act {
 		act.Set(1)
 	}
-	reg.MustRegister(c.decisions, c.inWindow, c.allNodes, c.last, budget, act)
+	c.waits = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "remediator_waiting_nodes", Help: "Nodes that were refused for an Xid and wait for their turn."},
+		func() float64 { return float64(len(c.waiting.list())) })
+	reg.MustRegister(c.waits, c.decisions, c.inWindow, c.allNodes, c.last, budget, act)
 	return c
 }
 
@@ -93,23 +97,42 @@ type wish struct {
 	node   string
 	action string
 	alert  alert
+	since  time.Time // when it was asked for first
+
+	waits bool      // it was refused before
+	until time.Time // how long it waits
+	boot  string    // with which start of the node; one that was started anew is another case
 }
 
 // decide handles one payload. An error means that something could not be asked or done, so that the
-// payload should come again; what was decided until then stays decided. What one node was refused
-// for, others are too, without the API server being asked about each of them: hundreds of nodes
-// that fail at once would hold up those that fail next.
+// payload should come again; what was decided until then stays decided.
 func (c *controller) decide(ctx context.Context, p payload) error {
 	c.last.Set(float64(c.now().Unix()))
+	return c.round(ctx, c.wishes(p))
+}
+
+// round decides on what is asked for, and on what waits, the heaviest first. What one node was
+// refused for, others are too, without the API server being asked about each of them: hundreds of
+// nodes that fail at once would hold up those that fail next.
+func (c *controller) round(ctx context.Context, asked []wish) error {
 	var errs []error
 	var no refusal
-	for _, w := range c.wishes(p) {
-		decision, reason, err := c.inTurn(ctx, w, &no)
-		c.note(decision, reason, w.node, w.action, w.alert, err)
-		if err != nil {
+	list := slices.Concat(asked, c.due(asked))
+	slices.SortStableFunc(list, heaviestFirst)
+	for _, w := range list {
+		decision, reason, err := c.inTurn(ctx, &w, &no)
+		if w.waits && again(decision, reason) {
+			if asked == nil { // counted, so that a budget that is always used up is seen; not told
+				c.decisions.WithLabelValues(decision, reason).Inc()
+			}
+		} else {
+			c.note(decision, reason, w.node, w.action, w.alert, err)
+		}
+		c.settle(w, decision, reason)
+		if err != nil && (!w.waits || asked == nil) { // the payload need not come again for what waits
 			errs = append(errs, fmt.Errorf("node %s: %w", w.node, err))
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || err != nil && asked == nil && reason == "alertmanager" {
 			break
 		}
 	}
@@ -119,7 +142,7 @@ func (c *controller) decide(ctx context.Context, p payload) error {
 // wishes is one for each node, in the order of the payload, with the heaviest action asked for it.
 // What asks for nothing is noted as ignored.
 func (c *controller) wishes(p payload) []wish {
-	var out []wish
+	out := []wish{}
 	at := map[string]int{}
 	for _, a := range p.Alerts {
 		l := a.Labels
@@ -146,7 +169,7 @@ func (c *controller) wishes(p payload) []wish {
 		i, ok := at[l["node"]]
 		if !ok {
 			at[l["node"]] = len(out)
-			out = append(out, wish{l["node"], action, a})
+			out = append(out, wish{node: l["node"], action: action, alert: a, since: c.now()})
 		} else if weight(action) > weight(out[i].action) {
 			out[i].action, out[i].alert = action, a
 		}
@@ -166,7 +189,7 @@ type refusal struct {
 const refusalFor = 15 * time.Second
 
 // inTurn decides on one node while nobody else decides.
-func (c *controller) inTurn(ctx context.Context, w wish, no *refusal) (decision, reason string, err error) {
+func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision, reason string, err error) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	if ctx.Err() != nil {
@@ -202,7 +225,7 @@ const outByOthers = "planned"
 
 // one decides on one node: cheap before dear, and everything that may say no before anything is
 // changed.
-func (c *controller) one(ctx context.Context, w wish) (decision, reason string, err error) {
+func (c *controller) one(ctx context.Context, w *wish) (decision, reason string, err error) {
 	n, err := c.kube.node(ctx, w.node)
 	if errors.Is(err, errNoNode) {
 		return ignored, "gone", nil
@@ -210,6 +233,10 @@ func (c *controller) one(ctx context.Context, w wish) (decision, reason string, 
 	if err != nil {
 		return failed, "api", err
 	}
+	if w.waits && n.Status.NodeInfo.BootID != w.boot {
+		return ignored, "rebooted", nil
+	}
+	w.boot = n.Status.NodeInfo.BootID
 	mark := n.Metadata.Labels[markLabel] == "true"
 	if n.others() && !c.markCordoned {
 		return refused, outByOthers, nil

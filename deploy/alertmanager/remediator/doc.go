@@ -14,8 +14,9 @@
 // there are, it does nothing: an answer that is missing is a no. It never drains, never deletes
 // and never uncordons: the taint tells who does that what is to be done.
 //
-// What it holds: one payload of at most 8 MiB at a time, and the metadata of the nodes that it
-// cordoned.
+// What it holds: one payload of at most 8 MiB at a time, the metadata of the nodes that it
+// cordoned, and at most a thousand wishes that were refused and that Alertmanager will not repeat,
+// those about Xids, for six hours.
 //
 //	remediator --cluster=jaguar --alertmanager=http://alertmanager:9093 --token-file=/etc/remediator/token
 package main

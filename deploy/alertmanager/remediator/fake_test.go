@@ -35,6 +35,7 @@ type fakeAPI struct {
 	silent  bool            // does not say how many remain
 	before  func(*fakeNode) // called before a patch is looked at, once
 	broken  int             // status of every answer, if not 0
+	stuck   string          // a node that no patch is taken for
 	token   string
 }
 
@@ -44,6 +45,7 @@ type fakeNode struct {
 	labels, notes map[string]string
 	unschedulable bool
 	taints        []taint
+	boot          string
 }
 
 func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
@@ -51,7 +53,9 @@ func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
 	f := &fakeAPI{nodes: map[string]*fakeNode{}, page: 500, token: "kube-token"}
 	for i := range nodes {
 		name := fmt.Sprintf("gpu-%05d", i)
-		f.nodes[name] = &fakeNode{name: name, version: 1, labels: map[string]string{"rack": "r1"}, notes: map[string]string{}}
+		f.nodes[name] = &fakeNode{
+			name: name, version: 1, boot: "first", labels: map[string]string{"rack": "r1"}, notes: map[string]string{},
+		}
 	}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
@@ -63,6 +67,7 @@ func (n *fakeNode) object() map[string]any {
 		"kind": "Node", "apiVersion": "v1",
 		"metadata": map[string]any{"name": n.name, "resourceVersion": strconv.Itoa(n.version), "labels": n.labels, "annotations": n.notes},
 		"spec":     map[string]any{"unschedulable": n.unschedulable, "taints": n.taints},
+		"status":   map[string]any{"nodeInfo": map[string]any{"bootID": n.boot}},
 	}
 }
 
@@ -83,6 +88,8 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(http.StatusNotFound, "no such node")
 	case one && r.Method == http.MethodGet:
 		_ = json.NewEncoder(w).Encode(n.object())
+	case one && r.Method == http.MethodPatch && name == f.stuck:
+		fail(http.StatusForbidden, "an admission webhook says no")
 	case one && r.Method == http.MethodPatch:
 		f.patch(w, r, n)
 	case r.URL.Path == "/api/v1/nodes" && r.Method == http.MethodGet &&

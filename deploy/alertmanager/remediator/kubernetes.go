@@ -82,6 +82,11 @@ type node struct {
 		Unschedulable bool    `json:"unschedulable"`
 		Taints        []taint `json:"taints"`
 	} `json:"spec"`
+	Status struct {
+		NodeInfo struct {
+			BootID string `json:"bootID"` // another one after each start of the machine
+		} `json:"nodeInfo"`
+	} `json:"status"`
 }
 
 // others tells that somebody else has cordoned the node: it bears no mark of here.

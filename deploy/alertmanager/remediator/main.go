@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -93,6 +94,10 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	}
 	log.Info("listening", "address", l.Addr().String(), "cluster", s.cluster, "act", s.act, "max_nodes", s.maxNodes, "window",
 		s.window.String(), "max_cordoned", s.maxCordoned)
+	beats, rest := context.WithCancel(ctx)
+	var beat sync.WaitGroup
+	beat.Go(func() { c.beat(beats) }) // waited for below
+	defer func() { rest(); beat.Wait() }()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }() // waited for below
 	if ready != nil {

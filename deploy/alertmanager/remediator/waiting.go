@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// waitMost is how many wishes wait, at most; the lightest go when there are more.
+	waitMost = 1000
+	// waitFor is how long one waits: after that somebody has looked at the node, or nobody minds.
+	waitFor = 6 * time.Hour
+	// waitEvery is how often those that wait are decided on where no webhook comes.
+	waitEvery = 30 * time.Second
+	// waitLook is how many of them one round looks at, and fewLook how many with a webhook, which
+	// is answered after that: each may be some calls of the API server.
+	waitLook, fewLook = 50, 2
+)
+
+// waiting are wishes that were refused and that Alertmanager will not repeat: an alert about an Xid
+// ends with the window of the exporter, five minutes after the error, and not with the repair. It
+// is in memory: a restart forgets it.
+type waiting struct {
+	mu sync.Mutex
+	by map[string]wish // by node
+}
+
+// lasts tells whether Alertmanager repeats an alert for as long as the node is broken.
+func lasts(a alert) bool { return !strings.HasPrefix(a.Labels["alertname"], "GPUXid") }
+
+// heaviestFirst is the order in which wishes are decided on, of one weight who has waited longest.
+func heaviestFirst(a, b wish) int {
+	return cmp.Or(weight(b.action)-weight(a.action), a.since.Compare(b.since))
+}
+
+// keep has a wish wait. A newer one of the same weight takes the place of the one that waits, and
+// its turn: the error has come again.
+func (q *waiting) keep(w wish, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if old, ok := q.by[w.node]; ok {
+		if weight(old.action) > weight(w.action) {
+			return
+		}
+		w.since = old.since
+	}
+	w.waits, w.until = true, now.Add(waitFor)
+	q.by[w.node] = w
+	if len(q.by) <= waitMost {
+		return
+	}
+	last := w
+	for _, o := range q.by {
+		if heaviestFirst(o, last) > 0 {
+			last = o
+		}
+	}
+	delete(q.by, last.node)
+}
+
+// drop ends the wait for one that was decided on, unless something heavier waits for that node.
+func (q *waiting) drop(w wish) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if old, ok := q.by[w.node]; ok && weight(old.action) <= weight(w.action) {
+		delete(q.by, w.node)
+	}
+}
+
+// list are those that wait, in their order.
+func (q *waiting) list() []wish {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := make([]wish, 0, len(q.by))
+	for _, w := range q.by {
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b wish) int { return cmp.Or(heaviestFirst(a, b), strings.Compare(a.node, b.node)) })
+	return out
+}
+
+// booted says with which start of a node a wish waits.
+func (q *waiting) booted(node, boot string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w, ok := q.by[node]; ok && w.boot == "" {
+		w.boot = boot
+		q.by[node] = w
+	}
+}
+
+// due are those that may be decided on again: it is known with which start of their node they wait,
+// and no payload asks for as much right now.
+func (c *controller) due(asked []wish) []wish {
+	var out []wish
+	most := fewLook
+	if asked == nil {
+		most = waitLook
+	}
+	for _, w := range c.waiting.list() {
+		fresh := slices.ContainsFunc(asked, func(a wish) bool { return a.node == w.node && weight(a.action) >= weight(w.action) })
+		if !fresh && w.boot != "" && w.until.After(c.now()) && len(out) < most {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// settle has a wish wait, or ends its wait, by what was decided.
+func (c *controller) settle(w wish, decision, reason string) {
+	switch {
+	case decision == failed || w.waits && again(decision, reason):
+	case again(decision, reason):
+		if !lasts(w.alert) {
+			c.waiting.keep(w, c.now())
+		}
+	default:
+		c.waiting.drop(w)
+	}
+}
+
+// again tells of a refusal that may be another one later: for the budget or a fleet alert.
+func again(decision, reason string) bool { return decision == refused && reason != outByOthers }
+
+// beat decides on what waits, time and again until the context ends.
+func (c *controller) beat(ctx context.Context) {
+	t := time.NewTicker(waitEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		round, cancel := context.WithTimeoutCause(ctx, decideTimeout, fmt.Errorf("the round took longer than %s", decideTimeout))
+		c.wait(round)
+		cancel()
+	}
+}
+
+// wait looks after those that wait: which have waited too long, whose nodes others have taken out
+// meanwhile, with which start of its node each waits; and decides on them.
+func (c *controller) wait(ctx context.Context) {
+	list := c.waiting.list()
+	if len(list) == 0 {
+		return
+	}
+	out, err := c.outByOthers(ctx)
+	if err != nil {
+		c.note(failed, "api", list[0].node, list[0].action, list[0].alert, err)
+		return
+	}
+	looks := 0
+	for _, w := range list {
+		switch {
+		case !w.until.After(c.now()):
+			c.waiting.drop(w)
+			c.note(ignored, "waited", w.node, w.action, w.alert, nil)
+		case out[w.node] && !c.markCordoned:
+			c.waiting.drop(w)
+			c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
+		case w.boot == "" && looks < waitLook:
+			looks++
+			n, err := c.kube.node(ctx, w.node)
+			if errors.Is(err, errNoNode) {
+				c.waiting.drop(w)
+				c.note(ignored, "gone", w.node, w.action, w.alert, nil)
+				continue
+			}
+			if err != nil {
+				c.note(failed, "api", w.node, w.action, w.alert, err)
+				return
+			}
+			c.waiting.booted(w.node, n.Status.NodeInfo.BootID)
+		}
+	}
+	_ = c.round(ctx, nil) // what failed is noted
+}
+
+// outByOthers are the nodes that somebody else has cordoned.
+func (c *controller) outByOthers(ctx context.Context) (map[string]bool, error) {
+	all, err := c.kube.cordoned(ctx)
+	out := map[string]bool{}
+	for _, m := range all {
+		out[m.Name] = m.Labels[markLabel] != "true"
+	}
+	return out, err
+}

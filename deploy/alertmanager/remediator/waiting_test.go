@@ -1,0 +1,205 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// waits are the nodes that wait, in their order.
+func (r *rig) waits() []string {
+	out := []string{}
+	for _, w := range r.c.waiting.list() {
+		out = append(out, w.node)
+	}
+	return out
+}
+
+// later moves the clock and has those that wait decided on.
+func (r *rig) later(t *testing.T, d time.Duration) {
+	t.Helper()
+	r.clock = r.clock.Add(d)
+	r.c.wait(t.Context())
+}
+
+// TestXidsWait: the alert about an Xid ends after minutes and nothing repeats it. A node that was
+// refused for the budget gets its turn all the same, the heaviest first, then who came first.
+func TestXidsWait(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
+	for i, action := range []string{"drain-reset", "drain-reset", "drain", "drain-reboot"} {
+		r.clock = r.clock.Add(time.Second)
+		if err := r.post(t, xid(i, "action", action)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.post(t, xid(1, "status", "resolved")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(0): "drain-reset"})
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(3), nodeOf(1), nodeOf(2)}) {
+		t.Fatalf("%v wait", got)
+	}
+	r.later(t, time.Minute)
+	want(t, r, map[string]string{nodeOf(0): "drain-reset"})
+	r.later(t, time.Hour)
+	want(t, r, map[string]string{nodeOf(0): "drain-reset", nodeOf(3): "drain-reboot"})
+	// A webhook gives them their turn too: before what is lighter and asked for just now.
+	r.clock = r.clock.Add(61 * time.Minute)
+	if err := r.post(t, xid(9, "action", "cordon", "alertname", "NodeFilesystemFull")); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(0): "drain-reset", nodeOf(3): "drain-reboot", nodeOf(1): "drain-reset"})
+	// What Alertmanager repeats does not wait here.
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(2)}) {
+		t.Errorf("%v wait", got)
+	}
+}
+
+// TestXidsWaitForFleetAlerts: so do those that came while a fleet alert fired.
+func TestXidsWaitForFleetAlerts(t *testing.T) {
+	r := newRig(t, 100, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1), xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, 30*time.Second)
+	want(t, r, map[string]string{})
+	lines := r.log.Len()
+	r.later(t, 30*time.Second)
+	if r.log.Len() != lines || r.count(refused, "fleet_alert") != 6 {
+		t.Errorf("a refusal that goes on is counted and not told: %d\n%s", r.count(refused, "fleet_alert"), r.log)
+	}
+	r.manager.names = nil
+	r.later(t, 30*time.Second)
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
+	if got := r.waits(); len(got) != 0 {
+		t.Errorf("%v wait", got)
+	}
+}
+
+// TestWaitEnds: nobody waits whose node was started anew, is gone, or was taken out meanwhile, nor
+// for longer than some hours.
+func TestWaitEnds(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxNodes = 4 })
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1), xid(2), xid(3), xid(4), xid(5), xid(6)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, 30*time.Second) // with which start each waits is known now
+	r.api.nodes[nodeOf(1)].boot = "second"
+	delete(r.api.nodes, nodeOf(2))
+	r.api.nodes[nodeOf(3)].unschedulable = true
+	n := r.api.nodes[nodeOf(4)]
+	n.unschedulable, n.labels[markLabel], n.taints = true, "true", []taint{{Key: taintKey, Value: "replace", Effect: "NoSchedule"}}
+	// What was marked for something lighter gets what is heavier.
+	n = r.api.nodes[nodeOf(5)]
+	n.unschedulable, n.labels[markLabel], n.taints = true, "true", []taint{{Key: taintKey, Value: "cordon", Effect: "NoSchedule"}}
+	// It was cordoned and given back while the fleet alert fired.
+	r.later(t, 30*time.Second)
+	r.api.nodes[nodeOf(3)].unschedulable = false
+	r.manager.names = nil
+	r.later(t, 30*time.Second)
+	want(t, r, map[string]string{nodeOf(4): "replace", nodeOf(5): "drain-reboot", nodeOf(6): "drain-reboot"})
+	if got := r.waits(); len(got) != 0 || r.count(ignored, "rebooted") != 1 || r.count(ignored, "gone") != 1 ||
+		r.count(refused, "planned") != 1 {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+	// The same Xid after the start is a new one.
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	if r.api.out()[nodeOf(1)] != "drain-reboot" {
+		t.Errorf("%v", r.api.out())
+	}
+	if err := r.post(t, xid(7), xid(8)); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.waits(); len(got) != 2 {
+		t.Errorf("%v wait", got)
+	}
+	r.manager.names = []string{"FleetNodesFailing"}
+	r.later(t, waitFor-time.Second)
+	if got := r.waits(); len(got) != 2 {
+		t.Errorf("%v wait", got)
+	}
+	r.later(t, 2*time.Second)
+	if got := r.waits(); len(got) != 0 || r.count(ignored, "waited") != 2 {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+}
+
+// TestWaitIsBounded: however many are refused, so many wait, and the lightest go first; a round
+// asks about few of them.
+func TestWaitIsBounded(t *testing.T) {
+	r := newRig(t, waitMost+200, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	var all []alert
+	for i := range waitMost + 100 {
+		all = append(all, xid(i, "action", "drain"))
+	}
+	all = append(all, xid(waitMost+150, "action", "replace"))
+	if err := r.post(t, all...); err != nil {
+		t.Fatal(err)
+	}
+	got := r.waits()
+	if len(got) != waitMost || got[0] != nodeOf(waitMost+150) {
+		t.Errorf("%d wait, the first is %s", len(got), got[0])
+	}
+	if got := testutil.ToFloat64(r.c.waits); got != waitMost {
+		t.Errorf("the metric says that %g wait", got)
+	}
+	for range 3 {
+		r.api.calls = 0
+		r.later(t, waitEvery)
+		if r.api.calls > waitLook+20 {
+			t.Errorf("%d calls of the API server", r.api.calls)
+		}
+	}
+}
+
+// TestOneThatFailsHoldsUpNobody: a node that cannot be changed is tried again, and those that are
+// lighter are decided on behind it.
+func TestOneThatFailsHoldsUpNobody(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1, "action", "replace"), xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, waitEvery)
+	r.manager.names, r.api.stuck = nil, nodeOf(1)
+	if err := r.post(t, xid(3, "action", "drain")); err != nil {
+		t.Error(err)
+	}
+	r.later(t, waitEvery)
+	want(t, r, map[string]string{nodeOf(2): "drain-reboot", nodeOf(3): "drain"})
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(1)}) || r.count(failed, "api") != 2 {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+}
+
+// TestWaitFails: what cannot be asked leaves them waiting.
+func TestWaitFails(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.c.wait(t.Context()) // for nobody it asks nothing
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1), xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	r.manager.names = nil
+	for name, breakIt := range map[string]func(){
+		"the API server": func() { r.api.broken = 500 },
+		"Alertmanager":   func() { r.manager.broken = "<html>" },
+	} {
+		before := r.count(failed, "api") + r.count(failed, "alertmanager")
+		breakIt()
+		r.later(t, waitEvery)
+		if got := r.count(failed, "api") + r.count(failed, "alertmanager"); got != before+1 || len(r.waits()) != 2 {
+			t.Errorf("%s: %v wait, %d more failed", name, r.waits(), got-before)
+		}
+		r.api.broken, r.manager.broken = 0, ""
+	}
+	r.later(t, waitEvery)
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
+}
