@@ -56,10 +56,10 @@ var actions = []struct {
 	{"cordon", true},
 	{"reset-when-idle", true},
 	{"drain", true},
-	{"recovery-action", true},
 	{"drain-reset", true},
 	{"cordon-reboot", true},
 	{"drain-reboot", true},
+	{"recovery-action", true}, // what the driver itself advises goes before what the table knows
 	{"replace", true},
 }
 

@@ -113,7 +113,7 @@ func TestCordons(t *testing.T) {
 }
 
 func TestHeaviestOfSeveral(t *testing.T) {
-	r := newRig(t, 10, nil)
+	r := newRig(t, 10, func(s *settings) { s.maxNodes = 4 })
 	if err := r.post(t, xid(2, "action", "drain"), xid(2, "action", "drain-reboot"), xid(2, "action", "reset-when-idle")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,6 +121,20 @@ func TestHeaviestOfSeveral(t *testing.T) {
 	if r.api.patches != 1 {
 		t.Errorf("%d patches for one node", r.api.patches)
 	}
+	// The driver's own advice goes before the table's, whichever comes first; a GPU that is to be
+	// sent back is sent back.
+	for i, actions := range [][]string{
+		{"recovery-action", "drain-reboot"}, {"cordon-reboot", "recovery-action"}, {"recovery-action", "replace"},
+	} {
+		for _, a := range actions {
+			if err := r.post(t, xid(3+i, "action", a)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want(t, r, map[string]string{
+		nodeOf(2): "drain-reboot", nodeOf(3): "recovery-action", nodeOf(4): "recovery-action", nodeOf(5): "replace",
+	})
 }
 
 func TestDryRunIsTheDefault(t *testing.T) {
