@@ -56,8 +56,8 @@ type controller struct {
 	log          *slog.Logger
 	now          func() time.Time
 
-	turn    sync.Mutex           // held while one node is decided on, so that there is one budget
-	planned map[string]time.Time // without act: what would have been cordoned, and when; its budget
+	turn    sync.Mutex      // held while one node is decided on, so that there is one budget
+	planned map[string]plan // without act: what would have been cordoned; its budget
 	waiting waiting
 
 	decisions *prometheus.CounterVec
@@ -71,7 +71,7 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	c := &controller{
 		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log:    log, now: time.Now, planned: map[string]time.Time{}, waiting: waiting{by: map[string]wish{}},
+		log:    log, now: time.Now, planned: map[string]plan{}, waiting: waiting{by: map[string]wish{}},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -195,7 +195,8 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 	if ctx.Err() != nil {
 		return failed, "api", context.Cause(ctx)
 	}
-	if _, planned := c.planned[w.node]; no.reason != "" && time.Since(no.at) < refusalFor && !no.but[w.node] && !planned {
+	holds := no.reason != maxLight || isLight(w.action)
+	if _, planned := c.planned[w.node]; no.reason != "" && holds && time.Since(no.at) < refusalFor && !no.but[w.node] && !planned {
 		return refused, no.reason, nil
 	}
 	decision, reason, err = c.one(ctx, w)
@@ -204,7 +205,7 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 	}
 	*no = refusal{at: time.Now(), reason: reason, but: map[string]bool{}}
 	others, err := c.kube.marked(ctx)
-	if err == nil && reason == "max_cordoned" {
+	if err == nil && (reason == "max_cordoned" || reason == maxLight) {
 		var out []meta
 		out, err = c.kube.cordoned(ctx)
 		others = append(others, out...)
@@ -217,6 +218,12 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 		no.but[n.Name] = true
 	}
 	return refused, reason, nil
+}
+
+// plan is what would have been done to a node, and when.
+type plan struct {
+	at    time.Time
+	light bool
 }
 
 // outByOthers is the reason why a node that somebody else has cordoned is left alone: a mark would
@@ -247,7 +254,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 			return already, "same", nil
 		}
 	}
-	if at, ok := c.planned[w.node]; ok && at.After(c.now().Add(-c.window)) {
+	if p, ok := c.planned[w.node]; ok && p.at.After(c.now().Add(-c.window)) {
 		return already, "same", nil
 	}
 	firing, err := c.fleetAlert(ctx)
@@ -260,7 +267,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	// A node that was taken out here costs no budget a second time. One that somebody else cordoned
 	// does: jobs may still run there, and what reads the mark drains or reboots it.
 	if !n.Spec.Unschedulable || !mark {
-		reason, err := c.overBudget(ctx, w.node, n.Spec.Unschedulable)
+		reason, err := c.overBudget(ctx, w, n.Spec.Unschedulable)
 		if err != nil {
 			return failed, "api", err
 		}
@@ -269,7 +276,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		}
 	}
 	if !c.act {
-		c.planned[w.node] = c.now()
+		c.planned[w.node] = plan{c.now(), isLight(w.action)}
 		return wouldDo, "act_not_set", nil
 	}
 	err = c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now(), c.markCordoned)
@@ -296,35 +303,27 @@ func reasonOf(a alert) string {
 	return text[:min(len(text), 256)]
 }
 
+// maxLight is the reason why a light action is refused: its part of a bound is used up.
+const maxLight = "max_light"
+
+// part is how much of a bound light actions may use: one at least, or they never would.
+func part(bound, of int) int { return max(1, bound/of) }
+
 // overBudget says which bound the next node would break; "" if none. Of one that is cordoned
-// already the share is that of the marks, since the cordons do not become more.
-func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (string, error) {
+// already the share is that of the marks, since the cordons do not become more. Light actions may
+// use a third of the window and half of the share.
+func (c *controller) overBudget(ctx context.Context, w *wish, isOut bool) (string, error) {
 	marked, err := c.kube.marked(ctx)
 	if err != nil {
 		return "", err
 	}
-	since := c.now().Add(-c.window)
-	within, marks := 0, 0
-	for _, m := range marked {
-		if m.Name != name {
-			marks++
-		}
-		at, err := time.Parse(time.RFC3339, m.Annotations[markTime])
-		// A time that cannot be read counts as now.
-		if m.Name != name && (err != nil || at.After(since)) {
-			within++
-		}
-	}
-	for n, at := range c.planned {
-		if !at.After(since) {
-			delete(c.planned, n)
-		} else if n != name {
-			within++
-		}
-	}
+	within, lightWithin, marks := c.inTheWindow(marked, w.node)
 	c.inWindow.Set(float64(within))
 	if within >= c.maxNodes {
 		return "max_nodes", nil
+	}
+	if isLight(w.action) && lightWithin >= part(c.maxNodes, 3) {
+		return maxLight, nil
 	}
 	total, err := c.kube.total(ctx)
 	if err != nil {
@@ -341,10 +340,56 @@ func (c *controller) overBudget(ctx context.Context, name string, isOut bool) (s
 		taken = marks
 	}
 	taken += len(c.planned)
-	if float64(taken+1) > math.Floor(c.maxCordoned*float64(total)+1e-9) {
+	most := int(math.Floor(c.maxCordoned*float64(total) + 1e-9))
+	if taken+1 > most {
 		return "max_cordoned", nil
 	}
+	light := 0
+	for _, m := range out {
+		if m.Name != w.node && m.isLight() {
+			light++
+		}
+	}
+	for _, p := range c.planned {
+		if p.light {
+			light++
+		}
+	}
+	if isLight(w.action) && light+1 > part(most, 2) {
+		return maxLight, nil
+	}
 	return "", nil
+}
+
+// inTheWindow counts what was taken out within the window, how much of it for light actions, and
+// all marks, without the node in question. What is planned no longer is forgotten.
+func (c *controller) inTheWindow(marked []meta, name string) (within, light, marks int) {
+	since := c.now().Add(-c.window)
+	for _, m := range marked {
+		if m.Name == name {
+			continue
+		}
+		marks++
+		at, err := time.Parse(time.RFC3339, m.Annotations[markTime])
+		// A time that cannot be read counts as now.
+		if err != nil || at.After(since) {
+			within++
+			if m.isLight() {
+				light++
+			}
+		}
+	}
+	for n, p := range c.planned {
+		if !p.at.After(since) {
+			delete(c.planned, n)
+		} else if n != name {
+			within++
+			if p.light {
+				light++
+			}
+		}
+	}
+	return within, light, marks
 }
 
 // fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that

@@ -23,9 +23,11 @@ import (
 const (
 	// markLabel is on every node that was cordoned here; its value is always "true".
 	markLabel = "spillway.dev/remediated"
-	// markTime is the annotation with when, in RFC 3339; markReason has which alert and why.
+	// markTime is the annotation with when, in RFC 3339; markReason has which alert and why;
+	// markAction has the action, which lists of metadata do not tell from the taint.
 	markTime   = "spillway.dev/remediated-at"
 	markReason = "spillway.dev/remediated-for"
+	markAction = "spillway.dev/remediated-by"
 	// taintKey is the taint's key; its value is the action.
 	taintKey = "spillway.dev/remediation"
 
@@ -99,6 +101,12 @@ type meta struct {
 	ResourceVersion string            `json:"resourceVersion"`
 	Labels          map[string]string `json:"labels"`
 	Annotations     map[string]string `json:"annotations"`
+}
+
+// isLight tells of a node that was taken out here for a light action. A mark of before there were
+// such says nothing, and counts as another one.
+func (m meta) isLight() bool {
+	return m.Labels[markLabel] == "true" && isLight(m.Annotations[markAction])
 }
 
 // taint is kept whole, so that those of others are written back as they were.
@@ -237,7 +245,7 @@ func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})
-		annotations := map[string]string{markReason: reason}
+		annotations := map[string]string{markReason: reason, markAction: action}
 		// A node that was given back and kept the mark is taken out anew.
 		if n.Metadata.Annotations[markTime] == "" || !n.Spec.Unschedulable || n.Metadata.Labels[markLabel] != "true" {
 			annotations[markTime] = at.UTC().Format(time.RFC3339)

@@ -47,20 +47,27 @@ var nodeName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
 // actions are the values of the alerts' label `action` (jsonnet/lib/xid.libsonnet has those of
 // Xids), with the lightest first: of several alerts about a node the heaviest decides. cordon is
-// false for what is not cured by keeping jobs away.
+// false for what is not cured by keeping jobs away; light is true for what can wait and comes by
+// the hundred, and may use a part of the budget only.
 var actions = []struct {
-	name   string
-	cordon bool
+	name          string
+	cordon, light bool
 }{
-	{"raise-gc-thresh", false},
-	{"cordon", true},
-	{"reset-when-idle", true},
-	{"drain", true},
-	{"drain-reset", true},
-	{"cordon-reboot", true},
-	{"drain-reboot", true},
-	{"recovery-action", true}, // what the driver itself advises goes before what the table knows
-	{"replace", true},
+	{"raise-gc-thresh", false, false},
+	{"cordon", true, true},
+	{"reset-when-idle", true, true},
+	{"drain", true, false},
+	{"drain-reset", true, false},
+	{"cordon-reboot", true, false},
+	{"drain-reboot", true, false},
+	{"recovery-action", true, false}, // what the driver itself advises goes before what the table knows
+	{"replace", true, false},
+}
+
+// isLight tells whether an action is one of those that leave room for others.
+func isLight(action string) bool {
+	i := weight(action)
+	return i >= 0 && actions[i].light
 }
 
 // weight is an action's place in actions, -1 where it is not known.

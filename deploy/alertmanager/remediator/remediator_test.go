@@ -239,6 +239,67 @@ func TestGivenBackWithItsMark(t *testing.T) {
 	}
 }
 
+// TestLightActionsLeaveRoom: GPUs that wait for a reset by the hundred take a part of the budget,
+// and a dead one gets its place.
+func TestLightActionsLeaveRoom(t *testing.T) {
+	for _, act := range []bool{true, false} {
+		r := newRig(t, 200, func(s *settings) { s.act, s.maxCordoned = act, 0.03 })
+		done := func() int { return r.count(cordoned, "ok") + r.count(wouldDo, "act_not_set") }
+		light := func(i int) alert {
+			return xid(i, "alertname", "GPURowRemapPending", "action", []string{"cordon", "reset-when-idle"}[i%2])
+		}
+		var all []alert
+		for i := range 100 {
+			all = append(all, light(i))
+		}
+		// Behind them in one payload, and after it.
+		if err := r.post(t, append(all, xid(100))...); err != nil {
+			t.Fatal(err)
+		}
+		if done() != 2 || r.count(refused, "max_light") != 99 {
+			t.Errorf("act %v: %d nodes, one of light actions and one of others may be taken out\n%s", act, done(), r.log)
+		}
+		if err := r.post(t, light(101), xid(102), xid(103, "alertname", "NodeDiskError")); err != nil {
+			t.Fatal(err)
+		}
+		if done() != 3 || r.count(refused, "max_nodes") != 2 {
+			t.Errorf("act %v: %d nodes, three may be taken out in an hour\n%s", act, done(), r.log)
+		}
+		if !act {
+			continue
+		}
+		// Of the six that may be out at once three may be light, and in time they are.
+		for range 5 {
+			r.clock = r.clock.Add(61 * time.Minute)
+			if err := r.post(t, all...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lights := func() (n int) {
+			for _, a := range r.api.out() {
+				if a == "cordon" || a == "reset-when-idle" {
+					n++
+				}
+			}
+			return n
+		}
+		if lights() != 3 || len(r.api.out()) != 5 {
+			t.Errorf("%v", r.api.out())
+		}
+		// What becomes heavier is light no longer.
+		if err := r.post(t, xid(1, "alertname", "NodeDiskError")); err != nil {
+			t.Fatal(err)
+		}
+		r.clock = r.clock.Add(61 * time.Minute)
+		if err := r.post(t, all...); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.api.out(); len(got) != 6 || lights() != 3 {
+			t.Errorf("%v", got)
+		}
+	}
+}
+
 // TestShareOfAllNodes counts nodes that others cordoned, page by page, whether or not the server
 // says how many there are.
 func TestShareOfAllNodes(t *testing.T) {
