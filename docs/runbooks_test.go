@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Every variable of the runbooks' commands is in the table of their first page, and no command
-// needs a program inside Spillway's image, which has none.
+// Every variable of the runbooks' commands is in the table of their first page; no command needs a
+// program inside Spillway's image, which has none; and those on a node may do what they do.
 func TestRunbookCommands(t *testing.T) {
 	readme, err := os.ReadFile("runbooks/README.md")
 	if err != nil {
@@ -27,6 +27,7 @@ func TestRunbookCommands(t *testing.T) {
 	if err != nil || len(pages) < 50 {
 		t.Fatalf("only %d pages were found: %v", len(pages), err)
 	}
+	smi := regexp.MustCompile(`(?m)^kubectl .*nvidia-smi`)
 	variable := regexp.MustCompile(`\$\{?([A-Z][A-Z_]+)`)
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
@@ -37,6 +38,14 @@ func TestRunbookCommands(t *testing.T) {
 			if !known[m[1]] {
 				t.Errorf("%s uses $%s, which is not in the table of runbooks/README.md", page, m[1])
 			}
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(line, "debug node/") && !strings.Contains(line, " --profile=sysadmin ") {
+				t.Errorf("%s: without --profile=sysadmin that pod is not privileged: %s", page, line)
+			}
+		}
+		if smi.Match(text) && !strings.Contains(string(text), "/run/nvidia/driver") {
+			t.Errorf("%s does not say where nvidia-smi is with the driver container of the GPU operator", page)
 		}
 		if strings.Contains(string(text), "exec deploy/spillway") {
 			t.Errorf("%s runs a program in Spillway's image, which has none but its own", page)
