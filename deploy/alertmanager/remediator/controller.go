@@ -45,6 +45,9 @@ type settings struct {
 	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of
 	// alerts while which nothing is done.
 	fleetAlerts string
+	// watchdog is the name of an alert that fires always; without it Alertmanager's answer that no
+	// fleet alert fires is not believed. Empty: it is.
+	watchdog string
 }
 
 // controller decides, one node at a time: payloads that come together take turns.
@@ -393,41 +396,55 @@ func (c *controller) inTheWindow(marked []meta, name string) (within, light, mar
 }
 
 // fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that
-// somebody silenced counts: a silence says that people know, not that it is over.
+// somebody silenced counts: a silence says that people know, not that it is over. What fires always
+// is asked for first: an Alertmanager that has just been started, or that nobody sends to, knows of
+// no alert at all.
 func (c *controller) fleetAlert(ctx context.Context) (string, error) {
-	v := url.Values{
-		"filter": {`alertname=~"` + c.fleetAlerts + `"`, `cluster="` + c.cluster + `"`}, "active": {"true"},
-		"silenced": {"true"}, "inhibited": {"true"},
+	if c.watchdog != "" {
+		always, err := c.firing(ctx, `alertname="`+c.watchdog+`"`)
+		if err != nil {
+			return "", err
+		}
+		if len(always) == 0 {
+			return "", fmt.Errorf("alertmanager does not know of %s, which fires always: it was just started, or nobody sends to it (--watchdog)", c.watchdog)
+		}
 	}
+	names, err := c.firing(ctx, `alertname=~"`+c.fleetAlerts+`"`, `cluster="`+c.cluster+`"`)
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return slices.Min(names), nil
+}
+
+// firing are the names of the alerts that Alertmanager has for some filters, whether or not they
+// are silenced.
+func (c *controller) firing(ctx context.Context, filters ...string) ([]string, error) {
+	v := url.Values{"filter": filters, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.alertmanager+"/api/v2/alerts?"+v.Encode(), nil)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	res, err := c.client.Do(req)
 	if err != nil {
-		return "", fmt.Errorf("ask Alertmanager for fleet alerts: %w", err)
+		return nil, fmt.Errorf("ask Alertmanager for fleet alerts: %w", err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
 	if err != nil {
-		return "", fmt.Errorf("read Alertmanager's answer: %w", err)
+		return nil, fmt.Errorf("read Alertmanager's answer: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("alertmanager says %s: %s", res.Status, text[:min(len(text), 300)])
+		return nil, fmt.Errorf("alertmanager says %s: %s", res.Status, text[:min(len(text), 300)])
 	}
 	var list []struct{ Labels map[string]string }
 	if err := json.Unmarshal(text, &list); err != nil || list == nil {
-		return "", fmt.Errorf("alertmanager's answer makes no sense: %v", err)
+		return nil, fmt.Errorf("alertmanager's answer makes no sense: %v", err)
 	}
 	names := []string{}
 	for _, a := range list {
 		names = append(names, a.Labels["alertname"])
 	}
-	slices.Sort(names)
-	if len(names) == 0 {
-		return "", nil
-	}
-	return names[0], nil
+	return names, nil
 }
 
 // note writes the line of the audit log, and counts.

@@ -189,7 +189,8 @@ type fakeManager struct {
 	*httptest.Server
 	mu      sync.Mutex
 	names   []string
-	broken  string // body of every answer, if not ""
+	always  []string // alerts that are there whichever are asked for by expression
+	broken  string   // body of every answer, if not ""
 	filters []string
 }
 
@@ -205,7 +206,11 @@ func newFakeManager(t *testing.T) *fakeManager {
 			return
 		}
 		list := []any{}
-		for _, n := range m.names {
+		names := m.names
+		if !strings.Contains(m.filters[0], "=~") {
+			names = m.always
+		}
+		for _, n := range names {
 			list = append(list, map[string]any{"labels": map[string]string{"alertname": n}})
 		}
 		_ = json.NewEncoder(w).Encode(list)

@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
 	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
 	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost", "names of alerts while which nothing is done, as a regular expression")
+	f.StringVar(&s.watchdog, "watchdog", "Watchdog", "an alert that fires always: while Alertmanager does not know of it nothing is done; empty: not asked for")
 	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")
 	kubeURL := f.String("kubernetes-url", inCluster(), "the API server; by default that of the cluster that this runs in")
@@ -144,6 +145,9 @@ func check(s settings, alertmanager, token string, rest []string) []string {
 	}
 	if _, err := regexp.Compile(s.fleetAlerts); err != nil || s.fleetAlerts == "" || strings.ContainsAny(s.fleetAlerts, "\"\\\n") {
 		p = append(p, "--fleet-alerts must be a regular expression without quotes and backslashes")
+	}
+	if !regexp.MustCompile(`^[A-Za-z0-9_.:-]*$`).MatchString(s.watchdog) {
+		p = append(p, "--watchdog must be an alert's name")
 	}
 	if s.act && token == "" {
 		p = append(p, "--act needs --token-file: whoever could post here could cordon nodes")

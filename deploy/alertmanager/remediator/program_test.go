@@ -25,12 +25,12 @@ import (
 // TestRunRefusesFlags: all that is wrong is said at once.
 func TestRunRefusesFlags(t *testing.T) {
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"--max-nodes=0", "--window=1s", "--max-cordoned=2", "--fleet-alerts=(", "--act", "more"}, &out,
-		nil); code != 2 {
+	wrong := []string{"--max-nodes=0", "--window=1s", "--max-cordoned=2", "--fleet-alerts=(", `--watchdog="`, "--act", "more"}
+	if code := run(t.Context(), wrong, &out, nil); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
 	for _, w := range []string{
-		"--cluster", "--alertmanager", "--max-nodes", "--window", "--max-cordoned", "--fleet-alerts",
+		"--cluster", "--alertmanager", "--max-nodes", "--window", "--max-cordoned", "--fleet-alerts", "--watchdog",
 		"--act needs --token-file", `"more"`,
 	} {
 		if !strings.Contains(out.String(), w) {
@@ -220,6 +220,14 @@ func TestProgram(t *testing.T) {
 			t.Fatal(res.Status)
 		}
 	}
+	body := func(a alert) string {
+		t.Helper()
+		b, err := json.Marshal(payload{Version: "4", Alerts: []alert{a}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
@@ -228,16 +236,15 @@ func TestProgram(t *testing.T) {
 			}
 		}
 	}
-	alerts(xid(1).Labels)
+	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(1))); code != 503 || !strings.Contains(text, "Watchdog") {
+		t.Errorf("%d %s: without the Watchdog nobody knows whether a fleet alert fires", code, text)
+	}
+	alerts(map[string]string{"alertname": "Watchdog", "severity": "info"}, xid(1).Labels)
 	until("the node is cordoned", func() bool { return maps.Equal(api.out(), map[string]string{nodeOf(1): "drain-reboot"}) })
 	// A fleet alert is asked for at Alertmanager itself, and holds although its own node alerts are
 	// silenced there too.
 	alerts(map[string]string{"alertname": "FleetGPUUnhealthy", "severity": "critical", "cluster": "jaguar"})
-	body, err := json.Marshal(payload{Version: "4", Alerts: []alert{xid(2)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code, text := send(t, "POST", base+"/webhook", "s3cret", string(body)); code != 200 {
+	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(2))); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
 	code, metrics := send(t, "GET", base+"/metrics", "", "")

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 )
@@ -187,162 +185,6 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-func TestBudget(t *testing.T) {
-	r := newRig(t, 100, func(s *settings) { s.maxNodes = 2 })
-	if err := r.post(t, xid(1), xid(2), xid(3), xid(4)); err != nil {
-		t.Fatal(err)
-	}
-	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
-	if r.count(refused, "max_nodes") != 2 {
-		t.Errorf("%s", r.log)
-	}
-	// A restart does not forget: what was done is on the nodes.
-	again := newController(r.c.settings, r.c.kube, r.manager.URL, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	again.now = r.c.now
-	defer again.client.CloseIdleConnections()
-	if err := again.decide(t.Context(), payload{Version: "4", Alerts: []alert{xid(3)}}); err != nil {
-		t.Fatal(err)
-	}
-	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
-	// The window moves on, and one that waited gets its turn when Alertmanager repeats.
-	r.clock = r.clock.Add(61 * time.Minute)
-	if err := r.post(t, xid(3)); err != nil {
-		t.Fatal(err)
-	}
-	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot", nodeOf(3): "drain-reboot"})
-	// A mark whose time cannot be read counts as new.
-	r.api.nodes[nodeOf(1)].notes[markTime] = "yesterday"
-	if err := r.post(t, xid(4)); err != nil {
-		t.Fatal(err)
-	}
-	if _, out := r.api.out()[nodeOf(4)]; out {
-		t.Error("a mark that cannot be read is no mark")
-	}
-}
-
-// TestGivenBackWithItsMark: nodes that were uncordoned long ago, with their marks left on, count in
-// the window again when they are cordoned again.
-func TestGivenBackWithItsMark(t *testing.T) {
-	r := newRig(t, 100, nil)
-	for i := range 10 {
-		n := r.api.nodes[nodeOf(i)]
-		n.labels[markLabel], n.notes[markTime] = "true", "2026-11-20T12:00:00Z"
-		n.taints = []taint{{Key: taintKey, Value: "drain-reboot", Effect: "NoSchedule"}}
-	}
-	for i := range 10 {
-		if err := r.post(t, xid(i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := r.api.out(); len(got) != 3 || r.api.nodes[nodeOf(0)].notes[markTime] != "2026-11-21T12:00:00Z" {
-		t.Errorf("three an hour may be cordoned: %v at %s", got, r.api.nodes[nodeOf(0)].notes[markTime])
-	}
-}
-
-// TestLightActionsLeaveRoom: GPUs that wait for a reset by the hundred take a part of the budget,
-// and a dead one gets its place.
-func TestLightActionsLeaveRoom(t *testing.T) {
-	for _, act := range []bool{true, false} {
-		r := newRig(t, 200, func(s *settings) { s.act, s.maxCordoned = act, 0.03 })
-		done := func() int { return r.count(cordoned, "ok") + r.count(wouldDo, "act_not_set") }
-		light := func(i int) alert {
-			return xid(i, "alertname", "GPURowRemapPending", "action", []string{"cordon", "reset-when-idle"}[i%2])
-		}
-		var all []alert
-		for i := range 100 {
-			all = append(all, light(i))
-		}
-		// Behind them in one payload, and after it.
-		if err := r.post(t, append(all, xid(100))...); err != nil {
-			t.Fatal(err)
-		}
-		if done() != 2 || r.count(refused, "max_light") != 99 {
-			t.Errorf("act %v: %d nodes, one of light actions and one of others may be taken out\n%s", act, done(), r.log)
-		}
-		if err := r.post(t, light(101), xid(102), xid(103, "alertname", "NodeDiskError")); err != nil {
-			t.Fatal(err)
-		}
-		if done() != 3 || r.count(refused, "max_nodes") != 2 {
-			t.Errorf("act %v: %d nodes, three may be taken out in an hour\n%s", act, done(), r.log)
-		}
-		if !act {
-			continue
-		}
-		// Of the six that may be out at once three may be light, and in time they are.
-		for range 5 {
-			r.clock = r.clock.Add(61 * time.Minute)
-			if err := r.post(t, all...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		lights := func() (n int) {
-			for _, a := range r.api.out() {
-				if a == "cordon" || a == "reset-when-idle" {
-					n++
-				}
-			}
-			return n
-		}
-		if lights() != 3 || len(r.api.out()) != 5 {
-			t.Errorf("%v", r.api.out())
-		}
-		// What becomes heavier is light no longer.
-		if err := r.post(t, xid(1, "alertname", "NodeDiskError")); err != nil {
-			t.Fatal(err)
-		}
-		r.clock = r.clock.Add(61 * time.Minute)
-		if err := r.post(t, all...); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.api.out(); len(got) != 6 || lights() != 3 {
-			t.Errorf("%v", got)
-		}
-	}
-}
-
-// TestShareOfAllNodes counts nodes that others cordoned, page by page, whether or not the server
-// says how many there are.
-func TestShareOfAllNodes(t *testing.T) {
-	for _, silent := range []bool{false, true} {
-		r := newRig(t, 40, func(s *settings) { s.maxNodes, s.maxCordoned, s.markCordoned = 100, 0.1, true })
-		r.api.page, r.api.silent = 7, silent
-		for i := range 3 {
-			r.api.nodes[nodeOf(30+i)].unschedulable = true
-		}
-		if err := r.post(t, xid(1), xid(2)); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.api.out(); len(got) != 4 || got[nodeOf(1)] == "" {
-			t.Errorf("silent %v: 3 of 40 nodes were cordoned, one more is a tenth: %v", silent, got)
-		}
-		if r.count(refused, "max_cordoned") != 1 {
-			t.Errorf("silent %v: %s", silent, r.log)
-		}
-		// One that somebody cordoned is only marked, as long as no more than that share is.
-		if err := r.post(t, xid(30), xid(31), xid(32)); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.api.out(); len(got) != 4 || got[nodeOf(32)] != "drain-reboot" {
-			t.Errorf("%v", got)
-		}
-		for i := range 3 {
-			r.api.nodes[nodeOf(20+i)].unschedulable = true
-		}
-		if err := r.post(t, xid(20)); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.api.out(); got[nodeOf(20)] != "" || r.count(refused, "max_cordoned") != 2 {
-			t.Errorf("four of 40 nodes are marked, a tenth, and one more is: %v", got)
-		}
-	}
-	// 2 % of 10 nodes are none.
-	r := newRig(t, 10, func(s *settings) { s.maxCordoned = 0.02 })
-	if err := r.post(t, xid(1)); err != nil {
-		t.Fatal(err)
-	}
-	want(t, r, map[string]string{})
-}
-
 // TestPlannedWorkIsLeftAlone: a node that somebody else has cordoned gets no mark, by which it
 // would be drained or rebooted, unless that is asked for.
 func TestPlannedWorkIsLeftAlone(t *testing.T) {
@@ -506,6 +348,28 @@ func TestNothingDuringAFleetAlert(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+}
+
+// TestNothingWithoutTheWatchdog: an Alertmanager that has just been started knows of no alert, and
+// says so. What fires always must be there before "none" is believed.
+func TestNothingWithoutTheWatchdog(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.watchdog = "Watchdog" })
+	if err := r.post(t, xid(1)); err == nil || !strings.Contains(err.Error(), "Watchdog") {
+		t.Errorf("%v", err)
+	}
+	want(t, r, map[string]string{})
+	if r.count(failed, "alertmanager") != 1 {
+		t.Errorf("%s", r.log)
+	}
+	r.manager.always = []string{"Watchdog"}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(2)); err != nil || r.count(refused, "fleet_alert") != 1 {
+		t.Errorf("%v %s", err, r.log)
+	}
 }
 
 // TestMissingAnswersAreNo: what cannot be asked stops it, and Alertmanager is told to come again.
