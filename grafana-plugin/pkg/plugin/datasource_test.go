@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/grafana/grafana-plugin-sdk-go/backend"
-
-	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 // Settings that cannot be used are the answer of everything, never an error of the protocol.
@@ -72,6 +70,7 @@ func TestHeaders(t *testing.T) {
 	for k, v := range secret {
 		sent[k] = v
 	}
+	ignored := backend.CallResourceResponseSenderFunc(func(*backend.CallResourceResponse) error { return nil })
 	asks := map[string]func(d *Datasource, p backend.PluginContext, headers map[string]string){
 		"query": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
 			req := queries(`{"queryType":"promql","expr":"up"}`)
@@ -90,7 +89,9 @@ func TestHeaders(t *testing.T) {
 			for k, v := range headers {
 				req.Headers[strings.TrimPrefix(k, "http_")] = []string{v}
 			}
-			d.resource(prom.WithHeaders(t.Context(), d.headers(p, req.GetHTTPHeaders(), nil)), req)
+			if err := d.CallResource(t.Context(), req, ignored); err != nil {
+				t.Error(err)
+			}
 		},
 	}
 	for name, do := range asks {
@@ -117,6 +118,21 @@ func TestHeaders(t *testing.T) {
 						t.Errorf("%s with %s: %s is %q, want %q", name, tc.jsonData, k, header.Get(k), v)
 					}
 				}
+			}
+		}
+	}
+	// Anybody may call a resource, or the health check, with headers of his own.
+	for _, name := range []string{"resource", "health"} {
+		got = nil
+		asks[name](served(t, "", h), user, map[string]string{
+			"http_FromAlert": "true", "http_X-Rule-Uid": "r1", "FromAlert": "true", "X-Rule-Uid": "r1",
+		})
+		if len(got) == 0 {
+			t.Fatalf("%s: nothing was asked", name)
+		}
+		for _, header := range got {
+			if header.Get("Fromalert") != "" || header.Get("X-Rule-Uid") != "" {
+				t.Errorf("%s claims to be an alert: %v", name, header)
 			}
 		}
 	}

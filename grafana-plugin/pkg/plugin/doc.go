@@ -10,10 +10,11 @@
 // HTTP status that fits. A panic ends its query alone. When a request is given up, so is what it
 // asked the proxy; Dispose closes what is idle.
 //
-// Requests to the proxy say who asks: X-Dashboard-Uid, X-Panel-Id, X-Rule-Uid and FromAlert as
-// Grafana has them, X-Grafana-User from Grafana's own word for the user, never from a header that a
-// browser can write. A user's tokens and cookies go on only where the settings say so
-// (oauthPassThru, keepCookies).
+// Requests to the proxy say who asks: X-Dashboard-Uid and X-Panel-Id as Grafana has them,
+// X-Grafana-User from Grafana's own word for the user, never from a header that a browser can
+// write. FromAlert and X-Rule-Uid, which the proxy has a lane for, are taken from requests for data
+// only: with a call of a resource Grafana hands on what the browser sent. A user's tokens and
+// cookies go on only where the settings say so (oauthPassThru, keepCookies).
 //
 // # Resources
 //

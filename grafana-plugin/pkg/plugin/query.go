@@ -27,7 +27,7 @@ func (d *Datasource) QueryData(ctx context.Context, req *backend.QueryDataReques
 			atOnce = n
 		}
 	}
-	ctx = prom.WithHeaders(ctx, d.headers(req.PluginContext, req.GetHTTPHeaders(), req.Headers))
+	ctx = prom.WithHeaders(ctx, d.queryHeaders(req.PluginContext, req.GetHTTPHeaders(), req.Headers))
 	return concurrent.QueryData(ctx, req,
 		func(ctx context.Context, q concurrent.Query) backend.DataResponse { return d.query(ctx, q.DataQuery) }, atOnce)
 }
