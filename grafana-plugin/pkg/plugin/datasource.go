@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -19,10 +18,6 @@ import (
 // ID is the datasource's type in Grafana, as src/plugin.json has it.
 const ID = "spillway-experiments-datasource"
 
-// maxRequests is how many requests of one instance the proxy has at a time: as many as a large
-// dashboard sends; more would wait there.
-const maxRequests = 32
-
 // Datasource is one instance.
 type Datasource struct {
 	settings model.Settings
@@ -32,7 +27,9 @@ type Datasource struct {
 	broken error
 	// passOn are the headers of a request that go on to the proxy beside those that say who asks.
 	passOn []string
-	now    func() time.Time
+	// timeout is that of one request to the proxy.
+	timeout time.Duration
+	now     func() time.Time
 }
 
 var (
@@ -80,7 +77,7 @@ func (d *Datasource) open(ctx context.Context, settings backend.DataSourceInstan
 		client.CloseIdleConnections()
 		return err
 	}
-	d.asker = &gate{asker: d.client, slots: make(chan struct{}, maxRequests)}
+	d.asker, d.timeout = newGate(d.client), client.Timeout
 	return nil
 }
 
@@ -123,35 +120,5 @@ func (c closing) CloseIdleConnections() { c.base.CloseIdleConnections() }
 func (d *Datasource) Dispose() {
 	if d.client != nil {
 		d.client.Close()
-	}
-}
-
-// gate lets as many requests through as it has slots.
-type gate struct {
-	asker prom.Asker
-	slots chan struct{}
-}
-
-func (g *gate) Instant(ctx context.Context, query string, at time.Time) (a prom.Answer, err error) {
-	err = g.pass(ctx, func() error { a, err = g.asker.Instant(ctx, query, at); return err })
-	return a, err
-}
-
-func (g *gate) Range(ctx context.Context, query string, from, until time.Time, step time.Duration) (a prom.Answer, err error) {
-	err = g.pass(ctx, func() error { a, err = g.asker.Range(ctx, query, from, until, step); return err })
-	return a, err
-}
-
-func (g *gate) pass(ctx context.Context, ask func() error) error {
-	select {
-	case g.slots <- struct{}{}:
-		defer func() { <-g.slots }()
-		return ask()
-	case <-ctx.Done():
-		if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("the query was given up: %w", err)
-		}
-		return &prom.Failure{Status: http.StatusGatewayTimeout, Message: fmt.Sprintf(
-			"%d requests of this datasource ran all the time, and there was no room for one more; try again", maxRequests)}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/grafana/grafana-plugin-sdk-go/backend"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/experiments"
-	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 // health is what is known of a datasource that can be asked.
@@ -31,7 +30,9 @@ func (d *Datasource) CheckHealth(ctx context.Context, req *backend.CheckHealthRe
 			result = unhealthy(panicked(ctx, p))
 		}
 	}()
-	h, err := d.health(prom.WithHeaders(ctx, d.headers(req.PluginContext, req.GetHTTPHeaders(), req.Headers)))
+	ctx, cancel := d.inTime(asked(ctx, req.PluginContext, d.headers(req.PluginContext, req.GetHTTPHeaders(), req.Headers)))
+	defer cancel()
+	h, err := d.health(ctx)
 	if err != nil {
 		return unhealthy(public(ctx, err)), nil
 	}

@@ -27,7 +27,15 @@ func (d *Datasource) QueryData(ctx context.Context, req *backend.QueryDataReques
 			atOnce = n
 		}
 	}
-	ctx = prom.WithHeaders(ctx, d.queryHeaders(req.PluginContext, req.GetHTTPHeaders(), req.Headers))
+	if n := len(req.Queries); n > maxQueries {
+		resp := backend.NewQueryDataResponse()
+		for _, q := range req.Queries {
+			resp.Responses[q.RefID] = failed(fmt.Errorf("the request has %d queries, and at most %d are answered; "+
+				"make several panels of this one", n, maxQueries))
+		}
+		return resp, nil
+	}
+	ctx = asked(ctx, req.PluginContext, d.queryHeaders(req.PluginContext, req.GetHTTPHeaders(), req.Headers))
 	return concurrent.QueryData(ctx, req,
 		func(ctx context.Context, q concurrent.Query) backend.DataResponse { return d.query(ctx, q.DataQuery) }, atOnce)
 }
@@ -41,6 +49,8 @@ func (d *Datasource) query(ctx context.Context, q backend.DataQuery) (resp backe
 	if d.broken != nil {
 		return failed(d.broken)
 	}
+	ctx, cancel := d.inTime(ctx)
+	defer cancel()
 	query, err := model.ParseQuery(q.RefID, q.QueryType, q.JSON)
 	if err != nil {
 		return failed(err)

@@ -187,13 +187,17 @@ func TestBounds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	results := make(chan backend.DataResponse, 1000)
-	for range 8 {
+	for i := range 8 {
 		wg.Go(func() {
 			var list []string
 			for range 12 {
 				list = append(list, `{"queryType":"promql","expr":"up"}`)
 			}
-			resp, err := d.QueryData(ctx, queries(list...))
+			req := queries(list...)
+			if req.PluginContext.User = (&backend.User{Login: fmt.Sprint(i % 4)}); i >= 4 {
+				req.Headers = map[string]string{"FromAlert": "true"}
+			}
+			resp, err := d.QueryData(ctx, req)
 			if err != nil {
 				t.Error(err)
 				return
@@ -225,7 +229,8 @@ func TestBounds(t *testing.T) {
 	late, stop := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer stop()
 	<-late.Done()
-	g := &gate{asker: panics{}, slots: make(chan struct{})}
+	g := newGate(panics{})
+	g.all = maxRequests
 	var f *prom.Failure
 	if _, err := g.Instant(late, "up", until); !errors.As(err, &f) || f.Status != 504 {
 		t.Errorf("%v", err)

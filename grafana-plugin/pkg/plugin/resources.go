@@ -16,7 +16,6 @@ import (
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/experiments"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
-	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 const (
@@ -44,7 +43,9 @@ var resources = map[string]resource{
 
 // CallResource implements backend.CallResourceHandler. Its error is that of sending.
 func (d *Datasource) CallResource(ctx context.Context, req *backend.CallResourceRequest, sender backend.CallResourceResponseSender) error {
-	return sender.Send(d.resource(prom.WithHeaders(ctx, d.headers(req.PluginContext, req.GetHTTPHeaders(), nil)), req))
+	ctx, cancel := d.inTime(asked(ctx, req.PluginContext, d.headers(req.PluginContext, req.GetHTTPHeaders(), nil)))
+	defer cancel()
+	return sender.Send(d.resource(ctx, req))
 }
 
 func (d *Datasource) resource(ctx context.Context, req *backend.CallResourceRequest) (resp *backend.CallResourceResponse) {
