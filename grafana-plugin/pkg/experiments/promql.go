@@ -15,9 +15,14 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// maxExprBytes is how long the text of a query can be once its macros are replaced: the proxy's
-// max_query_bytes.
-const maxExprBytes = 64 << 10
+const (
+	// maxExprBytes is how long the text of a query can be once its macros are replaced: the proxy's
+	// max_query_bytes.
+	maxExprBytes = 64 << 10
+	// maxKept is how many series of a user's own query are kept until the first of them by their
+	// labels are known; no fewer than the settings' MaxSeries can be.
+	maxKept = 10_000
+)
 
 // promqlQuery answers type promql: the user's own query over the panel's range, or at its end.
 func promqlQuery(ctx context.Context, r *Run) (data.Frames, error) {
@@ -26,21 +31,22 @@ func promqlQuery(ctx context.Context, r *Run) (data.Frames, error) {
 		return nil, err
 	}
 	name := func(labels map[string]string) string { return seriesName(r.Query.Legend, labels) }
+	ctx = prom.WithMaxSeries(ctx, maxKept)
 	if r.Query.Instant {
-		series, err := r.Instant(ctx, expr, r.Until)
+		answer, err := r.instant(ctx, expr, r.Until)
 		if err != nil {
 			return nil, err
 		}
-		if isRange(series) {
+		if isRange(answer.Series) {
 			return nil, fmt.Errorf("expr: the query gives many samples for each series; an instant query gives one: put a function such as last_over_time() around it")
 		}
-		return r.ownFrames(r.cut(series), data.FrameTypeNumericMulti, name), nil
+		return r.ownFrames(r.cut(answer), data.FrameTypeNumericMulti, name), nil
 	}
-	series, err := r.Range(ctx, expr)
+	answer, err := r.rangeOf(ctx, expr, r.From, r.Until, r.Step())
 	if err != nil {
 		return nil, err
 	}
-	return r.ownFrames(r.cut(series), data.FrameTypeTimeSeriesMulti, name), nil
+	return r.ownFrames(r.cut(answer), data.FrameTypeTimeSeriesMulti, name), nil
 }
 
 // ownFrames makes the frames of a user's query, in which no series is no error: nothing is known of
@@ -64,17 +70,30 @@ func (r *Run) ownFrames(series []prom.Series, kind data.FrameType, name func(map
 	return data.Frames{empty}
 }
 
-// cut leaves the settings' MaxSeries series, the first by their labels, and says how many were left
-// out.
-func (r *Run) cut(series []prom.Series) []prom.Series {
-	slices.SortFunc(series, func(a, b prom.Series) int {
-		return cmp.Compare(data.Labels(a.Labels).String(), data.Labels(b.Labels).String())
-	})
-	if n := r.Settings.MaxSeries; len(series) > n {
-		r.Notice(data.NoticeSeverityWarning, "%d series are not shown: the query gives %d, and the datasource shows %d (maxSeries). Aggregate, for example with topk or sum by.", len(series)-n, len(series), n)
-		return series[:n]
+// cut leaves the settings' MaxSeries series, the first by their labels of those that are kept, and
+// says how many were left out. The others are kept by nothing then.
+func (r *Run) cut(a prom.Answer) []prom.Series {
+	type keyed struct {
+		key string
+		prom.Series
 	}
-	return series
+	list := make([]keyed, len(a.Series))
+	for i, s := range a.Series {
+		list[i] = keyed{data.Labels(s.Labels).String(), s}
+	}
+	slices.SortFunc(list, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
+	shown := min(len(list), r.Settings.MaxSeries)
+	if n := len(list) + a.Left; n > shown {
+		r.Notice(data.NoticeSeverityWarning, "%d series are not shown: the query gives %d, and the datasource shows %d (maxSeries). Aggregate, for example with topk or sum by.", n-shown, n, shown)
+	}
+	if a.Left > 0 {
+		r.Notice(data.NoticeSeverityWarning, "Only the first %d series of the answer are looked at, so others may be shown when the panel is drawn again.", len(list))
+	}
+	out := make([]prom.Series, shown)
+	for i := range out {
+		out[i] = list[i].Series
+	}
+	return out
 }
 
 // isRange tells whether an instant query gave several samples of a series.

@@ -85,12 +85,17 @@ func (r *Run) Do(ctx context.Context) (data.Frames, error) {
 
 // Instant asks at the moment at and notes the query and its warnings.
 func (r *Run) Instant(ctx context.Context, query string, at time.Time) ([]prom.Series, error) {
+	a, err := r.instant(ctx, query, at)
+	return a.Series, err
+}
+
+func (r *Run) instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
 	if err := r.note(query); err != nil {
-		return nil, err
+		return prom.Answer{}, err
 	}
 	a, err := r.asker.Instant(ctx, query, at)
 	r.warn(a)
-	return a.Series, err
+	return a, err
 }
 
 // Range asks over the panel's range in steps of Step.
@@ -101,12 +106,17 @@ func (r *Run) Range(ctx context.Context, query string) ([]prom.Series, error) {
 // RangeOf asks over another range. from is brought down to a multiple of step, so that a panel that
 // is drawn again asks for the same points.
 func (r *Run) RangeOf(ctx context.Context, query string, from, until time.Time, step time.Duration) ([]prom.Series, error) {
+	a, err := r.rangeOf(ctx, query, from, until, step)
+	return a.Series, err
+}
+
+func (r *Run) rangeOf(ctx context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
 	if err := r.note(query); err != nil {
-		return nil, err
+		return prom.Answer{}, err
 	}
 	a, err := r.asker.Range(ctx, query, from.Truncate(step), until, step)
 	r.warn(a)
-	return a.Series, err
+	return a, err
 }
 
 // Step is that of range queries, in whole seconds; not longer than the range, in which there would

@@ -88,17 +88,11 @@ func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
 type noted struct{ r *Run }
 
 func (n noted) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
-	if err := n.r.note(query); err != nil {
-		return prom.Answer{}, err
-	}
-	a, err := n.r.asker.Instant(ctx, query, at)
-	n.r.warn(a)
-	return a, err
+	return n.r.instant(ctx, query, at)
 }
 
 func (n noted) Range(ctx context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
-	series, err := n.r.RangeOf(ctx, query, from, until, step)
-	return prom.Answer{Series: series}, err
+	return n.r.rangeOf(ctx, query, from, until, step)
 }
 
 // Diagnose looks for what queries need at the moment at, in the clusters that are named, or in all

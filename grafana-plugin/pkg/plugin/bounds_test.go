@@ -143,6 +143,30 @@ func TestDispose(t *testing.T) {
 	}
 }
 
+// Of a user's own query with very many series the first are kept, and all are counted.
+func TestManySeries(t *testing.T) {
+	d := served(t, "", func(w http.ResponseWriter, _ *http.Request) {
+		var b strings.Builder
+		for i := range 10_050 {
+			fmt.Fprintf(&b, `,{"metric":{"a":"%05d"},"value":[1,"1"],"values":[[1,"1"]]}`, 20_000-i)
+		}
+		_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"vector","result":[` + b.String()[1:] + `]}}`))
+	})
+	for ref, r := range ask(t, d, `{"queryType":"promql","expr":"x","instant":true}`, `{"queryType":"promql","expr":"x"}`) {
+		if r.Error != nil || len(r.Frames) != 200 || len(r.Frames[0].Meta.Notices) != 2 {
+			t.Fatalf("%s: %v, %d frames", ref, r.Error, len(r.Frames))
+		}
+		for i, says := range []string{"9850 series are not shown: the query gives 10050,", "Only the first 10000 series"} {
+			if n := r.Frames[0].Meta.Notices[i]; !strings.HasPrefix(n.Text, says) {
+				t.Errorf("%s: %q, want %q", ref, n.Text, says)
+			}
+		}
+		if l := r.Frames[0].Fields[len(r.Frames[0].Fields)-1].Labels["a"]; l != "10001" {
+			t.Errorf("%s: the first is %s", ref, l)
+		}
+	}
+}
+
 // What resources look at, and how much of it they answer with.
 func TestResourceBounds(t *testing.T) {
 	var (

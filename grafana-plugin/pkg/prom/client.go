@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	jsoniter "github.com/json-iterator/go"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -30,6 +31,7 @@ type Client struct {
 	base    *url.URL
 	http    *http.Client
 	partial string // value of partial_response; empty sends none
+	budget  *semaphore.Weighted
 }
 
 var _ Asker = (*Client)(nil)
@@ -52,7 +54,7 @@ func New(base string, client *http.Client, partialResponse string) (*Client, err
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("the datasource's URL has a part behind ? or #; leave it out, since the API's paths are put behind the URL")
 	}
-	c := &Client{base: u, http: &http.Client{}}
+	c := &Client{base: u, http: &http.Client{}, budget: semaphore.NewWeighted(budgetBytes)}
 	*c.http = *client
 	c.http.CheckRedirect = sameHost
 	switch partialResponse {
@@ -79,10 +81,19 @@ func WithHeaders(ctx context.Context, h http.Header) context.Context {
 	return context.WithValue(ctx, headersKey{}, h)
 }
 
+type maxSeriesKey struct{}
+
+// WithMaxSeries returns a context whose answers keep the first n series; Answer.Left counts the
+// others.
+func WithMaxSeries(ctx context.Context, n int) context.Context {
+	return context.WithValue(ctx, maxSeriesKey{}, n)
+}
+
 // Failure is what came in place of an answer: nobody listens, TLS fails, the time is over, the
 // connection breaks, or what came is not what the API says.
 type Failure struct {
-	// Status is 504 where the time was over, 502 else: what a gateway answers with.
+	// Status is 504 where the time was over, 503 where there was no memory for an answer, 502 else:
+	// what a gateway answers with.
 	Status int
 	// Message says what happened and what to do.
 	Message string
@@ -152,12 +163,15 @@ func (c *Client) ask(ctx context.Context, path string, form url.Values) (Answer,
 	if resp.StatusCode/100 != 2 {
 		return Answer{}, refusal(resp)
 	}
-	r := bufio.NewReaderSize(&capped{r: resp.Body, left: MaxAnswerBytes}, shownBytes)
+	room := c.room(ctx, resp.ContentLength)
+	defer room.release()
+	r := bufio.NewReaderSize(&capped{r: resp.Body, left: MaxAnswerBytes, room: room}, shownBytes)
 	head, _ := r.Peek(shownBytes) // an error comes again
 	if first := strings.TrimLeftFunc(string(head), unicode.IsSpace); len(head) > 0 && !strings.HasPrefix(first, "{") {
 		return Answer{}, strange(resp, head)
 	}
-	b, err := decode(r)
+	most, _ := ctx.Value(maxSeriesKey{}).(int)
+	b, err := decodeFirst(r, most)
 	if err != nil {
 		return Answer{}, c.failure(ctx, err)
 	}
@@ -209,6 +223,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	var (
 		timeout  net.Error
 		large    tooLarge
+		full     noRoom
 		bad      *malformed
 		redirect *redirected
 		where    = c.base.Redacted()
@@ -216,6 +231,8 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &large):
 		return &Failure{Status: http.StatusBadGateway, Message: err.Error()}
+	case errors.As(err, &full):
+		return &Failure{Status: http.StatusServiceUnavailable, Message: err.Error()}
 	case errors.As(err, &bad):
 		return &Failure{Status: http.StatusBadGateway, Message: fmt.Sprintf("%s: %s; try again, and check the datasource's URL where it comes again", where, bad.Error())}
 	case errors.As(err, &redirect):
@@ -326,15 +343,22 @@ func (tooLarge) Error() string {
 	return fmt.Sprintf("the answer has more than %d MiB; choose a shorter time, fewer experiments or one cluster", MaxAnswerBytes>>20)
 }
 
-// capped reads at most left bytes; more is an error.
+// capped reads at most left bytes; more is an error. Before it reads more than are always read it
+// asks for room.
 type capped struct {
 	r    io.Reader
 	left int64
+	room *room
 }
 
 func (c *capped) Read(p []byte) (int, error) {
 	if c.left < 0 {
 		return 0, tooLarge{}
+	}
+	if MaxAnswerBytes-c.left >= smallBytes {
+		if err := c.room.take(); err != nil {
+			return 0, err
+		}
 	}
 	n, err := c.r.Read(p[:min(int64(len(p)), c.left+1)])
 	if c.left -= int64(n); c.left < 0 {

@@ -36,9 +36,12 @@ type failed struct {
 // decode reads one answer of query or query_range to its end. The shape of a result tells its type,
 // so resultType may stand anywhere; members that are not known are skipped, as clients of the API
 // do. The error says what is not as it should be; an error of r is in its chain.
-func decode(r io.Reader) (body, error) {
+func decode(r io.Reader) (body, error) { return decodeFirst(r, 0) }
+
+// decodeFirst is decode that keeps the first most series and counts the others; 0 keeps all.
+func decodeFirst(r io.Reader, most int) (body, error) {
 	reads := &sticky{r: r}
-	d := decoder{it: jsoniter.Parse(jsoniter.ConfigDefault, reads, bufferBytes)}
+	d := decoder{it: jsoniter.Parse(jsoniter.ConfigDefault, reads, bufferBytes), most: most}
 	d.body()
 	switch {
 	case reads.err != nil && !errors.Is(reads.err, io.EOF):
@@ -85,6 +88,7 @@ type decoder struct {
 	it    *jsoniter.Iterator
 	out   body
 	whole bool // the closing brace was seen
+	most  int  // series that are kept; 0: all
 }
 
 func (d *decoder) body() {
@@ -150,13 +154,16 @@ func (d *decoder) data() {
 // result reads the series of a vector or a matrix, or the time and the value of a scalar, into a;
 // nil forgets what was read.
 func (d *decoder) result(a *Answer) {
-	d.out.answer.Series, d.out.answer.Histograms, d.out.data = nil, 0, a != nil
+	d.out.answer.Series, d.out.answer.Histograms, d.out.answer.Left, d.out.data = nil, 0, 0, a != nil
 	if a == nil {
 		return
 	}
 	n, scalar, at := 0, false, int64(0)
 	d.array(func() {
 		switch next := d.it.WhatIsNext(); {
+		case next == jsoniter.ObjectValue && !scalar && d.most > 0 && len(a.Series) >= d.most:
+			a.Left++
+			d.it.Skip()
 		case next == jsoniter.ObjectValue && !scalar:
 			d.series()
 		case next == jsoniter.NumberValue && n == 0:

@@ -228,6 +228,20 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// Series behind those that are asked for are counted, wherever the answer goes on.
+func TestDecodeFirst(t *testing.T) {
+	const in = `{"status":"success","data":{"resultType":"vector","result":[` +
+		`{"metric":{"a":"1"},"value":[1,"1"]},{"metric":{"a":"2"},"histogram":[1,{}]},{"metric":{"a":"3"},"value":[1,"3"]},` +
+		`{"metric":{"a":"4"},"value":[1,"4"]},{"metric":{"a":"5"},"value":[1,"5"]}]},"warnings":["w"]}`
+	for most, want := range map[int][3]int{0: {4, 0, 1}, 1: {1, 4, 0}, 2: {2, 2, 1}, 4: {4, 0, 1}, 9: {4, 0, 1}} {
+		got, err := decodeFirst(strings.NewReader(in), most)
+		a := got.answer
+		if n := [3]int{len(a.Series), a.Left, a.Histograms}; err != nil || n != want || len(a.Warnings) != 1 {
+			t.Errorf("the first %d: %v, %v, want %v", most, n, err, want)
+		}
+	}
+}
+
 // An answer's samples cost 16 bytes each, and a little while the slice grows.
 func TestDecodeAllocations(t *testing.T) {
 	const points = 5000

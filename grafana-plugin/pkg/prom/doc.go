@@ -11,5 +11,8 @@
 // proxy in between: the error names what came), and redirects to other hosts. It does not retry:
 // Grafana's users do, and the proxy's 429 says when.
 //
-// Memory: an answer is decoded as it is read; samples are 16 bytes each.
+// Memory: an answer is decoded as it is read; samples are 16 bytes each. Of answers larger than
+// smallBytes as many are read at a time as budgetBytes has room for, by their length, or by
+// MaxAnswerBytes where that is not known; the others wait. An answer whose series may be any
+// (WithMaxSeries) keeps the first so many and counts the others.
 package prom

@@ -7,8 +7,14 @@ import (
 	"time"
 )
 
-// MaxAnswerBytes is the most that is read of one answer, as much as the proxy sends by default.
-const MaxAnswerBytes = 64 << 20
+const (
+	// MaxAnswerBytes is the most that is read of one answer, as much as the proxy sends by default.
+	MaxAnswerBytes = 64 << 20
+	// smallBytes is as much of an answer as is read whatever else is.
+	smallBytes = 4 << 20
+	// budgetBytes is the most that a client reads at a time of answers that are larger.
+	budgetBytes = 4 * MaxAnswerBytes
+)
 
 // Point is one sample: milliseconds since 1970 and a value.
 type Point struct {
@@ -32,6 +38,8 @@ type Answer struct {
 	Series          []Series
 	Warnings, Infos []string
 	Histograms      int
+	// Left is how many series were left out behind the first ones that WithMaxSeries asks for.
+	Left int
 }
 
 // Asker is what can be asked. *Client is one; tests have others.
