@@ -84,8 +84,8 @@ type faultKind struct {
 	query        func(m []string, step string) string
 	text, action string
 	// seen turns the values at the points into what is new at each; nil leaves them. begin is the
-	// first point of the range.
-	seen  func(points []prom.Point, begin int64) []prom.Point
+	// first point of the range; measured says whether the node's GPUs were between two points.
+	seen  func(points []prom.Point, begin int64, measured between) []prom.Point
 	total bool // see fault
 }
 
@@ -148,17 +148,67 @@ func cameIn(points []prom.Point, d time.Duration) [][2]int64 {
 }
 
 // rises keeps the points at which a count is higher than before, with how much. A series that is
-// there from the beginning on had its first value before.
-func rises(points []prom.Point, begin int64) []prom.Point {
+// there from the beginning on had its first value before. A count that fell began at 0 again, as
+// DCGM's do when the GPU is reset; so did one that was gone while the GPU was measured, since the
+// series is there only above 0.
+func rises(points []prom.Point, begin int64, measured between) []prom.Point {
 	var out []prom.Point
 	before := 0.0
 	for i, p := range points {
+		if p.V < before || i > 0 && measured(points[i-1].T, p.T) {
+			before = 0
+		}
 		if d := p.V - before; d > 0 && (i > 0 || p.T > begin) {
 			out = append(out, prom.Point{T: p.T, V: d})
 		}
 		before = p.V
 	}
 	return out
+}
+
+// between says whether something was measured between two times.
+type between func(from, until int64) bool
+
+// minMeasured is how many samples between two points say that a node was measured there: one each
+// may come of rules of which some ran before an outage, or after it, and some did not.
+const minMeasured = 3
+
+// measuredBetween asks when the nodes of those series were measured that have a gap, and returns
+// for each series whether its node was between two of its points.
+func (r *Run) measuredBetween(ctx context.Context, series []prom.Series) (func(labels map[string]string) between, error) {
+	first, last, step := r.faultTimes()
+	var gaps []prom.Series
+	for _, s := range series {
+		for i := range s.Points[1:] {
+			if s.Points[i+1].T-s.Points[i].T > step.Milliseconds() {
+				gaps = append(gaps, s)
+				break
+			}
+		}
+	}
+	answers, err := r.each(ctx, onNodes(podsOn(gaps), func(m ...string) question {
+		return r.span("max by (cluster, node) (count_over_time("+Selector("node:gpu_temp_celsius:max", m...)+"["+seconds(step)+"]))",
+			first, last, step)
+	}))
+	if err != nil {
+		return nil, err
+	}
+	counts := map[node][]prom.Point{}
+	for _, s := range answers[0] {
+		counts[nodeOf(s.Labels)] = s.Points
+	}
+	return func(labels map[string]string) between {
+		points := counts[nodeOf(labels)]
+		return func(from, until int64) bool {
+			n := 0.0
+			for _, p := range points {
+				if from < p.T && p.T < until {
+					n += p.V
+				}
+			}
+			return n >= minMeasured
+		}
+	}, nil
 }
 
 // faultsOn asks for everything that was wrong in the range with the GPUs of the nodes that the pods
@@ -185,9 +235,15 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	}
 	var faults []fault
 	for i, k := range faultKinds {
+		var measured func(labels map[string]string) between
+		if k.seen != nil {
+			if measured, err = r.measuredBetween(ctx, answers[2+i]); err != nil {
+				return nil, err
+			}
+		}
 		for _, s := range answers[2+i] {
 			if k.seen != nil {
-				s.Points = k.seen(s.Points, first.UnixMilli())
+				s.Points = k.seen(s.Points, first.UnixMilli(), measured(s.Labels))
 			}
 			if len(s.Points) == 0 {
 				continue

@@ -175,14 +175,27 @@ func TestRises(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		have, want []prom.Point
+		measured   bool
 	}{
-		{"from the beginning on", []prom.Point{p(1, 2), p(2, 2)}, nil},
-		{"new", []prom.Point{p(2, 2), p(3, 2)}, []prom.Point{p(2, 2)}},
-		{"more", []prom.Point{p(1, 2), p(2, 5), p(3, 5), p(4, 6)}, []prom.Point{p(2, 3), p(4, 1)}},
-		{"the driver was loaded again", []prom.Point{p(1, 5), p(2, 1), p(3, 2)}, []prom.Point{p(3, 1)}},
+		{"from the beginning on", []prom.Point{p(1, 2), p(2, 2)}, nil, false},
+		{"new", []prom.Point{p(2, 2), p(3, 2)}, []prom.Point{p(2, 2)}, false},
+		{"more", []prom.Point{p(1, 2), p(2, 5), p(3, 5), p(4, 6)}, []prom.Point{p(2, 3), p(4, 1)}, false},
+		{"the driver was loaded again", []prom.Point{p(1, 5), p(2, 1), p(3, 2)}, []prom.Point{p(2, 1), p(3, 1)}, false},
+		{"reset, and one more", []prom.Point{p(1, 1), p(2, 1), p(9, 1), p(10, 1)}, []prom.Point{p(9, 1)}, true},
+		{"reset, and more than before", []prom.Point{p(1, 1), p(9, 3)}, []prom.Point{p(9, 3)}, true},
+		{"not measured for a while", []prom.Point{p(1, 1), p(9, 1), p(10, 2)}, []prom.Point{p(10, 1)}, false},
 	} {
-		if got := rises(c.have, 1); !slices.Equal(got, c.want) {
+		measured := func(from, until int64) bool { return c.measured && until-from > 1 }
+		if got := rises(c.have, 1, measured); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
+}
+
+// Of two GPUs whose count of errors was gone for a while one was reset, and has had another error;
+// the other was not measured.
+func TestErrorAfterReset(t *testing.T) {
+	w := worldOf(t, "reset")
+	f := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"]}`, 10*time.Minute, 80*time.Minute)[0]
+	equal(t, "faults", rowsOf(t, f, "node", "fault", "value", "since"), []string{"reset uncorrectable ECC errors 1 50m0s"})
 }
