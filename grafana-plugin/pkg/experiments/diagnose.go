@@ -120,21 +120,21 @@ type diagnosis struct {
 
 	need     Need // that is looked for
 	findings []Finding
-	warnings []string
+	warnings []string // each once
 	err      error
 }
 
 // diagnose is Diagnose that looks for some metrics of GPUs.
 func diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, metrics []model.Metric, clusters []string,
 	at time.Time,
-) ([]Finding, error) {
+) (findings []Finding, warnings []string, err error) {
 	d := &diagnosis{ctx: ctx, asker: asker, settings: settings, at: at, matcher: OneOf("cluster", clusters...), clusters: set{}}
 	for _, c := range clusters {
 		d.clusters[c] = true
 	}
 	d.all(needs, metrics)
 	if d.err != nil {
-		return nil, d.err
+		return nil, nil, d.err
 	}
 	d.everywhere()
 	if len(d.warnings) > 0 {
@@ -142,7 +142,7 @@ func diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, ne
 			d.findings[i].Missing += " The proxy warned, so it may be there and not be seen: " + d.warnings[0]
 		}
 	}
-	return d.findings, nil
+	return d.findings, d.warnings, nil
 }
 
 func (d *diagnosis) all(needs Need, metrics []model.Metric) {
@@ -214,7 +214,11 @@ func (d *diagnosis) ask(query string) set {
 	if a, d.err = d.asker.Instant(d.ctx, query, d.at); d.err != nil {
 		return maps.Clone(d.clusters)
 	}
-	d.warnings = append(d.warnings, a.Warnings...)
+	for _, w := range a.Warnings {
+		if !slices.Contains(d.warnings, w) {
+			d.warnings = append(d.warnings, w)
+		}
+	}
 	for _, s := range a.Series {
 		out[s.Labels["cluster"]] = true
 	}

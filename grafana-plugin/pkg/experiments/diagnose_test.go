@@ -57,7 +57,7 @@ func TestDiagnose(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.cluster, func(t *testing.T) {
-			found, err := Diagnose(t.Context(), w.asker, settingsOf(t, ""), tc.needs, []string{tc.cluster}, setupAt)
+			found, _, err := Diagnose(t.Context(), w.asker, settingsOf(t, ""), tc.needs, []string{tc.cluster}, setupAt)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,8 @@ func TestDiagnose(t *testing.T) {
 	}
 	// Of these the rules for the use of GPUs alone are missing; the other fields are not exported
 	// here.
-	found, err := diagnose(t.Context(), w.asker, settingsOf(t, ""), NeedGPUs, []model.Metric{model.Util}, []string{"no-gpu-rules"}, setupAt)
+	found, _, err := diagnose(t.Context(), w.asker, settingsOf(t, ""), NeedGPUs, []model.Metric{model.Util},
+		[]string{"no-gpu-rules"}, setupAt)
 	if err != nil || len(found) != 1 || !strings.Contains(found[0].Missing, `DCGM_FI_DEV_GPU_UTIL with pods, and no experiment:gpu:util`) {
 		t.Errorf("no-gpu-rules: %+v, %v", found, err)
 	}
@@ -94,7 +95,8 @@ func containsAll(s, words string) bool {
 // Of all clusters, those that lack the same stand in one finding, which says that others do not.
 func TestDiagnoseAll(t *testing.T) {
 	w := worldOf(t, "setup")
-	found, err := Diagnose(t.Context(), w.asker, settingsOf(t, `{"labels":["label_experiment","label_our_run"]}`), NeedPods, nil, setupAt)
+	found, _, err := Diagnose(t.Context(), w.asker, settingsOf(t, `{"labels":["label_experiment","label_our_run"]}`), NeedPods, nil,
+		setupAt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,21 +160,22 @@ func (f *fixed) Range(_ context.Context, query string, _, _ time.Time, _ time.Du
 
 func TestDiagnoseNothing(t *testing.T) {
 	f := &fixed{}
-	found, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt)
+	found, _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt)
 	if err != nil || len(found) != 1 || !found[0].Everywhere ||
 		!strings.Contains(found[0].Missing, "no series at all that this datasource may read") ||
 		!strings.Contains(found[0].Fix, "credentials") {
 		t.Errorf("%+v, %v", found, err)
 	}
 	f = &fixed{answer: prom.Answer{Warnings: []string{"shard ibis is away"}}}
-	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedPods, []string{"c"}, setupAt); err != nil || len(found) != 1 ||
-		!strings.Contains(found[0].Missing, "shard ibis is away") {
-		t.Errorf("with a warning: %+v, %v", found, err)
+	found, warnings, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedPods, []string{"c"}, setupAt)
+	if err != nil || len(found) != 1 || !strings.Contains(found[0].Missing, "shard ibis is away") ||
+		!slices.Equal(warnings, []string{"shard ibis is away"}) {
+		t.Errorf("with a warning: %+v, %q, %v", found, warnings, err)
 	}
 	// An error of the proxy is no finding, and ends the questions.
 	broken := errors.New("no")
 	f = &fixed{err: broken}
-	if found, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt); !errors.Is(err, broken) || found != nil ||
+	if found, _, err = Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, nil, setupAt); !errors.Is(err, broken) || found != nil ||
 		len(f.asked) != 1 {
 		t.Errorf("%+v, %v after %q", found, err, f.asked)
 	}
@@ -181,7 +184,7 @@ func TestDiagnoseNothing(t *testing.T) {
 // Whatever a cluster is called, the questions are PromQL, and they are as few as is promised.
 func TestDiagnoseQuestions(t *testing.T) {
 	f := &fixed{}
-	if _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, []string{"a\"\n|", `b\`, "%s"}, setupAt); err != nil {
+	if _, _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, []string{"a\"\n|", `b\`, "%s"}, setupAt); err != nil {
 		t.Fatal(err)
 	}
 	p := parser.NewParser(parser.Options{})
@@ -193,7 +196,8 @@ func TestDiagnoseQuestions(t *testing.T) {
 	w := worldOf(t, "setup")
 	for clusters, most := range map[string]int{"full": 16, "no-gpu-rules": 60} {
 		f := &fixed{real: w.asker}
-		if _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, []string{clusters}, setupAt); err != nil || len(f.asked) > most {
+		if _, _, err := Diagnose(t.Context(), f, settingsOf(t, ""), NeedAll, []string{clusters}, setupAt); err != nil ||
+			len(f.asked) > most {
 			t.Errorf("%s: %d questions, %v", clusters, len(f.asked), err)
 		}
 	}

@@ -447,7 +447,7 @@ func diagnosed(t *testing.T) []string {
 			}
 			done[m] = true
 			o := &outline{value: func(int) float64 { return 1 }, without: m, queries: found, metrics: metrics}
-			if _, err := Diagnose(t.Context(), o, settingsOf(t, ""), needs, []string{"$c"}, outlineUntil); err != nil {
+			if _, _, err := Diagnose(t.Context(), o, settingsOf(t, ""), needs, []string{"$c"}, outlineUntil); err != nil {
 				t.Fatal(err)
 			}
 		}

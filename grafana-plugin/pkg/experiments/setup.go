@@ -64,7 +64,7 @@ const NeedAll = NeedPods | NeedGPUs | NeedFaults | NeedHours | NeedInfiniband | 
 // of what and when: what is a noun, such as "pods that wait". What is missing in some of the
 // clusters is a notice too.
 func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
-	findings, err := diagnose(ctx, noted{r}, r.Settings, needs, []model.Metric{r.Query.Metric}, r.Query.Clusters, r.Until)
+	findings, _, err := diagnose(ctx, noted{r}, r.Settings, needs, []model.Metric{r.Query.Metric}, r.Query.Clusters, r.Until)
 	if err != nil {
 		return err
 	}
@@ -97,10 +97,11 @@ func (n noted) Range(ctx context.Context, query string, from, until time.Time, s
 
 // Diagnose looks for what queries need at the moment at, in the clusters that are named, or in all
 // of them. What depends on something that is missing itself is not reported too. An error is the
-// proxy's, not a finding. It asks one question after the other, sixteen where everything is there
-// and at most sixty; each answers with one series for each cluster.
-func Diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, clusters []string, at time.Time) ([]Finding,
-	error,
+// proxy's, not a finding; its warnings, such as of a shard that is away, are returned too, each
+// once: what is there may not have been seen then. It asks one question after the other, sixteen
+// where everything is there and at most sixty; each answers with one series for each cluster.
+func Diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, needs Need, clusters []string, at time.Time) (
+	findings []Finding, warnings []string, err error,
 ) {
 	return diagnose(ctx, asker, settings, needs, model.Metrics, clusters, at)
 }

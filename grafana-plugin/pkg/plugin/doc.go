@@ -28,7 +28,7 @@
 //	/experiments?q=&team=&cluster=&namespace=&limit=   [{"name","team","cluster","namespace","state"}], those that were seen last first; q is part of the name
 //	/teams, /clusters, /namespaces                     ["name"], sorted, narrowed by the others of team, cluster, namespace and experiment
 //	/nodes?experiment=                                 ["name"], sorted
-//	/health                                            {"version", "findings": [{"missing","fix","clusters","everywhere"}]}
+//	/health                                            {"version", "findings": [{"missing","fix","clusters","everywhere"}], "warnings": ["text"]}
 //
 // Errors are {"message"} with a status; a proxy's 401 becomes 502, since Grafana's front end takes
 // a 401 for the end of its own session.

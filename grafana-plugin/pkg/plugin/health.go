@@ -17,13 +17,18 @@ type health struct {
 	Version string `json:"version"`
 	// Findings are empty where everything is set up.
 	Findings []experiments.Finding `json:"findings"`
-	// Verbose is the findings as text, which Grafana shows under the message of a health check.
+	// Warnings are the proxy's: what is set up may not have been seen.
+	Warnings []string `json:"warnings"`
+	// Verbose is the warnings and the findings as text, which Grafana shows under the message of a
+	// health check.
 	Verbose string `json:"verboseMessage,omitempty"`
 }
 
 // CheckHealth implements backend.CheckHealthHandler: it says whether the proxy can be asked, and
 // what is not set up. Without series about experiments' pods nothing works, so that is an error;
-// without the rest, some views show nothing, which the message says. Its error is always nil.
+// without the rest, some views show nothing, which the message says. So it does of a proxy that
+// warns, as of a shard that is away: Grafana's protocol has no warning, and the front end makes one
+// where there is more than the message. Its error is always nil.
 func (d *Datasource) CheckHealth(ctx context.Context, req *backend.CheckHealthRequest) (result *backend.CheckHealthResult, _ error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -51,6 +56,9 @@ func (d *Datasource) CheckHealth(ctx context.Context, req *backend.CheckHealthRe
 		result.Status = backend.HealthStatusError
 		result.Message = "The proxy answers" + of(h.Version) + ", but there is nothing to show: " + h.Findings[0].Missing + " " +
 			h.Findings[0].Fix
+	case n == 0 && len(h.Warnings) > 0:
+		result.Message = "The proxy answers" + of(h.Version) + ", but not with everything: " +
+			strings.TrimSuffix(h.Warnings[0], ".") + ". All else that is shown here is set up."
 	case n == 1:
 		result.Message = "The proxy answers" + of(h.Version) + ". One thing is not set up: " + h.Findings[0].Missing
 	case n > 1:
@@ -82,18 +90,24 @@ func (d *Datasource) health(ctx context.Context) (health, error) {
 	if err != nil {
 		return health{}, err
 	}
-	findings, err := experiments.Diagnose(ctx, d.asker, d.settings, experiments.NeedAll, nil, d.now())
+	findings, warnings, err := experiments.Diagnose(ctx, d.asker, d.settings, experiments.NeedAll, nil, d.now())
 	if err != nil {
 		return health{}, err
 	}
-	h := health{Version: version, Findings: findings}
-	lines := make([]string, len(findings))
-	for i, f := range findings {
-		lines[i] = f.Missing + " " + f.Fix
+	h := health{Version: version, Findings: findings, Warnings: warnings}
+	var lines []string
+	for _, w := range warnings {
+		lines = append(lines, "The proxy warned: "+w)
+	}
+	for _, f := range findings {
+		lines = append(lines, f.Missing+" "+f.Fix)
 	}
 	h.Verbose = strings.Join(lines, "\n\n")
 	if h.Findings == nil {
 		h.Findings = []experiments.Finding{}
+	}
+	if h.Warnings == nil {
+		h.Warnings = []string{}
 	}
 	return h, nil
 }

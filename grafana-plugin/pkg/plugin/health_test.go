@@ -1,19 +1,31 @@
 package plugin
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/backend"
 
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 	"github.com/spillwayproject/spillway/internal/localprom"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
+
+// warning answers as another does, and warns.
+type warning struct{ prom.Asker }
+
+func (w warning) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
+	a, err := w.Asker.Instant(ctx, query, at)
+	a.Warnings = append(a.Warnings, "shard ibis is away")
+	return a, err
+}
 
 func TestHealth(t *testing.T) {
 	// Of the clusters only full is left: nothing is missing.
@@ -50,6 +62,32 @@ func TestHealth(t *testing.T) {
 	if h, d := check("experiment:"); h.Status != backend.HealthStatusError || len(d.Findings) == 0 || !strings.Contains(h.Message, "there is nothing to show: kube-state-metrics gives no labels of pods") ||
 		!strings.Contains(h.Message, "--metric-labels-allowlist=pods=[experiment,") {
 		t.Errorf("%s %q %+v", h.Status, h.Message, d)
+	}
+	// A shard that is away is told where nothing is missing, and nothing is said to be set up that
+	// was not seen.
+	for without, says := range map[string]string{
+		"": "The proxy answers (version " + localprom.Version + "), but not with everything: shard ibis is away. " +
+			"All else that is shown here is set up.",
+		"NVLINK": "so it may be there and not be seen: shard ibis is away",
+	} {
+		list := others
+		if without != "" {
+			list = append(others[:len(others):len(others)], without)
+		}
+		d := setup(t, list...)
+		d.asker = warning{d.asker}
+		h, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var details health
+		if err := json.Unmarshal(h.JSONDetails, &details); err != nil || !slices.Equal(details.Warnings, []string{"shard ibis is away"}) ||
+			!strings.HasPrefix(details.Verbose, "The proxy warned: shard ibis is away") {
+			t.Errorf("%v: %s", err, h.JSONDetails)
+		}
+		if h.Status != backend.HealthStatusOk || !strings.Contains(h.Message, says) {
+			t.Errorf("%s %q, want one with %q", h.Status, h.Message, says)
+		}
 	}
 	for _, tc := range []struct {
 		answer http.HandlerFunc
