@@ -265,7 +265,7 @@ func strictly(raw []byte, v any) error {
 func pluginQuery(raw []byte, known map[string]bool, want dashboards.Datasource) (model.Query, error) {
 	var errs []error
 	for _, ref := range dashboards.References(string(raw)) {
-		if !known[ref] && !slices.Contains([]string{"__experiment", "__idle_below", "source"}, ref) {
+		if !known[ref] && !slices.Contains([]string{"__experiment", "__idle_below", "__interval", "__range", "source"}, ref) {
 			errs = append(errs, fmt.Errorf("$%s is no variable", ref))
 		}
 	}

@@ -48,9 +48,6 @@ function(c) {
     ] + (if by == '' then [] else [{ id: 'organize', options: { indexByName: { [fields[i]]: i for i in std.range(0, std.length(fields) - 1) } } }]),
   }) + { options+: { reduceOptions+: { fields: '/^(%s)$/' % std.join('|', if by == '' then ['Value'] else fields) } } },
 
-  // A stat of the sum of a table's column.
-  total(title, column, o):: e.stat(title, { calc: 'sum' } + o) + { options+: { reduceOptions+: { fields: '/^%s$/' % column } } },
-
   // Rows of the plugin's tables. All columns stay but those of `without`, since links are made of them; `columns` says how some look:
   // {field, title, unit, thresholds, mappings, width, decimals, bar}. `empty` are the words of a table without rows.
   table(title, o)::

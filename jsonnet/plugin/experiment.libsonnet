@@ -40,12 +40,16 @@ function(c, e)
           ],
           thresholds: [[null, 'text']],
         }),
-        e.total('GPUs', 'gpus', {
-          description: 'GPUs that its running pods hold now, or held last.',
+        // Not the sum of its rows below: a run that was queued again in another cluster or namespace has two, of which one has ended.
+        e.stat('GPUs', {
+          description: 'GPUs that its running pods hold now; where none runs, those that they held last.',
           w: 3,
           decimals: 0,
-          targets: [q('experiments')],
-        }),
+          targets: [q('promql', {
+            expr: 'sum(experiment:pod:gpus{$__experiment}) or last_over_time(sum(experiment:pod:gpus{$__experiment})[$__range:$__interval])',
+            instant: true,
+          })],
+        }) + { options+: { textMode: 'value' } },
         e.stat('Utilisation', {
           description: 'Share of time in which kernels ran, on average over its GPUs. Training is above 80 %; below half, most often the GPUs wait for data or for each other.',
           w: 4,

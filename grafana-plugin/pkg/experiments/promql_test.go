@@ -1,6 +1,10 @@
 package experiments
 
 import (
+	"cmp"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +125,51 @@ func TestPromQL(t *testing.T) {
 	if _, err := w.run(t, settingsOf(t, ""), `{"queryType":"promql","expr":"sum("}`, time.Hour,
 		100*time.Minute).Do(t.Context()); err == nil || !strings.Contains(err.Error(), "parse error") {
 		t.Errorf("a query that cannot be read: %v", err)
+	}
+}
+
+// The number of GPUs at the top of the dashboard of an experiment is what runs: a run that was
+// queued again has a row that has ended beside the one that runs. It is what was held last where
+// nothing runs.
+func TestGPUsOfAnExperiment(t *testing.T) {
+	w := worldOf(t, "requeued")
+	b, err := os.ReadFile(filepath.Join(repository, "grafana-plugin", "src", "dashboards", "experiment.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Type, Title string
+			Targets     []json.RawMessage
+		}
+	}
+	if err := json.Unmarshal(b, &board); err != nil {
+		t.Fatal(err)
+	}
+	query := ""
+	for _, p := range board.Panels {
+		if p.Type == "stat" && p.Title == "GPUs" && len(p.Targets) == 1 {
+			query = strings.NewReplacer(`"$cluster"`, "", `"$experiment"`, `"e"`).Replace(string(p.Targets[0]))
+		}
+	}
+	for _, c := range []struct {
+		until time.Duration
+		gpus  float64
+	}{{20 * time.Minute, 8}, {40 * time.Minute, 8}, {60 * time.Minute, 16}, {90 * time.Minute, 16}} {
+		frames := w.frames(t, settingsOf(t, ""), query, 0, c.until)
+		sum := 0.0
+		for _, f := range frames {
+			for _, field := range f.Fields {
+				if name := cmp.Or(field.Name, "Value"); name == "Value" || name == "gpus" {
+					for i := range field.Len() {
+						sum += field.At(i).(float64)
+					}
+				}
+			}
+		}
+		if sum != c.gpus {
+			t.Errorf("after %s it has %g GPUs, want %g", c.until, sum, c.gpus)
+		}
 	}
 }
 

@@ -319,7 +319,12 @@ func bundledPromQL(t *testing.T) []model.Query {
 				}
 				q.RefID = "A"
 				q.Expr = strings.NewReplacer("$team", "$t", "$cluster", "$c").Replace(q.Expr)
-				q.Teams, q.Clusters = []string{"$t"}, []string{"$c"}
+				if len(q.Experiments) > 0 {
+					q.Experiments = []string{"$e"}
+				} else {
+					q.Teams = []string{"$t"}
+				}
+				q.Clusters = []string{"$c"}
 				out = append(out, q)
 			}
 		}
