@@ -204,6 +204,9 @@ func (d *pluginBoard) problems(boards map[string]*pluginBoard, columns map[strin
 			if err != nil {
 				bad("panel %q: %v", p.Title, err)
 			}
+			if q.Type == model.GPUTimeSeries && slices.Contains(q.GroupBy, "node") && !slices.Contains(q.GroupBy, "cluster") {
+				bad("panel %q: nodes of one name in several clusters are one line", p.Title)
+			}
 			kinds[tableOf(q)] = true
 			if p.Type == "table" && columns[tableOf(q)] == nil {
 				bad("panel %q: %s is no table", p.Title, tableOf(q))
@@ -471,6 +474,7 @@ func TestPluginChecksCanFail(t *testing.T) {
 		{`var-experiment=`, `var-run=`, `has no variable "run"`},
 		{`${__data.fields.experiment:`, `${__data.fields.run:`, `needs the column "run"`},
 		{`${source:queryparam}`, `${cluster:queryparam}`, `hands on neither`},
+		{`"queryType": "status"`, `"queryType": "gpu_timeseries", "groupBy": ["node"]`, `nodes of one name in several clusters`},
 		{`"view": "total"`, `"view": "totals"`, `view: "totals"`},
 		{`"queryType": "events"`, `"queryType": "pods"`, `annotation "Events"`},
 		{`"x": 6,`, `"x": 5,`, `overlap`},

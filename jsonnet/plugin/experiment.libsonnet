@@ -10,7 +10,7 @@ function(c, e)
     h: 7,
     targets: [
       q('gpu_timeseries', { metric: name, groupBy: ['experiment'] }),
-      q('gpu_timeseries', { metric: name, groupBy: ['node'], rank: rank, k: 4 }, many),
+      q('gpu_timeseries', { metric: name, groupBy: ['cluster', 'node'], rank: rank, k: 4 }, many),
     ],
   } + o) + { fieldConfig+: { overrides+: e.parts } };
 
@@ -136,12 +136,12 @@ function(c, e)
         e.heatmap('Utilisation of the slowest nodes', {
           description: 'The nodes that do least on average, a row each. One that is darker or lighter than the others for long is where to look; all at once is the job itself.',
           h: 9,
-          targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['node'], rank: 'bottom', k: 40 })],
+          targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['cluster', 'node'], rank: 'bottom', k: 40 })],
         }),
         e.heatmap('Utilisation of the slowest GPUs', {
           description: 'The GPUs that do least on average, a row each. One GPU of a node is a sick GPU or a bad split of the work; all of a node is the node.',
           h: 9,
-          targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['node', 'gpu'], rank: 'bottom', k: 40 })],
+          targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['cluster', 'node', 'gpu'], rank: 'bottom', k: 40 })],
         }),
         metric('GPU utilisation', 'util', 'Share of time in which kernels ran: the whole experiment, and the four nodes where it is lowest.'),
         metric('Tensor cores', 'tensor', 'Share of cycles in which tensor cores worked. 30 to 50 % is good training; it tells more than utilisation.'),

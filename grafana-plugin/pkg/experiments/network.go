@@ -122,7 +122,8 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 			series = append(series, s)
 		}
 	}
-	return timeSeries(series, view.unit, func(l map[string]string) string { return legend(l, []string{"node", "direction"}) }), nil
+	by := []string{"cluster", "node", "direction"}
+	return timeSeries(series, view.unit, func(l map[string]string) string { return legend(l, by) }), nil
 }
 
 // networkMeans has the average over the range of what all expressions give together, a series for

@@ -13,33 +13,33 @@ func TestNetwork(t *testing.T) {
 		notice                string
 	}{
 		{"recorded", "", `"experiments":["llama"],"clusters":["eu-1"]`, []string{
-			`cluster=eu-1, direction=received, node=gpu-a "gpu-a received" Bps: 101 from 0m 300 to 100m 300`,
-			`cluster=eu-1, direction=transmitted, node=gpu-a "gpu-a transmitted" Bps: 101 from 0m 150 to 100m 150`,
-			`cluster=eu-1, direction=received, node=gpu-c "gpu-c received" Bps: 101 from 0m 100 to 100m 100`,
-			`cluster=eu-1, direction=transmitted, node=gpu-c "gpu-c transmitted" Bps: 101 from 0m 50 to 100m 50`,
+			`cluster=eu-1, direction=received, node=gpu-a "eu-1 gpu-a received" Bps: 101 from 0m 300 to 100m 300`,
+			`cluster=eu-1, direction=transmitted, node=gpu-a "eu-1 gpu-a transmitted" Bps: 101 from 0m 150 to 100m 150`,
+			`cluster=eu-1, direction=received, node=gpu-c "eu-1 gpu-c received" Bps: 101 from 0m 100 to 100m 100`,
+			`cluster=eu-1, direction=transmitted, node=gpu-c "eu-1 gpu-c transmitted" Bps: 101 from 0m 50 to 100m 50`,
 		}, ""},
 		{"the node with the least", "", `"experiments":["llama"],"rank":"bottom","k":1`, []string{
-			`cluster=eu-1, direction=received, node=gpu-c "gpu-c received" Bps: 101 from 0m 100 to 100m 100`,
-			`cluster=eu-1, direction=transmitted, node=gpu-c "gpu-c transmitted" Bps: 101 from 0m 50 to 100m 50`,
+			`cluster=eu-1, direction=received, node=gpu-c "eu-1 gpu-c received" Bps: 101 from 0m 100 to 100m 100`,
+			`cluster=eu-1, direction=transmitted, node=gpu-c "eu-1 gpu-c transmitted" Bps: 101 from 0m 50 to 100m 50`,
 		}, ""},
 		{"more than may be drawn", `{"maxSeries":3}`, `"experiments":["llama"]`, []string{
-			`cluster=eu-1, direction=received, node=gpu-a "gpu-a received" Bps: 101 from 0m 300 to 100m 300`,
-			`cluster=eu-1, direction=transmitted, node=gpu-a "gpu-a transmitted" Bps: 101 from 0m 150 to 100m 150`,
+			`cluster=eu-1, direction=received, node=gpu-a "eu-1 gpu-a received" Bps: 101 from 0m 300 to 100m 300`,
+			`cluster=eu-1, direction=transmitted, node=gpu-a "eu-1 gpu-a transmitted" Bps: 101 from 0m 150 to 100m 150`,
 		}, "1 of 3 nodes are shown, those with the highest average; group by fewer labels, choose fewer experiments, or raise the datasource's maxSeries."},
 		// Not recorded: 600 and 60 bytes a minute on two interfaces; those of InfiniBand and the
 		// loopback do not count.
 		{"raw", "", `"experiments":["tiny"],"view":"ethernet"`, []string{
-			`cluster=eu-1, direction=received, node=gpu-a "gpu-a received" Bps: 100 from 1m 2.2 to 100m 11`,
-			`cluster=eu-1, direction=transmitted, node=gpu-a "gpu-a transmitted" Bps: 100 from 1m 4.4 to 100m 22`,
+			`cluster=eu-1, direction=received, node=gpu-a "eu-1 gpu-a received" Bps: 100 from 1m 2.2 to 100m 11`,
+			`cluster=eu-1, direction=transmitted, node=gpu-a "eu-1 gpu-a transmitted" Bps: 100 from 1m 4.4 to 100m 22`,
 		}, ""},
 		{"without DCGM's signs for no value", "", `"experiments":["llama"],"view":"nvlink"`, []string{
-			`cluster=us-1, direction=received, node=gpu-a "gpu-a received" Bps: 101 from 0m 1e+10 to 100m 1e+10`,
-			`cluster=us-1, direction=transmitted, node=gpu-a "gpu-a transmitted" Bps: 101 from 0m 1.4e+10 to 100m 1.4e+10`,
+			`cluster=us-1, direction=received, node=gpu-a "us-1 gpu-a received" Bps: 101 from 0m 1e+10 to 100m 1e+10`,
+			`cluster=us-1, direction=transmitted, node=gpu-a "us-1 gpu-a transmitted" Bps: 101 from 0m 1.4e+10 to 100m 1.4e+10`,
 		}, ""},
 		{"errors, none too", "", `"experiments":["llama"],"view":"errors"`, []string{
-			`cluster=eu-1, direction=link down, node=gpu-a "gpu-a link down" cps: 100 from 1m 0 to 100m 0`,
-			`cluster=eu-1, direction=link recovered, node=gpu-a "gpu-a link recovered" cps: 100 from 1m 0.04 to 100m 0.2`,
-			`cluster=eu-1, direction=received, node=gpu-a "gpu-a received" cps: 100 from 1m 0 to 100m 0`,
+			`cluster=eu-1, direction=link down, node=gpu-a "eu-1 gpu-a link down" cps: 100 from 1m 0 to 100m 0`,
+			`cluster=eu-1, direction=link recovered, node=gpu-a "eu-1 gpu-a link recovered" cps: 100 from 1m 0.04 to 100m 0.2`,
+			`cluster=eu-1, direction=received, node=gpu-a "eu-1 gpu-a received" cps: 100 from 1m 0 to 100m 0`,
 		}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
