@@ -5,6 +5,11 @@ function(c, e)
   local promql(expr, legend, several=false) = q('promql', { expr: expr, legend: legend }, several);
   local kept(series) = 'sum(%s{%s=~"$cluster", team=~"$team"})' % [series, c.clusterLabel];
 
+  // Idle GPUs, as type cost counts them: each of a pod weighs as much as the pod holds of each that is measured, a quarter of a card a quarter.
+  local pod = 'cluster, namespace, pod, node, experiment, team';
+  local idle(sum) = '%(sum)s (avg by (%(pod)s) (experiment:gpu:util{$__experiment} < bool $__idle_below) * on (%(pod)s) sum by (%(pod)s) (experiment:pod:gpus{$__experiment}))'
+                    % { sum: sum, pod: pod };
+
   local toExperiment = e.link('This experiment', 'experiment', { experiment: e.field('experiment') });
 
   e.dashboard({
@@ -42,12 +47,12 @@ function(c, e)
           targets: [promql('sum(experiment:pod:gpus{$__experiment})', 'held')],
         }) + { options+: { textMode: 'value' } },
         e.stat('Idle GPUs', {
-          description: 'GPUs that its pods hold and that do next to nothing now: less than `idleBelow` of the data source, 5 % where it is not set. A few between two steps of a job are normal.',
+          description: 'GPUs that its pods hold and that do next to nothing now: less than `idleBelow` of the data source, 5 % where it is not set. A part of a card counts as that part. A few between two steps of a job are normal.',
           w: 3,
           decimals: 0,
           sparkline: true,
           maxDataPoints: 60,
-          targets: [promql('sum(experiment:gpu:util{$__experiment} < bool $__idle_below)', 'idle')],
+          targets: [promql(idle('sum'), 'idle')],
         }) + { options+: { textMode: 'value' } },
         e.stat('Cost in this time', {
           description: 'Money, GPU hours, and those of them in which the GPU did next to nothing. Money needs prices in the settings of the data source.',
@@ -121,7 +126,7 @@ function(c, e)
           stack: true,
           decimals: 0,
           maxDataPoints: 120,
-          targets: [promql('sum by (experiment) (experiment:gpu:util{$__experiment} < bool $__idle_below) > 0', '{{experiment}}', true)],
+          targets: [promql(idle('sum by (experiment)') + ' > 0', '{{experiment}}', true)],
         }),
       ]),
 

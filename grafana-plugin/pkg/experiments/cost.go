@@ -24,13 +24,18 @@ type spent struct {
 // of 200.
 const hoursUnit = "suffix: h"
 
+// mostMeasured is the share of GPU hours from which on all counts as measured: the first moments of
+// a pod are measured a little later.
+const mostMeasured = 0.95
+
 // unknownModel is shown where neither DCGM nor the node's labels say which GPUs it has.
 const unknownModel = "unknown"
 
 // cost is what was held in the range: GPU hours, those of them in which the GPU was idle, and the
 // money where there are prices. GPU hours are exact, whole samples of one Interval each; a range
-// that is shorter than one has its share of the last. A GPU that is held and not measured is not
-// counted as idle.
+// that is shorter than one has its share of the last. Of a pod of which nothing is measured nothing
+// is idle; GPUs beside others of their pod that are measured count as these do. A notice says how
+// much was not measured.
 func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	const by = "team, experiment, cluster, node"
 	from, share := r.From, 1.0
@@ -51,7 +56,8 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 		nodes[nodeOf(s.Labels)] = true
 	}
 	questions, step := r.idleHours(Chosen(r.Query), by, from, r.Until, held)
-	if answers, err = r.each(ctx, scaled(share, questions...)); err != nil {
+	answers, err = r.each(ctx, scaled(share, questions...), []question{r.measured(Chosen(r.Query), r.back())})
+	if err != nil {
 		return nil, err
 	}
 	if step > wholeSeconds(r.Settings.Interval()) {
@@ -61,6 +67,9 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	if len(answers[0]) == 0 {
 		r.Notice(data.NoticeSeverityWarning, "The use of these GPUs was not measured (there is no experiment:gpu:util), so that none of them counts as idle; "+
 			"the health check of the datasource says why.")
+	} else if seen := answers[1]; len(seen) > 0 && seen[0].Value() < mostMeasured {
+		r.Notice(data.NoticeSeverityWarning, "The use of %.0f %% of these GPU hours was not measured: GPUs beside measured ones of their pod count as "+
+			"these do, and none of the others as idle; the health check of the datasource says why.", max(1, 100*(1-seen[0].Value())))
 	}
 	models, err := r.models(ctx, nodes)
 	if err != nil {

@@ -88,6 +88,34 @@ func TestCost(t *testing.T) {
 	})
 }
 
+// Parts of a card are idle for parts of an hour; of what is not measured nothing is, and a notice
+// says how much that is.
+func TestIdlePartsOfCards(t *testing.T) {
+	w := worldOf(t, "shared")
+	for _, c := range []struct{ experiment, want, notice string }{
+		// A quarter of a card for a day, idle for six hours of it.
+		{"quarter", "t | quarter | c | unknown | 6 | 1.5 | 0.25", ""},
+		// Two of them on two cards, one of which is idle.
+		{"two", "t | two | c | unknown | 12 | 6 | 0.5", ""},
+		// Two whole cards, of which one is idle all the time.
+		{"whole", "t | whole | c | unknown | 48 | 24 | 0.5", ""},
+		// One pod of two is measured, and idle.
+		{"half", "t | half | c | unknown | 48 | 24 | 0.5", "The use of 50 % of these GPU hours was not measured: GPUs beside measured ones of their pod count as these do, and none of the others as idle; the health check of the datasource says why."},
+		// Of four GPUs of a pod three are measured, and one of these is idle.
+		{"dark", "t | dark | c | unknown | 96 | 32 | 0.3333", "The use of 25 % of these GPU hours was not measured: GPUs beside measured ones of their pod count as these do, and none of the others as idle; the health check of the datasource says why."},
+	} {
+		r := w.run(t, settingsOf(t, ""), `{"queryType":"cost","experiments":["`+c.experiment+`"]}`, 0, 24*time.Hour)
+		frames, err := cost(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, c.experiment, rows(t, frames[0]), []string{c.want})
+		if got := noticesOf(r); got != c.notice {
+			t.Errorf("%s: notices %q, want %q", c.experiment, got, c.notice)
+		}
+	}
+}
+
 // A range that is cut into parts has the same hours: each sample counts once, also one that lies
 // where two parts meet.
 func TestHoursInParts(t *testing.T) {

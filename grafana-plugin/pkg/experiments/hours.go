@@ -32,20 +32,35 @@ func (r *Run) gpuHours(matchers []string, by string, from, until time.Time, most
 	return scaled(r.Settings.Interval().Hours(), out...)
 }
 
-// idleHours is gpuHours of GPUs whose use was below IdleBelow. held is how many GPU hours there are
-// at most: where those have more than maxIdleSamples samples, the step is longer, and what is
-// returned is an estimate.
+// byHolder are the labels of a pod that the series of its GPUs share with experiment:pod:gpus.
+const byHolder = "cluster, namespace, pod, node, experiment, team"
+
+// idleHours is gpuHours of GPUs whose use was below IdleBelow. Each GPU of a pod weighs as much as
+// the pod holds on average of each that is measured: a quarter of a card is a quarter of an hour in
+// an hour, as in gpuHours. held is how many GPU hours there are at most: where those have more than
+// maxIdleSamples samples, the step is longer, and what is returned is an estimate.
 func (r *Run) idleHours(matchers []string, by string, from, until time.Time, held float64) (questions []question, step time.Duration) {
 	step = wholeSeconds(r.Settings.Interval())
 	if samples := held / step.Hours(); samples > maxIdleSamples {
 		step *= time.Duration(math.Ceil(samples / maxIdleSamples))
 	}
+	use, gpus := Selector("experiment:gpu:util", matchers...), Selector("experiment:pod:gpus", matchers...)
+	idle := fmt.Sprintf("avg by (%[1]s) (%[2]s < bool %[3]g) * on (%[1]s) sum by (%[1]s) (%[4]s)", byHolder, use, r.Settings.Idle(), gpus)
 	for _, p := range parts(from, until, max(hoursPart, step, until.Sub(from)/maxHoursParts)) {
-		use := Selector("experiment:gpu:util", matchers...)
-		questions = append(questions, r.at(fmt.Sprintf("sum by (%s) (sum_over_time((%s < bool %g)[%s:%s]))", by, use, r.Settings.Idle(),
+		questions = append(questions, r.at(fmt.Sprintf("sum by (%s) (sum_over_time((%s)[%s:%s]))", by, idle,
 			milliseconds(p.until.Sub(p.from)), seconds(step)), p.until))
 	}
 	return scaled(step.Hours(), questions...), step
+}
+
+// measured asks which share of what was held over d before the range's end was measured: of a pod
+// no more GPUs than it has series, and no more than it holds.
+func (r *Run) measured(matchers []string, d time.Duration) question {
+	use, gpus := Selector("experiment:gpu:util", matchers...), Selector("experiment:pod:gpus", matchers...)
+	count := fmt.Sprintf("count by (%s) (%s)", byHolder, use)
+	held := fmt.Sprintf("sum by (%s) (%s)", byHolder, gpus)
+	seen := fmt.Sprintf("sum(%[1]s * on (%[2]s) clamp_max(%[3]s / on (%[2]s) %[1]s, 1))", count, byHolder, held)
+	return r.at(fmt.Sprintf("sum_over_time(%s) / sum_over_time(%s)", r.lookAt(seen, d), r.lookAt("sum("+gpus+")", d)), r.Until)
 }
 
 // part is (from, until] of a longer range.

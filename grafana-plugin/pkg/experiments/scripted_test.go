@@ -43,23 +43,33 @@ func TestStatusOfMany(t *testing.T) {
 func TestCostNotices(t *testing.T) {
 	labels := []string{"team", "t", "experiment", "e", "cluster", "c", "node", "n"}
 	for _, c := range []struct {
-		held   float64
-		idle   []prom.Series
-		notice string
+		held     float64
+		idle     []prom.Series
+		measured float64
+		notice   string
 	}{
-		{60, []prom.Series{one(30, labels...)}, ""},
+		{60, []prom.Series{one(30, labels...)}, 1, ""},
+		{60, []prom.Series{one(30, labels...)}, 0.96, ""},
 		{
-			60, nil,
+			60,
+			[]prom.Series{one(30, labels...)},
+			0.75,
+			"The use of 25 % of these GPU hours was not measured: GPUs beside measured ones of their pod count as these do, and none of the others as idle; the health check of the datasource says why.",
+		},
+		{
+			60, nil, 0,
 			"The use of these GPUs was not measured (there is no experiment:gpu:util), so that none of them counts as idle; the health check of the datasource says why.",
 		},
-		{1e9, []prom.Series{one(1, labels...)}, "Idle GPU hours are an estimate from one look each 1h40m; choose a shorter time or fewer experiments for all of them."},
+		{1e9, []prom.Series{one(1, labels...)}, 1, "Idle GPU hours are an estimate from one look each 1h40m; choose a shorter time or fewer experiments for all of them."},
 	} {
 		r := hourly(t, scripted(func(query string) prom.Answer {
 			switch {
-			case strings.Contains(query, "experiment:pod:gpus"):
-				return of(one(c.held, labels...))
+			case strings.Contains(query, "clamp_max"):
+				return of(one(c.measured))
 			case strings.Contains(query, "experiment:gpu:util"):
 				return of(c.idle...)
+			case strings.Contains(query, "experiment:pod:gpus"):
+				return of(one(c.held, labels...))
 			}
 			return of()
 		}), "", `{"queryType":"cost"}`)
