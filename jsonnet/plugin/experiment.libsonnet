@@ -214,7 +214,7 @@ function(c, e)
           targets: [q('network', { view: 'ethernet', rank: 'top', k: 10 }, many)],
         }),
         e.timeseries('Network errors', {
-          description: 'Errors a second of the ten nodes with most: links that went down, symbols lost, NVLink and PCIe replays. Above nought for long, a cable or a port is bad.',
+          description: 'Errors of InfiniBand a second, of the ten nodes with most: links that went down or recovered, and packets received with errors. Above nought for long, a cable or a port is bad.',
           targets: [q('network', { view: 'errors', rank: 'top', k: 10 }, many)],
         }),
       ]),

@@ -103,7 +103,12 @@ func (r *Run) look(selector string, d time.Duration) string {
 
 // lookAt is the text of a subquery over d, in steps of at least interval: of what is no selector.
 func (r *Run) lookAt(expr string, d time.Duration) string {
-	return fmt.Sprintf("(%s)[%s:%s]", expr, seconds(d), seconds(max(wholeSeconds(r.Settings.Interval()), wholeSeconds(d/lookPoints))))
+	return fmt.Sprintf("(%s)[%s:%s]", expr, seconds(d), seconds(r.lookStep(d)))
+}
+
+// lookStep is that of lookAt.
+func (r *Run) lookStep(d time.Duration) time.Duration {
+	return max(wholeSeconds(r.Settings.Interval()), wholeSeconds(d/lookPoints))
 }
 
 // wholeSeconds rounds up.

@@ -3,14 +3,24 @@ package experiments
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// rateWindow is that of the recorded rates and of those that stand in for them.
-const rateWindow = "5m"
+// rateWindow is that of the recorded rates, and the least of those that stand in for them.
+const rateWindow = 5 * time.Minute
+
+// windowOf is the window of rates that are looked at in steps: a step, and a sample more, from
+// which what came in the step rises. So nothing comes between two windows.
+func (r *Run) windowOf(step time.Duration) string {
+	if w := step + r.Settings.Interval(); w > rateWindow {
+		return seconds(w)
+	}
+	return "5m"
+}
 
 // ethernet are the interfaces that the mixin counts: not the loopback, not IP over InfiniBand, not
 // bonds and bridges over counted ones (_config.network.ethernet).
@@ -22,8 +32,11 @@ type traffic struct {
 	direction string
 	// recorded is cheap: one series for each node. raw is asked where nothing is recorded; empty:
 	// there is no other.
-	recorded, raw func(matchers ...string) string
+	recorded, raw expression
 }
+
+// expression is PromQL of the nodes of matchers; window is that of its rates, if it has any.
+type expression func(window string, matchers ...string) string
 
 type networkView struct {
 	unit    string
@@ -55,23 +68,26 @@ var networkViews = map[string]networkView{
 	}},
 }
 
-func metricOf(name string) func(...string) string {
-	return func(m ...string) string { return "max by (cluster, node) (" + Selector(name, m...) + ")" }
+func metricOf(name string) expression {
+	return func(_ string, m ...string) string { return "max by (cluster, node) (" + Selector(name, m...) + ")" }
 }
 
-func gaugeOf(name string) func(...string) string {
-	return func(m ...string) string { return "sum by (cluster, node) (" + Selector(name, m...) + " < 1e14)" }
+func gaugeOf(name string) expression {
+	return func(_ string, m ...string) string {
+		return "sum by (cluster, node) (" + Selector(name, m...) + " < 1e14)"
+	}
 }
 
-func rateOf(name string, more ...string) func(...string) string {
-	return func(m ...string) string {
-		return fmt.Sprintf("sum by (cluster, node) (rate(%s[%s]))", Selector(name, append(m[:len(m):len(m)], more...)...), rateWindow)
+func rateOf(name string, more ...string) expression {
+	return func(window string, m ...string) string {
+		return fmt.Sprintf("sum by (cluster, node) (rate(%s[%s]))", Selector(name, append(m[:len(m):len(m)], more...)...), window)
 	}
 }
 
 // network is the traffic of the experiment's nodes, a line for each node and direction: in bytes a
 // second, or errors a second. It is the node's traffic, of whoever else is on the node too:
-// node_exporter does not know pods.
+// node_exporter does not know pods. Where steps are long, so are the windows of rates that are not
+// recorded, so that errors between two points are seen.
 //
 // Where there are more lines than may be drawn, or the query ranks nodes, those with the largest
 // (smallest) average of all directions are drawn, both directions of each.
@@ -84,7 +100,7 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 	if pods = onNode(pods); len(pods) == 0 {
 		return emptyFrames(data.FrameTypeTimeSeriesMulti), r.Empty(ctx, NeedPods, "pods on nodes")
 	}
-	list := make([]func(...string) string, len(view.traffic))
+	list := make([]expression, len(view.traffic))
 	for i, t := range view.traffic {
 		list[i] = t.recorded
 	}
@@ -107,9 +123,9 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 	for _, s := range r.pick(means, []string{"cluster", "node"}, max(1, r.Settings.MaxSeries/len(list)), "nodes") {
 		drawn = append(drawn, Pod{Cluster: s.Labels["cluster"], Node: s.Labels["node"]})
 	}
-	lines := make([][]question, len(list))
+	lines, window := make([][]question, len(list)), r.windowOf(r.Step())
 	for i, expr := range list {
-		lines[i] = onNodes(drawn, func(m ...string) question { return r.span(expr(m...), r.From, r.Until, r.Step()) })
+		lines[i] = onNodes(drawn, func(m ...string) question { return r.span(expr(window, m...), r.From, r.Until, r.Step()) })
 	}
 	answers, err := r.each(ctx, lines...)
 	if err != nil {
@@ -128,11 +144,11 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 
 // networkMeans has the average over the range of what all expressions give together, a series for
 // each node.
-func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []func(...string) string) ([]prom.Series, error) {
-	questions := make([][]question, len(list))
+func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []expression) ([]prom.Series, error) {
+	questions, window := make([][]question, len(list)), r.windowOf(r.lookStep(r.back()))
 	for i, expr := range list {
 		questions[i] = onNodes(pods, func(m ...string) question {
-			return r.at("avg_over_time("+r.lookAt(expr(m...), r.back())+")", r.Until)
+			return r.at("avg_over_time("+r.lookAt(expr(window, m...), r.back())+")", r.Until)
 		})
 	}
 	answers, err := r.each(ctx, questions...)

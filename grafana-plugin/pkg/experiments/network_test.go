@@ -3,6 +3,7 @@ package experiments
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestNetwork(t *testing.T) {
@@ -56,5 +57,37 @@ func TestNetwork(t *testing.T) {
 				t.Error("the recorded series were not asked for first")
 			}
 		})
+	}
+}
+
+// A link that went down between two points of a long range is seen at the later one, and its node
+// is among those with most errors.
+func TestErrorsBetweenPoints(t *testing.T) {
+	w := worldOf(t, "errors")
+	r := w.run(t, settingsOf(t, ""), `{"queryType":"network","experiments":["e"],"view":"errors","rank":"top","k":1}`, 0, 4*24*time.Hour)
+	r.MaxPoints = 10
+	frames, err := network(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range frames {
+		l := f.Fields[1].Labels
+		if l["node"] != "bad" {
+			t.Errorf("%v has most errors", l)
+		}
+		times, vs := values[time.Time](t, f, "Time"), values[float64](t, f, "Value")
+		for i, v := range vs {
+			if v == 0 {
+				continue
+			}
+			seen++
+			if at := time.Duration(times[i].UnixNano()); l["direction"] != "link down" || at < 31*time.Hour || at > 31*time.Hour+r.Step() {
+				t.Errorf("%v at %s: %v", l, at, v)
+			}
+		}
+	}
+	if seen != 1 {
+		t.Errorf("the error is seen at %d points", seen)
 	}
 }
