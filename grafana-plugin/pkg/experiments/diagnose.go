@@ -374,7 +374,7 @@ func (d *diagnosis) gpus(held set, metrics []model.Metric) {
 		}
 		set = missing.without(d.has(source, `pod!=""`, `node!=""`))
 		d.found(set, "The series of dcgm-exporter %s have no label node, by which GPUs and pods are joined.",
-			"Make node from its label Hostname or hostname when it is scraped, as deploy/exporters/prometheus.yml of Spillway does, or render the rules with `dcgm: {node: Hostname}`.")
+			"Make node from its label Hostname or hostname when it is scraped, as deploy/exporters/prometheus.yml of Spillway does: Xids, heat and NVLink are read by node from these series themselves, too.")
 		mended, missing = mended.with(set), missing.without(set)
 		d.found(missing, fmt.Sprintf("The recording rules of experiments' GPUs are missing %%s: there is %s with pods, and no experiment:gpu:%s.", source, m),
 			rendered("global", "experiment-rules.yaml", d.settings.Labels))
