@@ -270,7 +270,7 @@ func (r *Run) healthFrames(faults []fault, held bool) data.Frames {
 		column{"gpu", gpu, gpuLink(r.Settings)},
 		column{"UUID", uuid, nil},
 		column{"model", model, nil},
-		column{"pod", pod, dashboard(r.Settings.PodDashboard, "Pods that wait", "cluster")},
+		column{"pod", pod, podOnlyLink(r.Settings)},
 		column{"fault", name, nil},
 		column{"class", class, nil},
 		column{"value", value, nil},

@@ -41,9 +41,15 @@ func gpuLink(s model.Settings) *data.FieldConfig {
 	return dashboard(s.GPUDashboard, "GPU", "cluster", "node", "gpu")
 }
 
-// podLink is for a field pod of a table that has cluster and namespace too.
+// podLink is for a field pod of a table that has cluster and namespace too. Spillway's own
+// dashboard has no variable pod, and takes no notice of it.
 func podLink(s model.Settings) *data.FieldConfig {
-	return dashboard(s.PodDashboard, "Pods that wait", "cluster", "namespace")
+	return dashboard(s.PodDashboard, "Pods that wait", "cluster", "namespace", "pod")
+}
+
+// podOnlyLink is podLink for a table that has no namespace.
+func podOnlyLink(s model.Settings) *data.FieldConfig {
+	return dashboard(s.PodDashboard, "Pods that wait", "cluster", "pod")
 }
 
 var placeholder = regexp.MustCompile(`\$\{(experiment|team|cluster|namespace)\}`)

@@ -318,6 +318,15 @@ func TestLinks(t *testing.T) {
 	if got := gpuLink(s).Links[0].URL; got != gpu {
 		t.Error(got)
 	}
+	own := settingsOf(t, `{"podDashboard": "p"}`)
+	const cluster, namespace = "&var-cluster=${__data.fields.cluster:percentencode}", "&var-namespace=${__data.fields.namespace:percentencode}"
+	const pod = "&var-pod=${__data.fields.pod:percentencode}"
+	if got := podLink(own).Links[0].URL; got != "/d/p?${__url_time_range}"+cluster+namespace+pod {
+		t.Error(got)
+	}
+	if got := podOnlyLink(own).Links[0].URL; got != "/d/p?${__url_time_range}"+cluster+pod {
+		t.Error(got)
+	}
 	if got := nodeLink(s).Links[0].URL; !strings.HasPrefix(got, "/d/spillway-node?") {
 		t.Error(got)
 	}

@@ -139,7 +139,7 @@ func (r *Run) stragglerFrames(rows []straggler) data.Frames {
 		column{"node", on, nodeLink(r.Settings)},
 		column{"gpu", gpu, gpuLink(r.Settings)},
 		column{"UUID", uuid, nil},
-		column{"pod", pod, dashboard(r.Settings.PodDashboard, "Pods that wait", "cluster")},
+		column{"pod", pod, podOnlyLink(r.Settings)},
 		column{"value", value, unit},
 		column{"median", mid, unit},
 		column{"share", share, &data.FieldConfig{Unit: "percentunit"}},
