@@ -44,6 +44,34 @@ func TestBrokenSettings(t *testing.T) {
 	}
 }
 
+// everyCall are the ways in which Grafana calls an instance, each with these headers.
+func everyCall(t *testing.T) map[string]func(d *Datasource, p backend.PluginContext, headers map[string]string) {
+	ignored := backend.CallResourceResponseSenderFunc(func(*backend.CallResourceResponse) error { return nil })
+	return map[string]func(d *Datasource, p backend.PluginContext, headers map[string]string){
+		"query": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
+			req := queries(`{"queryType":"promql","expr":"up"}`)
+			req.PluginContext, req.Headers = p, headers
+			if _, err := d.QueryData(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+		},
+		"health": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
+			if _, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{PluginContext: p, Headers: headers}); err != nil {
+				t.Error(err)
+			}
+		},
+		"resource": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
+			req := &backend.CallResourceRequest{PluginContext: p, Method: "GET", Path: "teams", Headers: map[string][]string{}}
+			for k, v := range headers {
+				req.Headers[strings.TrimPrefix(k, "http_")] = []string{v}
+			}
+			if err := d.CallResource(t.Context(), req, ignored); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+}
+
 // Who asks is told to the proxy as Grafana says it; what a browser could write and what the
 // settings do not pass on is not.
 func TestHeaders(t *testing.T) {
@@ -70,30 +98,7 @@ func TestHeaders(t *testing.T) {
 	for k, v := range secret {
 		sent[k] = v
 	}
-	ignored := backend.CallResourceResponseSenderFunc(func(*backend.CallResourceResponse) error { return nil })
-	asks := map[string]func(d *Datasource, p backend.PluginContext, headers map[string]string){
-		"query": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
-			req := queries(`{"queryType":"promql","expr":"up"}`)
-			req.PluginContext, req.Headers = p, headers
-			if _, err := d.QueryData(t.Context(), req); err != nil {
-				t.Error(err)
-			}
-		},
-		"health": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
-			if _, err := d.CheckHealth(t.Context(), &backend.CheckHealthRequest{PluginContext: p, Headers: headers}); err != nil {
-				t.Error(err)
-			}
-		},
-		"resource": func(d *Datasource, p backend.PluginContext, headers map[string]string) {
-			req := &backend.CallResourceRequest{PluginContext: p, Method: "GET", Path: "teams", Headers: map[string][]string{}}
-			for k, v := range headers {
-				req.Headers[strings.TrimPrefix(k, "http_")] = []string{v}
-			}
-			if err := d.CallResource(t.Context(), req, ignored); err != nil {
-				t.Error(err)
-			}
-		},
-	}
+	asks := everyCall(t)
 	for name, do := range asks {
 		for _, tc := range []struct {
 			jsonData string

@@ -27,12 +27,17 @@ func (w warning) Instant(ctx context.Context, query string, at time.Time) (prom.
 	return a, err
 }
 
-func TestHealth(t *testing.T) {
-	// Of the clusters only full is left: nothing is missing.
+// allButFull are texts of the clusters but full, in which nothing is missing.
+func allButFull() []string {
 	var others []string
 	for _, c := range strings.Fields("no-labels no-names no-rules no-pods idle no-requests cpu-only others-gpus no-allocated no-dcgm no-profiling set-aside no-pod no-node no-gpu-rules no-faults no-fault-rules") {
 		others = append(others, fmt.Sprintf("cluster=%q", c))
 	}
+	return others
+}
+
+func TestHealth(t *testing.T) {
+	others := allButFull()
 	check := func(without ...string) (*backend.CheckHealthResult, health) {
 		h, err := setup(t, append(without, others...)...).CheckHealth(t.Context(), &backend.CheckHealthRequest{})
 		if err != nil {
@@ -63,8 +68,31 @@ func TestHealth(t *testing.T) {
 		!strings.Contains(h.Message, "--metric-labels-allowlist=pods=[experiment,") {
 		t.Errorf("%s %q %+v", h.Status, h.Message, d)
 	}
-	// A shard that is away is told where nothing is missing, and nothing is said to be set up that
-	// was not seen.
+	for _, tc := range []struct {
+		answer http.HandlerFunc
+		says   string
+	}{
+		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusForbidden) }, "credentials"},
+		{func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "no Prometheus API"},
+		{func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "buildinfo") {
+				_, _ = io.WriteString(w, `{"status":"success","data":{"version":"1"}}`)
+				return
+			}
+			qerr.Overload("max_concurrency", "20", time.Second, "try again", "all slots are taken").WriteTo(w)
+		}, "all slots are taken"},
+	} {
+		h, err := served(t, "", tc.answer).CheckHealth(t.Context(), &backend.CheckHealthRequest{})
+		if err != nil || h.Status != backend.HealthStatusError || !strings.Contains(h.Message, tc.says) {
+			t.Errorf("%+v, %v, want one with %q", h, err, tc.says)
+		}
+	}
+}
+
+// A shard that is away is told where nothing is missing, and nothing is said to be set up that
+// was not seen.
+func TestHealthWarns(t *testing.T) {
+	others := allButFull()
 	for without, says := range map[string]string{
 		"": "The proxy answers (version " + localprom.Version + "), but not with everything: shard ibis is away. " +
 			"All else that is shown here is set up.",
@@ -87,25 +115,6 @@ func TestHealth(t *testing.T) {
 		}
 		if h.Status != backend.HealthStatusOk || !strings.Contains(h.Message, says) {
 			t.Errorf("%s %q, want one with %q", h.Status, h.Message, says)
-		}
-	}
-	for _, tc := range []struct {
-		answer http.HandlerFunc
-		says   string
-	}{
-		{func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusForbidden) }, "credentials"},
-		{func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, "no Prometheus API"},
-		{func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "buildinfo") {
-				_, _ = io.WriteString(w, `{"status":"success","data":{"version":"1"}}`)
-				return
-			}
-			qerr.Overload("max_concurrency", "20", time.Second, "try again", "all slots are taken").WriteTo(w)
-		}, "all slots are taken"},
-	} {
-		h, err := served(t, "", tc.answer).CheckHealth(t.Context(), &backend.CheckHealthRequest{})
-		if err != nil || h.Status != backend.HealthStatusError || !strings.Contains(h.Message, tc.says) {
-			t.Errorf("%+v, %v, want one with %q", h, err, tc.says)
 		}
 	}
 }
