@@ -30,9 +30,10 @@ const slack = 3
 // requestsAtOnce is how many requests one instance of the datasource has at the API at most.
 const requestsAtOnce = 32
 
-// TestFiftyAtOnce: of fifty requests with three queries each, as many as the plugin allows wait at
-// the API at once and no more; all are answered, and when the datasource's settings change, nothing
-// of the old instance is left in the plugin: no goroutine, no connection.
+// TestFiftyAtOnce: of fifty requests with three queries each, of several users and of alerts, as
+// many as the plugin allows wait at the API at once and no more; all are answered, and when the
+// datasource's settings change, nothing of the old instance is left in the plugin: no goroutine, no
+// connection.
 func TestFiftyAtOnce(t *testing.T) {
 	h := start(t)
 	api := fakeshard.Start(t, fakeshard.Config{Default: "wait go; answer"})
@@ -46,9 +47,13 @@ func TestFiftyAtOnce(t *testing.T) {
 
 	var wg sync.WaitGroup
 	errs := make(chan error, 50*3)
-	for range 50 {
+	for n := range 50 {
 		wg.Go(func() {
-			answer, err := h.Query(t.Context(), request(contextOf(i), up, up, up))
+			req := request(contextOf(i), up, up, up)
+			if req.PluginContext.User = (&backend.User{Login: fmt.Sprint("user", n%5)}); n%2 == 0 {
+				req.Headers["FromAlert"] = "true"
+			}
+			answer, err := h.Query(t.Context(), req)
 			if err != nil {
 				errs <- err
 				return
