@@ -80,7 +80,7 @@ func TestLightActionsLeaveRoom(t *testing.T) {
 		if done() != 2 || r.count(refused, "max_light") != 99 {
 			t.Errorf("act %v: %d nodes, one of light actions and one of others may be taken out\n%s", act, done(), r.log)
 		}
-		if err := r.post(t, light(101), xid(102), xid(103, "alertname", "NodeDiskError")); err != nil {
+		if err := r.post(t, light(101), xid(102), xid(103, "alertname", "GPUFellOffBus")); err != nil {
 			t.Fatal(err)
 		}
 		if done() != 3 || r.count(refused, "max_nodes") != 2 {
@@ -108,7 +108,7 @@ func TestLightActionsLeaveRoom(t *testing.T) {
 			t.Errorf("%v", r.api.out())
 		}
 		// What becomes heavier is light no longer.
-		if err := r.post(t, xid(1, "alertname", "NodeDiskError")); err != nil {
+		if err := r.post(t, xid(1, "alertname", "GPUFellOffBus")); err != nil {
 			t.Fatal(err)
 		}
 		r.clock = r.clock.Add(61 * time.Minute)

@@ -89,7 +89,7 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	if s.act {
 		act.Set(1)
 	}
-	c.waits = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "remediator_waiting_nodes", Help: "Nodes that were refused for an Xid and wait for their turn."},
+	c.waits = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "remediator_waiting_nodes", Help: "Nodes that were refused for an alert that does not last, and wait for their turn."},
 		func() float64 { return float64(len(c.waiting.list())) })
 	reg.MustRegister(c.waits, c.decisions, c.inWindow, c.allNodes, c.last, budget, act)
 	return c
@@ -138,6 +138,9 @@ func (c *controller) round(ctx context.Context, asked []wish) error {
 		if ctx.Err() != nil || err != nil && asked == nil && reason == "alertmanager" {
 			break
 		}
+	}
+	if ctx.Err() != nil && asked != nil { // whatever the time ran out on, not all of the payload was decided on
+		errs = append(errs, context.Cause(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -229,6 +232,9 @@ type plan struct {
 	light bool
 }
 
+// byFleet is the reason while a fleet alert fires.
+const byFleet = "fleet_alert"
+
 // outByOthers is the reason why a node that somebody else has cordoned is left alone: a mark would
 // have it drained or rebooted in the middle of that work, and would still be there after it.
 const outByOthers = "planned"
@@ -265,7 +271,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		return failed, "alertmanager", err
 	}
 	if firing != "" {
-		return refused, "fleet_alert", nil
+		return refused, byFleet, nil
 	}
 	// A node that was taken out here costs no budget a second time. One that somebody else cordoned
 	// does: jobs may still run there, and what reads the mark drains or reboots it.

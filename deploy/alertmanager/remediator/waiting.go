@@ -31,8 +31,19 @@ type waiting struct {
 	by map[string]wish // by node
 }
 
-// lasts tells whether Alertmanager repeats an alert for as long as the node is broken.
-func lasts(a alert) bool { return !strings.HasPrefix(a.Labels["alertname"], "GPUXid") }
+// passes tells of an alert that ends with a window of time and not with the repair, so that
+// Alertmanager does not repeat it for as long as the node is broken. sure is false of those that
+// are about what rises, which a counter may seem to do when exporters come back: while a fleet
+// alert fires they are not believed.
+func passes(a alert) (passes, sure bool) {
+	switch name := a.Labels["alertname"]; {
+	case strings.HasPrefix(name, "GPUXid"):
+		return true, true
+	case name == "GPUUncorrectableECC", name == "GPUNVLinkErrors", name == "NodeDiskError":
+		return true, false
+	}
+	return false, false
+}
 
 // heaviestFirst is the order in which wishes are decided on, of one weight who has waited longest.
 func heaviestFirst(a, b wish) int {
@@ -114,10 +125,11 @@ func (c *controller) due(asked []wish) []wish {
 
 // settle has a wish wait, or ends its wait, by what was decided.
 func (c *controller) settle(w wish, decision, reason string) {
+	passes, sure := passes(w.alert)
 	switch {
-	case decision == failed || w.waits && again(decision, reason):
-	case again(decision, reason):
-		if !lasts(w.alert) {
+	case w.waits && (decision == failed || again(decision, reason)):
+	case decision == failed, again(decision, reason): // what failed comes again, but perhaps not for long
+		if passes && (sure || again(decision, reason) && reason != byFleet) {
 			c.waiting.keep(w, c.now())
 		}
 	default:

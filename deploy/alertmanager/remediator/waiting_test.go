@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -76,6 +78,61 @@ func TestXidsWaitForFleetAlerts(t *testing.T) {
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
 	if got := r.waits(); len(got) != 0 {
 		t.Errorf("%v wait", got)
+	}
+}
+
+// TestWhatWaits: so do other alerts that end with a window, of the budget, but not those that seem
+// to rise when the exporters of a fleet come back; and an Xid of which nothing could be decided.
+func TestWhatWaits(t *testing.T) {
+	for _, tc := range []struct {
+		alert  string
+		fleet  bool // a fleet alert fires, or else the budget is used up
+		broken bool // Alertmanager answers with errors
+		waits  bool
+	}{
+		{"GPUXidFatal", true, false, true},
+		{"GPUXidFatal", false, true, true},
+		{"GPUNVLinkErrors", false, false, true},
+		{"GPUUncorrectableECC", false, false, true},
+		{"NodeDiskError", false, false, true},
+		{"GPUNVLinkErrors", true, false, false},
+		{"NodeDiskError", false, true, false},
+		{"GPUFellOffBus", false, false, false}, // is repeated until the repair
+	} {
+		r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
+		if !tc.fleet && !tc.broken {
+			if err := r.post(t, xid(0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tc.fleet {
+			r.manager.names = []string{"FleetNodesFailing"}
+		}
+		if tc.broken {
+			r.manager.broken = "no answer"
+		}
+		if err := r.post(t, xid(1, "alertname", tc.alert)); tc.broken != (err != nil) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+		if got := r.waits(); slices.Equal(got, []string{nodeOf(1)}) != tc.waits {
+			t.Errorf("%+v: %v wait", tc, got)
+		}
+	}
+}
+
+// TestTimeRunsOutOnWhatWaits: a payload that was not decided on comes again, whatever its time ran
+// out on.
+func TestTimeRunsOutOnWhatWaits(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
+	if err := r.post(t, xid(0), xid(1, "action", "replace")); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, 30*time.Second) // with which start the other one waits is known now
+	ctx, cancel := context.WithCancelCause(t.Context())
+	over := errors.New("the time is over")
+	cancel(over)
+	if err := r.c.decide(ctx, payload{Alerts: []alert{xid(2, "action", "cordon")}}); !errors.Is(err, over) {
+		t.Errorf("the payload is answered with %v", err)
 	}
 }
 
