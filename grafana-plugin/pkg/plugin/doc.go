@@ -6,9 +6,10 @@
 // A request is answered whatever its datasource's settings are: what is wrong with them is the
 // answer. Queries of one request run at once, as many as Grafana's configuration says, ten at most;
 // a request with more than maxQueries is refused. All queries of an instance together send at most
-// maxRequests requests at a time: alertRequests of them only to evaluate alerts, userRequests at
-// most for one user; the others wait, alerts least and then whoever has least under way. A query, a
-// health check or a resource takes at most patience times the datasource's timeout in all.
+// maxRequests requests at a time: alertRequests of them only to evaluate alerts, othersRequests
+// only for others, userRequests at most for one user; the others wait, alerts least and then
+// whoever has least under way. A query, a health check or a resource takes at most patience times
+// the datasource's timeout in all.
 //
 // An error says whose it is: everything but a fault of this program is the downstream's, with the
 // HTTP status that fits. A panic ends its query alone. When a request is given up, so is what it

@@ -21,6 +21,8 @@ const (
 	maxRequests = 32
 	// alertRequests are those of them that only the evaluation of alerts has.
 	alertRequests = 8
+	// othersRequests are those that alerts leave to users, who would have none beside many rules.
+	othersRequests = 8
 	// userRequests is the most that one user has, however few others ask.
 	userRequests = 16
 	// maxQueries is how many queries one request may have; a panel's have few letters.
@@ -65,8 +67,8 @@ func (d *Datasource) inTime(ctx context.Context) (context.Context, context.Cance
 }
 
 // gate lets requests through to asker: at most maxRequests at a time, of which alertRequests are
-// kept for alerts, and at most userRequests of one user. Of those who wait, alerts are next, then
-// whoever has the least under way, then who came first.
+// kept for alerts and othersRequests for all others, and at most userRequests of one user. Of those
+// who wait, alerts are next, then whoever has the least under way, then who came first.
 type gate struct {
 	asker prom.Asker
 
@@ -156,6 +158,9 @@ func (g *gate) admit() {
 		next := -1
 		for i, w := range g.waiting {
 			if w.alert {
+				if g.all-g.users >= maxRequests-othersRequests {
+					continue
+				}
 				next = i
 				break
 			}

@@ -110,6 +110,27 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
+// However many alerts ask, some places are others'.
+func TestAlertsLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &counting{now: map[caller]int{}, letGo: map[string]chan struct{}{}}
+		g := newGate(c)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for _, who := range []caller{{"scheduler", true}, {"ada", false}} {
+			for range 100 {
+				wg.Go(func() { _, _ = g.Instant(context.WithValue(ctx, callerKey{}, who), "up", until) })
+			}
+			synctest.Wait()
+		}
+		if a, u := c.underWay("scheduler", true), c.underWay("ada", false); a != maxRequests-othersRequests || u != othersRequests {
+			t.Errorf("%d of alerts and %d of a user are under way", a, u)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
 // A query that waits for its user's own requests says so.
 func TestNoPlaceOfOnesOwn(t *testing.T) {
 	g := newGate(panics{})
