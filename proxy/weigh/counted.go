@@ -576,7 +576,7 @@ func (sc *Scale) countRequest(t selected, grid merge.Grid) *endpoint.Request {
 func (sc *Scale) ask(t selected, grid merge.Grid) Question {
 	q := Question{Part: t.part, Grid: grid}
 	if t.dear {
-		q.Request, q.Holds = sc.listRequest(t, grid), int64(sc.listed())*(listBytes+blockBytes*t.blocks)
+		q.Request, q.Holds = sc.listRequest(t, grid), min(int64(sc.listed())*(listBytes+blockBytes*t.blocks), sc.much())
 		q.Needs = q.Holds
 		return q
 	}
