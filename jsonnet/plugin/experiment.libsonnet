@@ -46,7 +46,7 @@ function(c, e)
           w: 3,
           decimals: 0,
           targets: [q('promql', {
-            expr: 'sum(experiment:pod:gpus{$__experiment}) or last_over_time(sum(experiment:pod:gpus{$__experiment})[$__range:$__interval])',
+            expr: 'sum(experiment:pod:gpus{$__experiment}) or last_over_time(sum(experiment:pod:gpus{$__experiment})[$__range:5m])',
             instant: true,
           })],
         }) + { options+: { textMode: 'value' } },

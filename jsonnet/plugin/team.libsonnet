@@ -49,7 +49,7 @@ function(c, e)
         e.stat('Idle GPUs', {
           description: 'GPUs that its pods hold and that do next to nothing now: less than `idleBelow` of the data source, 5 % where it is not set. A part of a card counts as that part. A few between two steps of a job are normal.',
           w: 3,
-          decimals: 0,
+          decimals: 1,
           sparkline: true,
           maxDataPoints: 60,
           targets: [promql(idle('sum'), 'idle')],
@@ -124,7 +124,7 @@ function(c, e)
           description: 'GPUs that an experiment holds and that do next to nothing: less than `idleBelow` of the data source.',
           quiet: 'no GPU is idle',
           stack: true,
-          decimals: 0,
+          decimals: 1,
           maxDataPoints: 120,
           targets: [promql(idle('sum by (experiment)') + ' > 0', '{{experiment}}', true)],
         }),

@@ -56,9 +56,16 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 		nodes[nodeOf(s.Labels)] = true
 	}
 	questions, step := r.idleHours(Chosen(r.Query), by, from, r.Until, held)
-	answers, err = r.each(ctx, scaled(share, questions...), []question{r.measured(Chosen(r.Query), r.back())})
+	answers, err = r.each(ctx, scaled(share, questions...))
 	if err != nil {
 		return nil, err
+	}
+	seen, err := r.each(ctx, []question{r.measured(Chosen(r.Query), min(r.back(), mostBack))})
+	if err != nil { // it is for a notice alone
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		seen = [][]prom.Series{nil}
 	}
 	if step > wholeSeconds(r.Settings.Interval()) {
 		r.Notice(data.NoticeSeverityInfo, "Idle GPU hours are an estimate from one look each %s; choose a shorter time or fewer experiments for all of them.",
@@ -67,7 +74,7 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	if len(answers[0]) == 0 {
 		r.Notice(data.NoticeSeverityWarning, "The use of these GPUs was not measured (there is no experiment:gpu:util), so that none of them counts as idle; "+
 			"the health check of the datasource says why.")
-	} else if seen := answers[1]; len(seen) > 0 && seen[0].Value() < mostMeasured {
+	} else if seen := seen[0]; len(seen) > 0 && seen[0].Value() < mostMeasured {
 		r.Notice(data.NoticeSeverityWarning, "The use of %.0f %% of these GPU hours was not measured: GPUs beside measured ones of their pod count as "+
 			"these do, and none of the others as idle; the health check of the datasource says why.", max(1, 100*(1-seen[0].Value())))
 	}

@@ -53,6 +53,9 @@ func (r *Run) idleHours(matchers []string, by string, from, until time.Time, hel
 	return scaled(step.Hours(), questions...), step
 }
 
+// mostBack is how far back one question may reach by a proxy's default (max_range).
+const mostBack = 31 * 24 * time.Hour
+
 // measured asks which share of what was held over d before the range's end was measured: of a pod
 // no more GPUs than it has series, and no more than it holds.
 func (r *Run) measured(matchers []string, d time.Duration) question {

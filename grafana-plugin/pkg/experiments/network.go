@@ -145,7 +145,9 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 // networkMeans has the average over the range of what all expressions give together, a series for
 // each node.
 func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []expression) ([]prom.Series, error) {
-	questions, window := make([][]question, len(list)), r.windowOf(r.lookStep(r.back()))
+	// Not that of the step between looks: it would read all samples of all nodes to choose ten of
+	// them.
+	questions, window := make([][]question, len(list)), r.windowOf(0)
 	for i, expr := range list {
 		questions[i] = onNodes(pods, func(m ...string) question {
 			return r.at("avg_over_time("+r.lookAt(expr(window, m...), r.back())+")", r.Until)

@@ -1,8 +1,10 @@
 package experiments
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +81,36 @@ func TestCostNotices(t *testing.T) {
 		if got := noticesOf(r); got != c.notice {
 			t.Errorf("%v samples: notices %q, want %q", c.held, got, c.notice)
 		}
+	}
+}
+
+// unmeasured refuses what is asked for a notice, as a proxy does that looks back 31 days.
+type unmeasured struct {
+	scripted
+	asked string
+}
+
+func (u *unmeasured) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
+	if strings.Contains(query, "clamp_max") {
+		u.asked = query
+		return prom.Answer{}, &prom.Failure{Status: http.StatusUnprocessableEntity, Message: "too far back"}
+	}
+	return u.scripted.Instant(ctx, query, at)
+}
+
+// The cost of more than 31 days is told, whatever becomes of the question for a notice, which looks
+// back no further.
+func TestCostOfMonths(t *testing.T) {
+	labels := []string{"team", "t", "experiment", "e", "cluster", "c", "node", "n"}
+	u := &unmeasured{scripted: func(query string) prom.Answer { return of(one(60, labels...)) }}
+	r := hourly(t, u, "", `{"queryType":"cost"}`)
+	r.From = r.Until.Add(-60 * 24 * time.Hour)
+	frames, err := r.Do(t.Context())
+	if err != nil || len(frames) != 1 || frames[0].Rows() == 0 {
+		t.Errorf("%d frames: %v", len(frames), err)
+	}
+	if !strings.Contains(u.asked, "[2678400s:") {
+		t.Errorf("asked %s", u.asked)
 	}
 }
 
