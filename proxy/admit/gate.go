@@ -86,6 +86,7 @@ type waiter struct {
 	count      uint64
 	arrived    int64
 	since      int64
+	turned     int64 // since when it has been its turn, but for room at its peer; 0 while it has not
 	ready      chan struct{}
 	next, prev *waiter
 	place      Place    // once it has them

@@ -18,6 +18,9 @@ const (
 	leastNominal = 0.1
 	// owed is for how long, at most, a flow waits for what its longest call was worth.
 	owed = 2 * time.Minute
+	// overdue is for how many times as long as places are usually held somebody whose turn it is
+	// waits for room at his address before that is kept for him, whatever other lanes have.
+	overdue = 8
 	// firstMean is for how long places are taken to be held before that is known.
 	firstMean = float64(100 * time.Millisecond)
 )
@@ -112,20 +115,20 @@ func (l *lane) longest() *flow {
 // may have any. behind tells that somebody has none only because another lane's wide call of his
 // address is ahead.
 func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
-	var best, wide turn
+	var best, wide, lacks turn
 	for _, f := range l.queued {
 		work := f.due(now, g.mean)
 		if best.waiter != nil && (turn{f.first, work}).after(best) {
 			continue
 		}
-		w, kept, after := f.next(g, now)
-		behind = behind || after
-		if t := (turn{w, work}); w != nil && !t.after(best) {
-			best = t
-		}
-		if t := (turn{kept, work}); kept != nil && !t.after(wide) {
-			wide = t
-		}
+		n := f.next(g, now)
+		behind = behind || n.behind
+		best = best.orBefore(turn{n.may, work})
+		wide = wide.orBefore(turn{n.wide, work})
+		lacks = lacks.orBefore(turn{n.lacks, work})
+	}
+	if lacks.waiter != nil && lacks.turned == 0 && !lacks.after(best) {
+		lacks.turned = max(now, 1)
 	}
 	if wide.waiter == nil || wide.after(best) {
 		return best.waiter, behind
@@ -199,6 +202,14 @@ func (t turn) after(u turn) bool {
 	return cmp.Or(cmp.Compare(t.work, u.work), cmp.Compare(t.flow.had, u.flow.had), cmp.Compare(t.count, u.count)) > 0
 }
 
+// orBefore is the other turn, if that is one and not after this one.
+func (t turn) orBefore(u turn) turn {
+	if u.waiter == nil || u.after(t) {
+		return t
+	}
+	return u
+}
+
 // flow is what is served fairly in a lane: its waiters, in their order, and what it has had.
 type flow struct {
 	lane        *lane
@@ -258,25 +269,36 @@ func (f *flow) forget() {
 	}
 }
 
-// next is the first waiter whose peer may have a place. wide is one before it whose peer may have
-// some, but not yet as many as it wants; behind tells that one before it, or any, is kept by one of
-// another lane alone.
-func (f *flow) next(g *Gate, now int64) (w, wide *waiter, behind bool) {
-	for w = f.first; w != nil; w = w.next {
+// nexts is who is next in a flow.
+type nexts struct {
+	may    *waiter // the first whose peer may have as many places as it wants
+	lacks  *waiter // the first before it whose peer may not have as many
+	wide   *waiter // the first of those for whom places may be kept
+	behind bool    // one before it, or any, is kept by one of another lane alone
+}
+
+// next is who is next in the flow.
+func (f *flow) next(g *Gate, now int64) (n nexts) {
+	for w := f.first; w != nil; w = w.next {
 		p := w.peer
 		if p == nil {
-			return w, wide, behind
+			n.may = w
+			return n
 		}
 		room := p.room(g, w)
 		if room && p.lets(g, w, now) {
-			return w, wide, behind
+			n.may = w
+			return n
 		}
-		behind = behind || room
-		if wide == nil && !room && w.n > 1 && p.mayKeep(g, w) {
-			wide = w
+		n.behind = n.behind || room
+		if !room && n.lacks == nil {
+			n.lacks = w
+		}
+		if !room && n.wide == nil && (w.n > 1 || w.overdue(g, now)) && p.mayKeep(g, w, now) {
+			n.wide = w
 		}
 	}
-	return nil, wide, behind
+	return n
 }
 
 // narrow is the first waiter who may have what is kept for the lane, whose turn is the head's.

@@ -15,6 +15,10 @@ import "slices"
 //     its on-call people. Of several such ones he is waited for first who is within the share of
 //     his lane.
 //
+// Whose turn it has been in his lane for long, without room at his address each time that places
+// of it came back (they were another lane's, which lacks them most then), is waited for like one
+// within the share of his lane, and though his address has all that it may have (overdue).
+//
 // In his own lane those of his address pass whose turn is earlier, of users who have had less; and
 // while somebody of another address is first there, for whom places of the gate are kept, one that
 // wants fewer may pass him who is not yet waited for.
@@ -77,18 +81,26 @@ func (p *peer) room(g *Gate, w *waiter) bool { return p.held+w.n <= g.ofPeer || 
 func (p *peer) keeps() bool { return p.wide != nil && p.wide.lane.room(p.wide.n) }
 
 // mayKeep tells whether places are kept for the waiter, or are to be when it is his turn in his
-// lane: for one of the peer at a time, of several lanes' for one that is within his lane's share
-// before any other, and else for whoever has waited longest. A peer that has all it may have keeps
-// none, but in a lane in which one that passed would leave it no room.
-func (p *peer) mayKeep(g *Gate, w *waiter) bool {
-	switch x := p.wide; {
+// lane: for one of the peer at a time, of several lanes' for one that is within his lane's share,
+// or overdue, before any other, and else for whoever has waited longest. A peer that has all it may
+// have keeps none, but for one that is overdue, and in a lane in which one that passed would leave
+// it no room.
+func (p *peer) mayKeep(g *Gate, w *waiter, now int64) bool {
+	late := w.overdue(g, now)
+	switch x, prior := p.wide, late || w.within(); {
 	case x == w:
 		return true
 	case !p.keeps():
-	case x.lane == w.lane, x.within() && !w.within(), x.within() == w.within() && x.count < w.count:
+	case x.lane == w.lane:
+		return false
+	case x.prior(g, now) != prior:
+		if !prior {
+			return false
+		}
+	case x.count < w.count:
 		return false
 	}
-	return p.held < g.ofPeer || w.lane.Most > 0
+	return late || p.held < g.ofPeer || w.lane.Most > 0
 }
 
 // lets tells whether the waiter, who has room at his peer, passes nobody of it for whom places are
@@ -103,7 +115,7 @@ func (p *peer) lets(g *Gate, w *waiter, now int64) bool {
 		return true
 	case x.lane == w.lane:
 		return x.flow != w.flow && !w.turn(now, g.mean).after(x.turn(now, g.mean))
-	case g.own(w.lane, w.n), w.count < x.count && !x.within():
+	case g.own(w.lane, w.n), w.count < x.count && !x.prior(g, now):
 		return true
 	case !w.within():
 		return false
@@ -121,6 +133,15 @@ func (p *peer) lets(g *Gate, w *waiter, now int64) bool {
 // does not wait for those of other lanes that have waited longer: beside a wall of calls of its
 // address a lane that asks now and then would never have its share.
 func (w *waiter) within() bool { return float64(w.lane.held+w.n) <= w.lane.nominal }
+
+// overdue tells whether it has been the waiter's turn in his lane for long. Who wants more than his
+// lane's share is never.
+func (w *waiter) overdue(g *Gate, now int64) bool {
+	return w.turned > 0 && float64(now-w.turned) > overdue*g.mean && (w.n == 1 || float64(w.n) <= w.lane.nominal)
+}
+
+// prior tells whether the waiter is waited for before others of his address.
+func (w *waiter) prior(g *Gate, now int64) bool { return w.within() || w.overdue(g, now) }
 
 // beside tells whether the head of a lane, nil for none, who wants more than is left of what is
 // kept for it, has room beside w once other lanes have given back what they borrowed.

@@ -2,6 +2,7 @@ package admit
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,4 +91,54 @@ func TestWideOfAFullAddressInABoundedLane(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+// TestWideOfAFullAddress: who wants no more places than the share of his lane has his turn though
+// his address has as many as it may have, all of them another lane's wide calls that take turns:
+// when one of these ends it is the other lane that lacks places most, and when it is his own lane's
+// turn his address has none left.
+func TestWideOfAFullAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(18, 12, []Lane{{Name: "batch", Share: 0.1124}, {Name: "default", Share: 0.8876}})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+		defer cancel()
+		var wg sync.WaitGroup
+		again := func(lane string, flow uint64, n int, hold time.Duration) *time.Duration {
+			longest := new(time.Duration)
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					began := time.Now()
+					p, err := g.Wait(ctx, Asker{Lane: lane, Peer: fmt.Sprint(flow % 3), Flow: flow}, n)
+					*longest = max(*longest, time.Since(began))
+					if err != nil {
+						return
+					}
+					time.Sleep(hold)
+					g.Leave(&p, p.Places())
+				}
+			})
+			return longest
+		}
+		var all []*time.Duration
+		for flow, c := range []struct {
+			batch, other         int
+			holdBatch, holdOther time.Duration
+		}{
+			{2, 13, 734, 980},
+			{2, 13, 1131, 560},
+			{2, 1, 985, 982},
+			{1, 15, 1287, 672},
+			{1, 1, 1336, 501},
+			{1, 1, 1255, 986},
+		} {
+			all = append(all, again("batch", uint64(flow), c.batch, c.holdBatch*time.Millisecond),
+				again("default", uint64(flow), c.other, c.holdOther*time.Millisecond))
+		}
+		wg.Wait()
+		for i, longest := range all {
+			if *longest > 30*time.Second {
+				t.Errorf("caller %d waits for %s", i, *longest)
+			}
+		}
+	})
 }
