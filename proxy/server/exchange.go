@@ -124,7 +124,7 @@ func (x *exchange) held() int64 { return x.weighed.Load().Held() + x.client.keep
 
 // peak is the most that the request has held, in bytes, with the most that was kept for a slow
 // caller, which may have been at another time.
-func (x *exchange) peak() int64 { return x.budget.Peak() + x.client.keeps.Load().Peak() }
+func (x *exchange) peak() int64 { return x.weighed.Load().Peak() + x.client.keeps.Load().Peak() }
 
 // close gives back what the request held.
 func (x *exchange) close() {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,6 +84,49 @@ func TestLiveQueries(t *testing.T) {
 	c.leave(true)
 	r.eventually("it is not listed any more", func() bool { return len(r.queries()) == 0 })
 	r.adminAsk(http.MethodGet, "/"+q.ID, http.StatusNotFound, nil)
+}
+
+// TestLookBesideAttempts: what a query has done is told while it makes its attempts, each of which
+// has a budget of its own. It is the race detector that finds what is wrong with it.
+func TestLookBesideAttempts(t *testing.T) {
+	r := newRig(t, manyShards(1), "")
+	req := httptest.NewRequest(http.MethodGet, "/api/v1/query?query=up", http.NoBody)
+	x, ctx, leave := r.s.enter(httptest.NewRecorder(), req)
+	defer leave()
+	for _, step := range []func() error{
+		func() error { return x.identify(ctx, req, nil) },
+		func() error { return x.understand(ctx, req, nil) },
+		func() error { return x.decide(ctx) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				x.look()
+			}
+		}
+	})
+	for range 5000 {
+		x.beginAttempt()
+		if err := x.budget.Hold(1 << 20); err != nil {
+			t.Error(err)
+		}
+		x.out.Close()
+		x.budget.Close()
+	}
+	close(done)
+	wg.Wait()
+	if got := x.look(); got.HeldBytes != 0 || got.PeakBytes < 1<<20 {
+		t.Errorf("at the end it holds %d bytes, and held %d at most", got.HeldBytes, got.PeakBytes)
+	}
 }
 
 // TestKill: a request is ended wherever it is on its road. Its caller is told who did it, the
