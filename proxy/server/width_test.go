@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -133,7 +134,7 @@ func TestUnweighedWidth(t *testing.T) {
 	x, done := w.exchange(t.Context(), time.Minute)
 	defer done()
 	shards, now := w.st.top.Groups[0].Shards, time.Now()
-	known := weigh.Known{Sizes: weigh.NewSizes(t.Context(), w.st.top, nil, time.Now, nil), Learned: &cost.Learned{}}
+	known := weigh.Known{Sizes: weigh.NewSizes(t.Context(), w.st.top, nil, time.Now, slog.New(slog.DiscardHandler)), Learned: &cost.Learned{}}
 	expr, err := plan.Parser.ParseExpr("sum by (pod) (rate(x_total[5m]))")
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package weigh
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ func sketched(t testing.TB) *world {
 	t.Helper()
 	w := newWorld(t, 0, 32<<20)
 	w.Known.Learned = &cost.Learned{}
-	w.Known.Sizes = NewSizes(t.Context(), w.top, nil, time.Now, nil)
+	w.Known.Sizes = NewSizes(t.Context(), w.top, nil, time.Now, slog.New(slog.DiscardHandler))
 	for _, sh := range w.shards {
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":90000,"minTime":%d},"seriesCountByMetricName":[{"name":"x_total","value":20000},{"name":"up","value":70}],
 			"seriesCountByLabelValuePair":[{"name":"job=a","value":700}],"labelValueCountByLabelName":[{"name":"job","value":4}]}}`, w.Now-7_200_000)

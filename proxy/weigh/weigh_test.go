@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -459,7 +460,7 @@ func sized(t testing.TB, sizes ...int) *world {
 // tell has the shards of a world say that x_total has so many series, and all metrics two million.
 func tell(t testing.TB, w *world, sizes ...int) {
 	t.Helper()
-	w.Known.Sizes = NewSizes(t.Context(), w.top, nil, func() time.Time { return time.UnixMilli(w.Now) }, nil)
+	w.Known.Sizes = NewSizes(t.Context(), w.top, nil, func() time.Time { return time.UnixMilli(w.Now) }, slog.New(slog.DiscardHandler))
 	for i, s := range w.shards {
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":0},"seriesCountByMetricName":[{"name":"x_total","value":%d}]}}`, sizes[i%len(sizes)])
 		if err := w.Known.Sizes.Names(s).Learn(strings.NewReader(told), time.UnixMilli(w.Now), 0); err != nil {
