@@ -28,6 +28,7 @@ func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	if r.Thanos() {
 		return
 	}
+	e.ReadVersion(f.version)
 	err := r.getData(ctx, "/api/v1/features", nil, func(raw json.RawMessage) error {
 		e.ReadFeatures(raw)
 		return nil

@@ -122,6 +122,9 @@ func TestFacts(t *testing.T) {
 	if d := top.EngineDifferences(rs[0]); len(d) != 0 {
 		t.Errorf("a differs: %q", d)
 	}
+	if d := top.EngineDifferences(rs[1]); len(d) == 0 || !strings.Contains(d[0], "before 3.0") {
+		t.Errorf("b differs: %q", d)
+	}
 	d := strings.Join(top.EngineDifferences(rs[2]), "; ")
 	if !strings.Contains(d, "lookback-delta is 1m, not 5m") || !strings.Contains(d, "promql-delayed-name-removal") ||
 		strings.Contains(d, "exemplar") {

@@ -32,6 +32,9 @@ type Engine struct {
 	// Thanos tells that its engine is that of an older Prometheus, and that it does not say which
 	// functions it knows.
 	Thanos bool `json:"-"`
+	// Old tells that it is a Prometheus before 3.0, whose ranges, subqueries and lookback include a
+	// sample at their left end.
+	Old bool `json:"old,omitempty"`
 	// Slots is how many queries the server evaluates at once; 0 where it does not say.
 	Slots int `json:"-"`
 	// Search tells that it says it serves the search API (--enable-feature=search-api), which
@@ -84,6 +87,13 @@ func (e *Engine) ReadFeatures(raw []byte) {
 	slices.Sort(e.Features)
 }
 
+// ReadVersion takes in what a server that is no Thanos says of its version, such as 3.15.0.
+func (e *Engine) ReadVersion(version string) {
+	major, _, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	n, err := strconv.Atoi(major)
+	e.Old = ok && err == nil && n < 3
+}
+
 // slotsOf reads how many queries a server evaluates at once; 0 where it does not say.
 func slotsOf(flags map[string]string) int {
 	for _, name := range []string{"query.max-concurrency", "query.max-concurrent"} { // Prometheus' and Thanos' spelling
@@ -123,6 +133,12 @@ func (b Engine) Differences(a Engine) []string {
 	}
 	if !slices.Equal(a.Flags, b.Flags) {
 		out = append(out, fmt.Sprintf("enable-feature has [%s], not [%s]", strings.Join(b.Flags, " "), strings.Join(a.Flags, " ")))
+	}
+	switch {
+	case b.Old && !a.Old:
+		out = append(out, "it is a Prometheus before 3.0, whose ranges include the sample at their left end")
+	case a.Old && !b.Old && !b.Thanos:
+		out = append(out, "it is Prometheus 3.0 or later, and ranges of those before include the sample at their left end")
 	}
 	switch {
 	case a.Thanos || b.Thanos: // it has no features endpoint, and refuses a function that it does not know by itself

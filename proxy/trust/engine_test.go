@@ -49,6 +49,25 @@ func TestEnginesDiffer(t *testing.T) {
 			t.Errorf("%s: the same lookback: %v", tc.name, same)
 		}
 	}
+	old, older := engineOf(flags, ""), engineOf(flags, "")
+	newer := engineOf(flags, "")
+	for e, version := range map[*Engine]string{&old: "2.55.1", &older: "v2.9.0-rc.0", &newer: "3.0.1"} {
+		e.ReadVersion(version)
+		e.Seal()
+	}
+	for _, d := range [][]string{old.Differences(newer), newer.Differences(old)} {
+		if len(d) != 1 || !strings.Contains(d[0], "left end") {
+			t.Errorf("2.55 and 3.0 differ in %q", d)
+		}
+	}
+	if d := old.Differences(older); len(d) > 0 {
+		t.Errorf("2.55 and 2.9 differ in %q", d)
+	}
+	for _, version := range []string{"", "main", "10.0.0", "3", "v1beta"} {
+		if newer.ReadVersion(version); newer.Old {
+			t.Errorf("%q is old", version)
+		}
+	}
 	a, b := engineOf(flags, features), engineOf(flags, features)
 	a.EvaluationInterval, b.EvaluationInterval = "1m", "30s"
 	a.Seal()
