@@ -167,7 +167,7 @@ func (x *exchange) nextAttempt(err error) bool {
 	case answer.Apart:
 		x.s.metrics.inexact.Inc()
 		if !x.inParcels { // which where a replica is whole can be exact
-			x.s.inexacts.put(query, next.Raw, now)
+			x.s.inexacts.put(x.form(), next.Raw, now)
 		}
 	case answer.Parcels:
 		if x.trial != nil { // the bounds are those of a trial, and others are not to be asked in parcels for them

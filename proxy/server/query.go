@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
@@ -150,10 +151,17 @@ func (x *exchange) question() plan.Query {
 		q.Raw = "stats counts the samples of one evaluation"
 	}
 	if q.Raw == "" {
-		q.Raw = x.s.inexacts.get(req.Query, x.s.now())
+		q.Raw = x.s.inexacts.get(x.form(), x.s.now())
 		q.Inexact = q.Raw != ""
 	}
 	return q
+}
+
+// form is the query with how it is asked: what is not exact over a week of steps may be over an
+// hour, and a dashboard that refreshes asks for about as many of them each time.
+func (x *exchange) form() string {
+	g := x.grid()
+	return fmt.Sprintf("%s\x00%d\x00%d", x.dec.Request.Query, g.Step, bits.Len(uint(g.Len())))
 }
 
 // plan plans a query.
