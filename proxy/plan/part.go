@@ -119,16 +119,16 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	if !g.Trusted() {
 		return nil, p.because(CauseSick, s, "group "+g.Name+" is not as the configuration says; see shards")
 	}
-	replicas, err := s.Wholes(p.ctx, w.From, w.Until, p.v.now)
-	if err != nil {
+	choice := p.beside.of(p.ctx, leg, w, p.v.now)
+	if choice.err != nil {
 		return nil, p.because(CauseUnreachable, s, "no replica of shard "+s.Name()+" can be asked")
 	}
-	replicas = slices.DeleteFunc(slices.Clone(replicas), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
+	replicas := slices.DeleteFunc(slices.Clone(choice.order[:choice.whole]), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
 	if len(replicas) == 0 && s.Unjudged() {
 		return nil, p.because(CauseNoHeartbeat, s, "shard "+s.Name()+" has several replicas, and its group no heartbeat by which one could be known to be whole")
 	}
 	if len(replicas) == 0 {
-		return nil, p.because(CauseNotWhole, s, notWhole(s, w, p.v.now))
+		return nil, p.because(CauseNotWhole, s, notWhole(s, p.beside.window(leg, w), p.v.now))
 	}
 	replicas = slices.DeleteFunc(replicas, func(r *shard.Replica) bool { return r.Differs() })
 	if len(replicas) == 0 {

@@ -120,6 +120,8 @@ type Plan struct {
 	Expr parser.Expr
 	// Root is the plan as explain shows it; nil where the query has NoExplain.
 	Root *Node
+	// Together is what its selectors read at the same times; nil where that is of no matter.
+	Together *Together
 }
 
 // Leaf is a part of a query that one or several shards evaluate.
@@ -203,25 +205,38 @@ func (v *View) narrowed(ms []*labels.Matcher) []*labels.Matcher {
 	return ms
 }
 
-// Raw is the storage for evaluating here. Shards that are gone are not asked; lost decides about
-// those that do not answer (raw.Queryable.Lost); maxBytes bounds one replica's answer.
-func (v *View) Raw(budget *admit.Budget, maxBytes int64, gone func(*shard.Shard) bool, lost func(string, error) error) *raw.Queryable {
+// Reading is how series are read to be evaluated here.
+type Reading struct {
+	// Budget is charged with what is read, of which one replica may send MaxBytes.
+	Budget   *admit.Budget
+	MaxBytes int64
+	// Gone are shards that are not asked, Avoid replicas that failed before; may be nil.
+	Gone  func(*shard.Shard) bool
+	Avoid func(*shard.Replica) bool
+	// Lost decides about shards that do not answer (raw.Queryable.Lost).
+	Lost func(string, error) error
+	// Together is the plan's, nil where one selector is read alone.
+	Together *Together
+}
+
+// Raw is the storage for evaluating here.
+func (v *View) Raw(how Reading) *raw.Queryable {
 	return &raw.Queryable{
-		Meter: budget,
-		Lost:  lost,
+		Meter: how.Budget,
+		Lost:  how.Lost,
 		Legs: func(ctx context.Context, from, until int64, ms []*labels.Matcher) ([]raw.Leg, error) {
 			legs := v.Legs(v.narrowed(ms), from, until)
 			out := make([]raw.Leg, 0, len(legs))
 			for _, l := range legs {
-				if gone(l.Shard) {
+				if how.Gone != nil && how.Gone(l.Shard) {
 					continue
 				}
-				slice, err := v.slice(ctx, l, from, until, budget, maxBytes)
+				slice, err := v.slice(ctx, l, from, until, how)
 				if err != nil {
-					if lost == nil {
+					if how.Lost == nil {
 						return nil, err
 					}
-					if err := lost(l.Shard.Name(), err); err != nil {
+					if err := how.Lost(l.Shard.Name(), err); err != nil {
 						return nil, err
 					}
 					continue
@@ -235,14 +250,14 @@ func (v *View) Raw(budget *admit.Budget, maxBytes int64, gone func(*shard.Shard)
 
 // slice is the shard as raw reads it: its whole replica alone, else all that can be asked, the base
 // first and the others where that one lacks something.
-func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *admit.Budget, maxBytes int64) (*raw.Slice, error) {
+func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading) (*raw.Slice, error) {
 	if l.Shard.Thanos() {
 		return nil, shard.ErrNoRaw(l.Shard)
 	}
 	from, until = max(from, l.From), min(until, l.Until)
-	base, whole, err := l.Shard.Whole(ctx, from, until, v.now)
-	if err != nil {
-		return nil, err
+	choice := how.Together.of(ctx, l, Window{from, until}, v.now)
+	if choice.err != nil {
+		return nil, choice.err
 	}
 	g := l.Shard.Group
 	s := &raw.Slice{Name: l.Shard.Name(), Labels: g.Labels, Drop: Owned(g), From: l.From, Until: l.Until}
@@ -250,26 +265,30 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, budget *admi
 	if err != nil {
 		return nil, err
 	}
-	if whole {
-		s.Copies = append(s.Copies, &replica{r: base, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})
+	read := func(r *shard.Replica, spare bool) *replica {
+		return &replica{r: r, budget: how.Budget, maxBytes: how.MaxBytes, spare: spare}
+	}
+	if base := how.Together.take(choice, how.Avoid); base != nil {
+		s.Copies = append(s.Copies, read(base, len(well) > 1))
 		for _, r := range well {
 			if r != base {
-				s.Spare = append(s.Spare, &replica{r: r, budget: budget, maxBytes: maxBytes})
+				s.Spare = append(s.Spare, read(r, false))
 			}
 		}
 		return s, nil
 	}
+	well = choice.sorted(well, how.Avoid)
 	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
 		if usable, err := l.Shard.Usable(); err == nil {
 			for _, r := range usable {
 				if r != well[0] {
-					s.Spare = append(s.Spare, &replica{r: r, budget: budget, maxBytes: maxBytes})
+					s.Spare = append(s.Spare, read(r, false))
 				}
 			}
 		}
 	}
 	for _, r := range well {
-		s.Copies = append(s.Copies, &replica{r: r, budget: budget, maxBytes: maxBytes, spare: len(well) > 1})
+		s.Copies = append(s.Copies, read(r, len(well) > 1))
 	}
 	if len(well) > 1 {
 		s.Lacking = lackedBy(ctx, l.Shard, well[0], from, until, v.now)

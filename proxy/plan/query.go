@@ -63,7 +63,8 @@ type planner struct {
 	delayed bool
 	nodes   *nodes
 	reads   []read // of its selectors, by where they stand
-	shards  int    // in the topology
+	beside  *Together
+	shards  int // in the topology
 	leaves  []*Leaf
 	fetches bool
 	cause   Cause        // the first that lies with the servers
@@ -114,7 +115,7 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	if leaf != nil {
 		return &Plan{
 			Mode: leaf.Mode, Leaves: []*Leaf{leaf}, Whole: true, Raw: p.fetches, Cause: p.why(), Shard: p.whose(),
-			Root: leaf.Node,
+			Root: leaf.Node, Together: p.beside,
 		}, nil
 	}
 	if expr, err = q.own(expr); err != nil {
@@ -136,7 +137,7 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 	}
 	return &Plan{
 		Mode: ModeRaw, Why: why, Leaves: p.leaves, Raw: p.fetches, Cause: p.why(), Shard: p.whose(), Refused: p.refused,
-		Expr: expr, Root: p.node(q.Text, shown, nodes),
+		Expr: expr, Root: p.node(q.Text, shown, nodes), Together: p.beside,
 	}, nil
 }
 

@@ -116,6 +116,11 @@ func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 			return nil, err
 		}
 		if len(lost) == 0 {
+			for _, o := range out {
+				if r := o.asked.replica; r != nil {
+					p.Together.Took(plan.Window{From: o.asked.from, Until: o.asked.until}, r)
+				}
+			}
 			return out, nil
 		}
 		if failed != nil { // some part of what was asked once more is lost, too

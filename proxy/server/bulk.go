@@ -28,7 +28,7 @@ import (
 func (x *exchange) selectSeries(from, until int64, hints *storage.SelectHints, ms []*labels.Matcher) ([]storage.Series, error) {
 	ctx, span := x.s.room(x.ctx, "select")
 	defer span.End()
-	return x.fetcher().Series(ctx, from, until, hints, ms)
+	return x.fetcher(nil).Series(ctx, from, until, hints, ms)
 }
 
 // maxFrameBytes is what Prometheus puts into one frame of a streamed answer.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -176,7 +177,7 @@ func (x *exchange) prepare(c computation, turn *evaluation.Turn) (*evaluator, er
 	if c.plan.Mode != plan.ModeRaw {
 		return e, nil
 	}
-	fetched := x.fetcher()
+	fetched := x.fetcher(c.plan.Together)
 	fetched.Meter = e.meter
 	fetched.PerSeries = heldPerSeries(whole, points)
 	fetched.Turn, fetched.WorkPerSeries = turn, workPerSeries(c.plan.Expr, steps)
@@ -208,8 +209,12 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 }
 
 // fetcher is the storage of series that are read raw.
-func (x *exchange) fetcher() *raw.Queryable {
-	q := x.view.Raw(x.budget, x.limits.MaxResponseBytes, func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) }, x.rawLost())
+func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
+	q := x.view.Raw(plan.Reading{
+		Budget: x.budget, MaxBytes: x.limits.MaxResponseBytes, Lost: x.rawLost(), Together: together,
+		Gone:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
+		Avoid: func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) },
+	})
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
 	part := x.part()
 	q.SparePatience, q.SlicePatience = x.sparePatience(), func(slice string) time.Duration {
@@ -218,7 +223,13 @@ func (x *exchange) fetcher() *raw.Queryable {
 		}
 		return 0
 	}
-	q.Again = func(slice string, err error) bool { return x.st.top.Shard(slice).MayFailOver(err) }
+	q.Again = func(slice, failed string, err error) (bool, error) {
+		s := x.st.top.Shard(slice)
+		if together.Shared(s) { // what else is read of it would be of another replica
+			return false, &answer.LostReplica{Names: []string{failed}, Err: err}
+		}
+		return s.MayFailOver(err), nil
+	}
 	if x.account != nil {
 		q.Read = x.account.fetched
 		q.Observe = func(s raw.Selected) {

@@ -38,6 +38,12 @@ func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([
 	return order[:n], err
 }
 
+// Ordered are the replicas that can be asked, those first of which Wholes tells, and how many these
+// are. The error is that of Base.
+func (s *Shard) Ordered(ctx context.Context, from, until int64, now time.Time) (order []*Replica, whole int, err error) {
+	return s.wholes(ctx, from, until, now)
+}
+
 // Alone is the only replica that can be asked of a shard that has several, or nil where there is no
 // such one: it is read alone, since there is nothing else to be exact about.
 func (s *Shard) Alone() *Replica {

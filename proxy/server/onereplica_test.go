@@ -1,0 +1,63 @@
+package server
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// TestOneReplicaForWhatOverlaps: selectors whose windows overlap are read from one replica of a
+// shard, whether shards evaluate over them or they are read raw, although one of the windows is
+// whole on another replica, which was the last one chosen.
+func TestOneReplicaForWhatOverlaps(t *testing.T) {
+	// Buckets of the heartbeat are five minutes.
+	now := time.Now().Truncate(5 * time.Minute).Add(4 * time.Minute)
+	if now.After(time.Now()) {
+		now = now.Add(-5 * time.Minute)
+	}
+	from, until := now.Add(-60*time.Minute), now.Add(-time.Second)
+	away := func(begin, end time.Duration) func(int, time.Time) bool {
+		return func(_ int, at time.Time) bool { return at.After(now.Add(-begin)) && at.Before(now.Add(-end)) }
+	}
+	a := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "a"), scraped(3, from, until, 2*time.Second, away(44*time.Minute, 39*time.Minute)))
+	b := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "b"), scraped(3, from, until, 9*time.Second, away(19*time.Minute, 16*time.Minute)))
+	var others []storedSeries
+	for _, s := range scraped(2, from, until, 5*time.Second, nil) {
+		s.lbls = labels.NewBuilder(s.lbls).Set("node", "m"+s.lbls.Get("node")).Labels()
+		others = append(others, s)
+	}
+	c := promShard(t, labels.FromStrings("cluster", "jaguar"), others)
+	config := replicasConfig("    heartbeat: up\n", a.URL(), b.URL()) + fmt.Sprintf("      - replicas: [{url: %q}]\n", c.URL())
+	_, base := startProxy(t, t.Context(), config)
+	for _, query := range []string{
+		`sum(last_over_time(requests_total[1m])) - sum(quantile by (node) (0.5, requests_total))`,
+		`sum(quantile by (node) (0.5, requests_total)) - sum(last_over_time(requests_total[1m]))`,
+		`quantile by (node) (0.5, requests_total) - quantile by (node) (0.5, last_over_time(requests_total[1m]))`,
+	} {
+		// What is whole on B alone has B chosen, which stays so while it is whole.
+		first := url.Values{"query": {"sum(requests_total offset 40m)"}, "time": {stamp(now.Add(-10 * time.Second))}}
+		if code, body := ask(t, base, "/api/v1/query", first); code != 200 {
+			t.Fatalf("%d %s", code, body)
+		}
+		code, body := ask(t, base, "/api/v1/query_range", url.Values{
+			"query": {query}, "start": {stamp(now.Add(-12 * time.Minute))}, "end": {stamp(now.Add(-10 * time.Second))}, "step": {"10"},
+		})
+		got, msg := fromJSON(t, body)
+		if code != 200 || len(got) == 0 {
+			t.Errorf("%s: %d %s", query, code, msg)
+		}
+		for _, points := range got {
+			for at, v := range points {
+				if f, err := strconv.ParseFloat(v, 64); err != nil || math.Abs(f) > 1e-6 {
+					t.Errorf("%s: %s at %d: its sides are of two replicas", query, v, at)
+					break
+				}
+			}
+		}
+	}
+}
