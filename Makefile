@@ -20,6 +20,8 @@ ALONE := TestQueriesAreExact|TestMetadataIsComplete|TestEverything|TestEveryDocu
 ALONE := $(ALONE)|TestUndeclaredExternalLabels|TestGroupLabelsChooseGroups|TestEngineSettingsOfShards|TestClientsGetWhatTheyNeed|TestRealClients|TestEndlessAnswers|TestTenantsProperty|TestSpellingsNeverReachShards|TestParametersOfEveryRow
 ALONE := $(ALONE)|TestEndlessBodies|TestEndlessTables|TestDecodeTableRandom|TestParseFloat|TestFoldLikePrometheus|TestFoldOrder|TestPresenceAgainstTheEngine|TestRewriteKeepsTheExpression|TestScale
 ALONE := $(ALONE)|TestWideHaveTheirTurn|TestInventedIdentities|TestPushedOutIsForgotten|TestHundredRefused
+ALONE := $(ALONE)|TestNewcomersOfAFullAddress|TestNewAddresses|TestWideBesideNewcomers|TestLongWideCalls|TestHeldIsWhatTheEngineHolds|TestEmptyIsNotTried|TestFrameIsKept|TestStretchesAreWoven|TestWhatIsTheSameAtAllSteps
+ALONE := $(ALONE)|TestGrafanaAllOfAQuery|TestExactByNameWithNames|TestExactByNameSharded
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth
 # Without what is on real servers with compressed time, and without pure functions in one goroutine.
@@ -123,7 +125,7 @@ race:
 	@$(STEP) race go test -race -vet=off -timeout 25m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
 
 proofs:
-	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 20m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/admit ./proxy/rewrite ./grafana-plugin/pkg/experiments
+	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 20m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./grafana-plugin/pkg/experiments
 
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
