@@ -134,7 +134,8 @@ func TestUnweighedWidth(t *testing.T) {
 	x, done := w.exchange(t.Context(), time.Minute)
 	defer done()
 	shards, now := w.st.top.Groups[0].Shards, time.Now()
-	known := weigh.Known{Sizes: weigh.NewSizes(t.Context(), w.st.top, nil, time.Now, slog.New(slog.DiscardHandler)), Learned: &cost.Learned{}}
+	sizes := weigh.NewSizes(t.Context(), w.st.top, nil, time.Now, slog.New(slog.DiscardHandler))
+	known := weigh.Known{Sizes: sizes, Learned: &cost.Learned{}}
 	expr, err := plan.Parser.ParseExpr("sum by (pod) (rate(x_total[5m]))")
 	if err != nil {
 		t.Fatal(err)
