@@ -123,7 +123,8 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	if choice.err != nil {
 		return nil, p.because(CauseUnreachable, s, "no replica of shard "+s.Name()+" can be asked")
 	}
-	replicas := slices.DeleteFunc(slices.Clone(choice.order[:choice.whole]), func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) })
+	avoided := func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) }
+	replicas := slices.DeleteFunc(slices.Clone(choice.order[:choice.whole]), avoided)
 	if len(replicas) == 0 && s.Unjudged() {
 		return nil, p.because(CauseNoHeartbeat, s, "shard "+s.Name()+" has several replicas, and its group no heartbeat by which one could be known to be whole")
 	}

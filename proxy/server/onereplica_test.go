@@ -24,15 +24,18 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 	away := func(begin, end time.Duration) func(int, time.Time) bool {
 		return func(_ int, at time.Time) bool { return at.After(now.Add(-begin)) && at.Before(now.Add(-end)) }
 	}
-	a := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "a"), scraped(3, from, until, 2*time.Second, away(44*time.Minute, 39*time.Minute)))
-	b := promShard(t, labels.FromStrings("cluster", "jaguar", "replica", "b"), scraped(3, from, until, 9*time.Second, away(19*time.Minute, 16*time.Minute)))
+	pair := func(name string, phase time.Duration, skip func(int, time.Time) bool) string {
+		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", name), scraped(3, from, until, phase, skip)).URL()
+	}
+	a := pair("a", 2*time.Second, away(44*time.Minute, 39*time.Minute))
+	b := pair("b", 9*time.Second, away(19*time.Minute, 16*time.Minute))
 	var others []storedSeries
 	for _, s := range scraped(2, from, until, 5*time.Second, nil) {
 		s.lbls = labels.NewBuilder(s.lbls).Set("node", "m"+s.lbls.Get("node")).Labels()
 		others = append(others, s)
 	}
 	c := promShard(t, labels.FromStrings("cluster", "jaguar"), others)
-	config := replicasConfig("    heartbeat: up\n", a.URL(), b.URL()) + fmt.Sprintf("      - replicas: [{url: %q}]\n", c.URL())
+	config := replicasConfig("    heartbeat: up\n", a, b) + fmt.Sprintf("      - replicas: [{url: %q}]\n", c.URL())
 	_, base := startProxy(t, t.Context(), config)
 	for _, query := range []string{
 		`sum(last_over_time(requests_total[1m])) - sum(quantile by (node) (0.5, requests_total))`,
