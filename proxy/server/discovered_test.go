@@ -113,6 +113,27 @@ func TestChangedWhileStarting(t *testing.T) {
 	r.eventually("it is loaded", func() bool { return s.state.Load().cfg.PartialResponse == "warn" })
 }
 
+// TestRefusedIsTriedAgain: a configuration that was refused for what is beside it, and not for what
+// stands in it, is loaded when that has come, though nobody touches it.
+func TestRefusedIsTriedAgain(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, limits(ample))
+	dir := t.TempDir()
+	file, logs := filepath.Join(dir, "spillway.yaml"), filepath.Join(dir, "logs")
+	if err := os.WriteFile(file, []byte(r.config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := startProxy(t, t.Context(), r.config, func(o *Options) { o.ConfigFile, o.ReloadInterval = file, 5*time.Millisecond })
+	with := r.config + "\nusage_log: {path: " + filepath.Join(logs, "usage.jsonl") + "}\npartial_response: warn\n"
+	if err := os.WriteFile(file, []byte(with), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("it is refused", func() bool { return !s.reloadedWell.Load() })
+	if err := os.Mkdir(logs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("it is loaded", func() bool { return s.state.Load().cfg.PartialResponse == "warn" && s.reloadedWell.Load() })
+}
+
 // TestConfigIsWatched: a file that changes is loaded, by its bytes; what is half written is not,
 // and a broken one changes nothing.
 func TestConfigIsWatched(t *testing.T) {

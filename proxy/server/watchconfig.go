@@ -16,18 +16,25 @@ import (
 // writes one in place has it half written for a moment.
 const stillFor = time.Second
 
+// mostLooks is after how many looks at the files at most a configuration that was refused is tried
+// again.
+const mostLooks = 20
+
 // watchConfig reloads when the bytes of the configuration file, or of the plans that it names,
 // differ from those that were loaded or refused last; it looks each interval until ctx ends. Bytes
 // and not times or names: a ConfigMap is changed by turning a symbolic link to a folder.
 //
 // What is not known to have been loaded is loaded once more, which changes nothing if it is the
 // same: the files that are there when the watch begins, which may have changed since they were
-// read, and plans that the configuration did not name before.
+// read, and plans that the configuration did not name before. And what was refused is tried again,
+// after two intervals, four and so on up to twenty: an API server that is asked for servers may
+// answer by then, and a password's file be there.
 func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 	var last [sha256.Size]byte
+	looks, again := 0, 0 // since the last load, and after how many it is tried again
 	for wait(ctx, interval) {
 		sum, ok := s.configBytes()
-		if !ok || sum == last {
+		if looks++; !ok || sum == last && (s.reloadedWell.Load() || looks < again) {
 			continue
 		}
 		if !wait(ctx, min(stillFor, interval)) {
@@ -36,8 +43,11 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 		if again, ok := s.configBytes(); !ok || again != sum {
 			continue
 		}
+		if again = min(2*again, mostLooks); sum != last {
+			again = 2
+		}
 		plans := s.plans()
-		_ = s.reload(by{how: byWatch}) // said there
+		looks, _ = 0, s.reload(by{how: byWatch}) // said there
 		if last = sum; !slices.Equal(plans, s.plans()) {
 			last = [sha256.Size]byte{}
 		}
