@@ -13,7 +13,10 @@ bench() { # name, package, pattern, more flags
 for name in "$@"; do
   case $name in
     passthrough) bench passthrough ./proxy/server 'PassThrough$' -benchtime 10x ;;
-    leaves) bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x ;;
+    leaves)
+      bench leaves ./proxy/server 'ClientLeaves' -benchtime 1x
+      bench evicted ./proxy/server 'Evicted$' -benchtime 1x
+      ;;
     console) bench console ./proxy/server 'Console$' -benchtime 100x ;;
     ejected) bench ejected ./proxy/server 'Ejected$' -benchtime 400x ;;
     fleet)

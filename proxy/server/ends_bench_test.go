@@ -12,8 +12,8 @@ import (
 )
 
 // How long the last of eight shards works on after its client has left, by FIN or by RST, or after
-// somebody has ended the request by its id, wherever the request is on its road. Eviction ends a
-// request by the same function as the latter does.
+// somebody has ended the request by its id, wherever the request is on its road. Of eviction it is
+// BenchmarkEvicted.
 func BenchmarkClientLeaves(b *testing.B) {
 	series := asking{path: "/api/v1/series", form: url.Values{"match[]": {"up"}}}
 	raw := asking{path: "/api/v1/query", form: url.Values{"query": {"count(info(up))"}}}
