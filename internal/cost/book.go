@@ -94,7 +94,11 @@ func (r *run) open(i int, w window, f *facts) *page {
 	for s, src := range r.sources {
 		p.readings[s] = src.read(w, r.gap)
 		for _, replica := range src.replicas {
-			p.of[replicaKey{src.cluster, replica.name}] = s
+			k := replicaKey{src.cluster, replica.name}
+			// An address may have been another shard's at another time.
+			if _, ok := p.of[k]; !ok || p.readings[s].chosen[replica.name] {
+				p.of[k] = s
+			}
 		}
 	}
 	return p

@@ -33,8 +33,7 @@ type run struct {
 func (r *run) scrapes(ctx context.Context) error {
 	from := r.o.Range.From.UnixMilli() - r.gap
 	to := min(r.o.Range.To.UnixMilli()+r.gap, r.o.Now().UnixMilli())
-	bySource := map[sourceKey]*source{}
-	replicas := map[sourceKey]map[string]*replica{}
+	var all []series
 	step := 24 * hourMillis
 	for at := from; at < to; {
 		end := min(at+step, to)
@@ -47,45 +46,17 @@ func (r *run) scrapes(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the scrapes of kube-state-metrics: %w", err)
 		}
-		for _, s := range found {
-			key := sourceKey{cluster: s.Metric[r.o.Names.ClusterLabel]}
-			if l := r.o.Names.ShardLabel; l != "" {
-				key.shard = s.Metric[l]
-			}
-			if bySource[key] == nil {
-				bySource[key], replicas[key] = &source{sourceKey: key}, map[string]*replica{}
-				r.sources = append(r.sources, bySource[key])
-			}
-			name := s.Metric[r.o.Names.ReplicaLabel]
-			p := replicas[key][name]
-			if p == nil {
-				p = &replica{name: name}
-				replicas[key][name] = p
-				bySource[key].replicas = append(bySource[key].replicas, p)
-			}
-			for _, v := range s.Values {
-				if v.v == 1 {
-					p.times = append(p.times, v.t)
-				}
-			}
-		}
+		all = append(all, found...)
 		at = end
 	}
-	// Replicas that never answered say nothing; a source without others was not there.
-	for _, s := range r.sources {
-		s.replicas = slices.DeleteFunc(s.replicas, func(p *replica) bool { return len(p.times) == 0 })
+	if err := r.arrange(ctx, all); err != nil {
+		return err
 	}
-	r.sources = slices.DeleteFunc(r.sources, func(s *source) bool { return len(s.replicas) == 0 })
 	if len(r.sources) == 0 {
 		return fmt.Errorf("no scrape of kube-state-metrics was found from %s to %s: is up{%s} there? --kube-state-metrics.selector chooses another",
 			r.o.Range.From.Format(time.RFC3339), r.o.Range.To.Format(time.RFC3339), r.o.Names.Selector)
 	}
-	var errs []error
-	for _, s := range r.sources {
-		errs = append(errs, s.settle(r.gap))
-	}
-	sortSources(r.sources)
-	return errors.Join(errs...)
+	return r.settleAll()
 }
 
 // millis is a duration as PromQL writes it.

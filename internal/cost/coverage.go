@@ -20,9 +20,10 @@ type source struct {
 
 // replica is one process of a source.
 type replica struct {
-	name  string
-	times []int64 // of successful scrapes, ms, rising
-	usual int64   // the usual distance between two, ms
+	name    string
+	times   []int64   // of successful scrapes, ms, rising
+	usual   int64     // the usual distance between two of the same server, ms
+	streams []*stream // by the servers that scrape it, where each has a part of its pods
 }
 
 // reading is how one window of one source is read.
@@ -30,14 +31,15 @@ type reading struct {
 	chosen  map[string]bool // replicas whose samples count
 	scrapes int             // theirs, in the window
 	covered int64           // ms of the window that they stand for; 0 where scrapes is 0
+	rate    float64         // samples that a pod has of them in a millisecond
 }
 
 // share is what one sample stands for, in ms.
 func (r *reading) share() float64 {
-	if r.scrapes == 0 {
+	if r.rate == 0 {
 		return 0
 	}
-	return float64(r.covered) / float64(r.scrapes)
+	return 1 / r.rate
 }
 
 // settle sorts the times and works out the usual distance. A pause of up to maxGap counts as
@@ -46,6 +48,15 @@ func (r *reading) share() float64 {
 func (r *replica) settle(maxGap int64) error {
 	slices.Sort(r.times)
 	r.times = slices.Compact(r.times)
+	if len(r.streams) > 1 {
+		for _, s := range r.streams {
+			if err := s.settle(maxGap); err != nil {
+				return err
+			}
+			r.usual = max(r.usual, s.usual)
+		}
+		return nil
+	}
 	if len(r.times) < 2 {
 		r.usual = min(maxGap, time.Minute.Milliseconds())
 		return nil
@@ -110,16 +121,16 @@ const alike = 100
 // read chooses the replicas that saw most of a window.
 func (s *source) read(w window, maxGap int64) reading {
 	out := reading{chosen: map[string]bool{}}
-	covered := make([]int64, len(s.replicas))
-	scrapes := make([]int, len(s.replicas))
+	covered, scrapes, rate := make([]int64, len(s.replicas)), make([]int, len(s.replicas)), make([]float64, len(s.replicas))
 	for i, r := range s.replicas {
-		scrapes[i], covered[i] = r.cover(w.from, w.to, maxGap)
+		scrapes[i], covered[i], rate[i] = r.read(w.from, w.to, maxGap)
 		out.covered = max(out.covered, covered[i])
 	}
 	for i, r := range s.replicas {
 		if scrapes[i] > 0 && covered[i] >= out.covered-(w.to-w.from)/alike {
 			out.chosen[r.name] = true
 			out.scrapes += scrapes[i]
+			out.rate += rate[i]
 		}
 	}
 	return out
@@ -185,6 +196,9 @@ func (s *source) gaps(from, to, maxGap int64) [][2]int64 {
 	}
 	if at < to {
 		out = append(out, [2]int64{at, to})
+	}
+	if s.split() {
+		out = joined(append(out, s.lost(from, to, maxGap)...))
 	}
 	// What is left between two scrapes of a server with jitter is no gap.
 	return slices.DeleteFunc(out, func(g [2]int64) bool { return g[1]-g[0] < u.usual })

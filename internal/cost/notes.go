@@ -32,6 +32,7 @@ func (p *page) dark() {
 // notes are sentences about what is probably missing.
 func (r *run) notes() (said []string) {
 	f, resource := &r.found, r.o.Names.Resource
+	said = r.gone()
 	if f.models && !f.offered {
 		said = append(said, fmt.Sprintf("Nodes have a GPU model, and none offered %s: is that how kube-state-metrics spells the resource (--resource)?", resource))
 	}
