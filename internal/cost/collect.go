@@ -215,6 +215,9 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 	}
 	claimants := r.readClaims(&f.claims, do)
 	r.readPods(f, claimants, do)
+	if err == nil {
+		err = r.phased(ws, f, do)
+	}
 	r.readAgain(f, do)
 	r.readNodes(f, do)
 	return f, err

@@ -159,8 +159,8 @@ func (q query) label() string {
 // queries are what is asked for each stretch of windows. All are sums, maxima and counts over range
 // selectors, which shards can work out for themselves.
 type queries struct {
-	namespaces, running, requests, allocated, podLabels, namespaceLabels, active query
-	nodeLabels, capacity, allocatable, ready, seen, reservations, devices, cards query
+	namespaces, running, phases, requests, allocated, podLabels, namespaceLabels, active query
+	nodeLabels, capacity, allocatable, ready, seen, reservations, devices, cards         query
 	claimQueries
 	workQueries
 }
@@ -171,11 +171,7 @@ func (n Names) queries() queries {
 	ksm := func(metric, matchers, in string) string {
 		return metric + "{" + join(n.Selector, matchers, in) + "}"
 	}
-	resources := regexp.QuoteMeta(n.Resource)
-	if strings.HasPrefix(n.Resource, "nvidia_com_") { // MIG is NVIDIA's
-		resources += "|" + sliceResources
-	}
-	resource := "resource=~" + strconv.Quote(resources)
+	resource := "resource=~" + strconv.Quote(n.resources())
 	requests := "kube_pod_container_resource_requests"
 	mostOf := func(metric, d, in string, labels ...string) string { // of the billed resource
 		return "max " + by(labels...) + " (max_over_time(" + ksm(metric, resource, in) + "[" + d + "]))"
@@ -200,6 +196,7 @@ func (n Names) queries() queries {
 			return "group " + by(n.ClusterLabel, "namespace") + " (last_over_time(" + ksm(requests, resource, "") + "[" + d + "]))"
 		}},
 		running: query{name: "running", byNamespace: true, text: func(d, in string) string { return running(d, in) + " > 0" }},
+		phases:  n.phases(),
 		requests: query{name: "requests", byNamespace: true, text: func(d, in string) string {
 			return mostOf(requests, d, in, append(slices.Clone(pod), "container", "node", "resource")...) + " > 0"
 		}},
@@ -244,6 +241,23 @@ func (n Names) queries() queries {
 		claimQueries: n.claimQueries(),
 		workQueries:  n.workQueries(running),
 	}
+}
+
+// resources are, as a regular expression, those that are billed.
+func (n Names) resources() string {
+	re := regexp.QuoteMeta(n.Resource)
+	if strings.HasPrefix(n.Resource, "nvidia_com_") { // MIG is NVIDIA's
+		re += "|" + sliceResources
+	}
+	return re
+}
+
+// phases is only asked where pods request something and none ran: of none may it be known.
+func (n Names) phases() query {
+	return query{name: "phases", text: func(d, _ string) string {
+		return "group by (" + n.ClusterLabel + ") (last_over_time(kube_pod_status_phase{" + join(n.Selector, `phase="Running"`) +
+			"}[" + d + "]))"
+	}}
 }
 
 // up selects the scrapes of kube-state-metrics.

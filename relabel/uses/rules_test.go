@@ -1,6 +1,7 @@
 package uses
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +149,26 @@ func TestExperiment(t *testing.T) {
 			if _, exact := n.Name(); !exact {
 				t.Errorf("%s: %s names no metric", u.Place(), u.Query)
 			}
+		}
+	}
+}
+
+// TestCost reads the queries of the bill: each of them is understood, and without them the phase
+// Running is used by nothing.
+func TestCost(t *testing.T) {
+	set := new(Set)
+	if err := File(set, "../testdata/cost.promql"); err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Warnings) > 0 || len(set.Uses) < 20 {
+		t.Errorf("%d queries, warnings %q", len(set.Uses), set.Warnings)
+	}
+	for _, series := range []string{
+		`kube_pod_status_phase{job="kube-state-metrics",phase="Running"}`,
+		`kube_pod_container_resource_requests{job="kube-state-metrics",resource=~"cpu|memory"}`,
+	} {
+		if !slices.ContainsFunc(set.Uses, func(u *Use) bool { return strings.Contains(u.Query, strings.TrimSuffix(series, "}")) }) {
+			t.Errorf("nothing uses %s", series)
 		}
 	}
 }
