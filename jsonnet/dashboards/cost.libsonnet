@@ -37,10 +37,10 @@
             targets: [g.q('sum(%s)' % hours('team:gpu_cost_per_hour:sum{%(teams)s}' % f))],
           }),
           g.stat('The month at this pace', {
-            description: 'What the month comes to if it goes on as in the time shown. Compare it with the budget while it can still be changed.',
+            description: 'What the month comes to if it goes on as in the time shown, of which the hours count in which anything was measured. Compare it with the budget while it can still be changed.',
             unit: money,
             decimals: 2,
-            targets: [g.q('sum(avg_over_time((team:gpu_cost_per_hour:sum{%(teams)s})[$__range:5m])) * 24 * scalar(days_in_month())' % f)],
+            targets: [g.q('sum(sum_over_time((team:gpu_cost_per_hour:sum{%(teams)s})[$__range:5m])) / scalar(count_over_time((group(cluster:gpu_capacity:sum{%(cl)s}))[$__range:5m])) * 24 * scalar(days_in_month())' % f)],
           }),
           g.stat('An hour costs', {
             description: 'Money for one hour at what is held now.',
