@@ -12,16 +12,17 @@
         name: 'cost',
         rules: [
           a.alert('CostTeamUnassigned', {
+            // Recorded every five minutes: one that comes late is absent for a moment.
             expr: |||
               (
-                team:gpu_hours:sum1h{team="%(none)s"}
+                last_over_time(team:gpu_hours:sum1h{team="%(none)s"}[%(w)s])
                 / on (%(cl)s) group_left ()
-                sum by (%(cl)s) (team:gpu_hours:sum1h)
+                sum by (%(cl)s) (last_over_time(team:gpu_hours:sum1h[%(w)s]))
                 > %(share)g
               )
               and on (%(cl)s, team)
-              (team:gpu_hours:sum1h >= %(hours)g)
-            ||| % { cl: cl, none: c.unassignedTeam, share: th.unassigned, hours: th.unassignedGPUs },
+              (last_over_time(team:gpu_hours:sum1h[%(w)s]) >= %(hours)g)
+            ||| % { cl: cl, w: t.d('15m'), none: c.unassignedTeam, share: th.unassigned, hours: th.unassignedGPUs },
             hold: '6h',
             severity: 'info',
             summary: 'GPU-hours belong to no team.',
