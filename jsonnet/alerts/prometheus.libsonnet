@@ -59,7 +59,9 @@
           }),
           own('PrometheusOOMLoop', {
             expr: |||
-              sum by (%(cluster)s, %(namespace)s, %(pod)s) (increase(kube_pod_container_status_restarts_total{%(ksm)s,container="%(container)s"}[%(w3h)s])) >= %(oomRestarts)s
+              sum by (%(cluster)s, %(namespace)s, %(pod)s) (
+                max by (%(cluster)s, %(namespace)s, %(pod)s, uid) (increase(kube_pod_container_status_restarts_total{%(ksm)s,container="%(container)s"}[%(w3h)s]))
+              ) >= %(oomRestarts)s
               and on (%(cluster)s, %(namespace)s, %(pod)s)
               max by (%(cluster)s, %(namespace)s, %(pod)s) (kube_pod_container_status_last_terminated_reason{%(ksm)s,container="%(container)s",reason="OOMKilled"}) == 1
             |||,
