@@ -229,6 +229,8 @@ func TestLive(t *testing.T) {
 	evalFailsIbis := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "ibis")
 	jobGone := ls("alertname", "ScrapeJobGone", "severity", "critical", "cluster", "jaguar", "job", "kube-state-metrics")
 	evalFails := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring")
+	rulerDown := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring", "reason", "down")
+	rulesFail := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring", "reason", "rules")
 	errorRatio := ls("alertname", "ProxyErrorRatio", "severity", "critical", "cluster", "monitoring")
 	proxyDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring")
 	peoplesDown := ls("alertname", "ProxyDown", "severity", "critical", "cluster", "monitoring", "role", "people")
@@ -345,6 +347,10 @@ func TestLive(t *testing.T) {
 			"critical": {"ProxyErrorRatio monitoring", "RulerFailing monitoring"},
 			"warning":  {"NetworkAccountingLost jaguar"},
 		}},
+		{"nothing hides a ruler that is down", []map[string]string{shardDown, proxyDown, rulerDown, rulesFail}, map[string][]string{
+			"critical": {"ProxyDown monitoring", "ProxyShardDown monitoring", "RulerFailing monitoring"},
+		}},
+		{"only that its rules fail", []map[string]string{shardDown, rulesFail}, map[string][]string{"critical": {"ProxyShardDown monitoring"}}},
 		{"a Spillway that is down silences the rules that fail", []map[string]string{proxyDown, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyDown monitoring"}}},
 		{
 			"people's Spillway is not the ruler's",
