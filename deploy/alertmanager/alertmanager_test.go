@@ -48,6 +48,8 @@ func TestRoutes(t *testing.T) {
 		{"alertname=Watchdog severity=info", "deadmansswitch"},
 		{"alertname=Watchdog severity=critical cluster=jaguar", "deadmansswitch"},
 		{"alertname=Watchdog", "deadmansswitch"},
+		// The receiver that fails may be the one of its severity.
+		{"alertname=AlertmanagerNotificationsFailing severity=critical cluster=jaguar integration=pagerduty", "two-roads"},
 		// Nothing is lost, and nothing pages by mistake.
 		{"alertname=SomebodyElses", "warning"},
 		{"alertname=SomebodyElses severity=page", "warning"},
@@ -89,6 +91,29 @@ func TestAutoNeverReachesPeople(t *testing.T) {
 		return
 	}
 	t.Error("no receiver remediation")
+}
+
+// TestTwoRoads: what says that a receiver fails goes by two roads, each of which another receiver
+// has too.
+func TestTwoRoads(t *testing.T) {
+	var conf struct{ Receivers []map[string]any }
+	if err := yaml.Unmarshal(Config, &conf); err != nil {
+		t.Fatal(err)
+	}
+	roads := map[string][]string{}
+	for _, r := range conf.Receivers {
+		name, _ := r["name"].(string)
+		for key := range r {
+			if key != "name" {
+				roads[name] = append(roads[name], key)
+			}
+		}
+	}
+	both := append(slices.Clone(roads["critical"]), roads["warning"]...)
+	slices.Sort(both)
+	if got := slices.Sorted(slices.Values(roads["two-roads"])); len(got) < 2 || !slices.Equal(got, both) {
+		t.Errorf("two-roads has %v, not %v", got, both)
+	}
 }
 
 // hook is a receiver that keeps what was firing at each receiver, by alert name.

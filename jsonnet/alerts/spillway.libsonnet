@@ -420,8 +420,9 @@
             description: 'The ruler of %(name)s fails ({{ $value | humanize }}: a share of evaluations, alerts dropped a second, 0 for a ruler that is down, 1 for none at all). All alerts about the cluster come from it.',
           }),
           alert('AlertmanagerNotificationsFailing', {
+            // A group that is told every five minutes (group_interval) fails once in each: over a window of five it would come and go.
             expr: |||
-              sum by (%(cluster)s, integration) (rate(alertmanager_notifications_failed_total{%(alertmanager)s}[%(w)s])) / (sum by (%(cluster)s, integration) (rate(alertmanager_notifications_total{%(alertmanager)s}[%(w)s])) > 0) > %(notifications)s
+              sum by (%(cluster)s, integration) (rate(alertmanager_notifications_failed_total{%(alertmanager)s}[%(q)s])) / (sum by (%(cluster)s, integration) (rate(alertmanager_notifications_total{%(alertmanager)s}[%(q)s])) > 0) > %(notifications)s
             |||,
             hold: '5m',
             severity: 'critical',
