@@ -114,12 +114,14 @@
           own('PrometheusSeriesAPIUnbounded', {
             expr: |||
               histogram_quantile(0.99, sum by (%(cluster)s, instance, le) (rate(prometheus_http_request_duration_seconds_bucket{%(prometheus)s,handler="/api/v1/series"}[%(w10)s]))) > %(seriesAPISeconds)s
+              and on (%(cluster)s, instance)
+              sum by (%(cluster)s, instance) (rate(prometheus_http_request_duration_seconds_bucket{%(prometheus)s,handler="/api/v1/series",le="+Inf"}[%(w10)s])) > %(seriesAPIRate)s
             |||,
             hold: '10m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'Calls of /api/v1/series take very long.',
-            description: '1%% of calls of /api/v1/series of Prometheus {{ $labels.instance }} of %(name)s take longer than {{ $value | humanizeDuration }}. It bounds neither their time nor their memory: whoever calls should go through Spillway.',
+            description: '1%% of calls of /api/v1/series of Prometheus {{ $labels.instance }} of %(name)s take longer than %(seriesAPISeconds)s s. It bounds neither their time nor their memory: whoever calls should go through Spillway.',
           }),
           own('PrometheusHAPairDown', {
             expr: |||
