@@ -52,3 +52,22 @@ func TestRunbookCommands(t *testing.T) {
 		}
 	}
 }
+
+// TestEtcdRunbooks: no command of an etcd that is near its end reads all of it, and each query is
+// of the cluster that the alert names: the proxy has them all.
+func TestEtcdRunbooks(t *testing.T) {
+	for _, page := range []string{"EtcdDBNearQuota", "EtcdDBFillsIn4h", "EtcdNoLeader"} {
+		text, err := os.ReadFile("runbooks/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(string(text), "\n") {
+			if strings.Contains(line, "query instant $SPILLWAY") && !strings.Contains(line, `cluster="'$CLUSTER'"`) {
+				t.Errorf("%s asks about every cluster: %s", page, line)
+			}
+			if strings.HasPrefix(line, "etcdctl") && strings.Contains(line, "--prefix") {
+				t.Errorf("%s reads all keys: %s", page, line)
+			}
+		}
+	}
+}
