@@ -276,6 +276,15 @@ func TestLive(t *testing.T) {
 	slowCrit := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "critical", "cluster", "jaguar")
 	slowWarn := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "warning", "cluster", "jaguar", "long", "3d")
 	slowIbis := ls("alertname", "KubeAPIErrorBudgetBurnSlow", "severity", "warning", "cluster", "ibis")
+	noLeader := ls("alertname", "EtcdNoLeader", "severity", "critical", "cluster", "jaguar", "job", "etcd")
+	noLeaderEvents := ls("alertname", "EtcdNoLeader", "severity", "critical", "cluster", "jaguar", "job", "etcd-events")
+	notMeasured := ls("alertname", "KubeAPIServerNotMeasured", "severity", "critical", "cluster", "jaguar")
+	apiErrors := ls("alertname", "KubeAPIServerErrors", "severity", "critical", "cluster", "jaguar")
+	burnErrors := ls("alertname", "KubeAPIErrorBudgetBurnErrors", "severity", "critical", "cluster", "jaguar", "long", "1h")
+	proxyBurn := ls("alertname", "ProxyErrorBudgetBurn", "severity", "critical", "cluster", "monitoring", "objective", "availability")
+	proxyBurnSlow := ls("alertname", "ProxyErrorBudgetBurn", "severity", "critical", "cluster", "monitoring", "objective", "latency")
+	proxyBurnPeople := ls("alertname", "ProxyErrorBudgetBurn", "severity", "critical", "cluster", "monitoring",
+		"objective", "availability", "role", "people")
 	severe := ls("alertname", "KubeAPIThrottlingSevere", "severity", "critical", "cluster", "jaguar")
 	throttling := ls("alertname", "KubeAPIThrottling", "severity", "warning", "cluster", "jaguar")
 	idle := ls("alertname", "GPUAllocatedIdle", "severity", "info", "cluster", "jaguar", "namespace", "a")
@@ -375,7 +384,27 @@ func TestLive(t *testing.T) {
 		{"nothing hides a ruler that is down", []map[string]string{shardDown, proxyDown, rulerDown, rulesFail}, map[string][]string{
 			"critical": {"ProxyDown monitoring", "ProxyShardDown monitoring", "RulerFailing monitoring"},
 		}},
-		{"only that its rules fail", []map[string]string{shardDown, rulesFail}, map[string][]string{"critical": {"ProxyShardDown monitoring"}}},
+		{"only that its rules fail", []map[string]string{shardDown, rulesFail}, map[string][]string{
+			"critical": {"ProxyShardDown monitoring"},
+		}},
+		{"an etcd without a leader is why the API fails", []map[string]string{noLeader, notMeasured, apiErrors, burnErrors, slowCrit, slowIbis}, map[string][]string{
+			"critical": {"EtcdNoLeader jaguar"}, "warning": {"KubeAPIErrorBudgetBurnSlow ibis"},
+		}},
+		{"that of events is not", []map[string]string{noLeaderEvents, apiErrors}, map[string][]string{
+			"critical": {"EtcdNoLeader jaguar", "KubeAPIServerErrors jaguar"},
+		}},
+		{"errors use up the budget of errors, in one page", []map[string]string{apiErrors, burnErrors, slowCrit}, map[string][]string{
+			"critical": {"KubeAPIErrorBudgetBurnSlow jaguar", "KubeAPIServerErrors jaguar"},
+		}},
+		{"so does an API that nobody measures, with both", []map[string]string{notMeasured, burnErrors, slowCrit}, map[string][]string{
+			"critical": {"KubeAPIServerNotMeasured jaguar"},
+		}},
+		{"and Spillway's errors", []map[string]string{errorRatio, proxyBurn, proxyBurnPeople}, map[string][]string{
+			"critical": {"ProxyErrorBudgetBurn monitoring", "ProxyErrorRatio monitoring"},
+		}},
+		{"but no slowness", []map[string]string{errorRatio, proxyBurnSlow}, map[string][]string{
+			"critical": {"ProxyErrorBudgetBurn monitoring", "ProxyErrorRatio monitoring"},
+		}},
 		{"a Spillway that is down silences the rules that fail", []map[string]string{proxyDown, evalFails, errorRatio}, map[string][]string{"critical": {"ProxyDown monitoring"}}},
 		{
 			"people's Spillway is not the ruler's",
