@@ -387,9 +387,11 @@ func TestLive(t *testing.T) {
 		{"only that its rules fail", []map[string]string{shardDown, rulesFail}, map[string][]string{
 			"critical": {"ProxyShardDown monitoring"},
 		}},
-		{"an etcd without a leader is why the API fails", []map[string]string{noLeader, notMeasured, apiErrors, burnErrors, slowCrit, slowIbis}, map[string][]string{
-			"critical": {"EtcdNoLeader jaguar"}, "warning": {"KubeAPIErrorBudgetBurnSlow ibis"},
-		}},
+		{
+			"an etcd without a leader is why the API fails",
+			[]map[string]string{noLeader, notMeasured, apiErrors, burnErrors, slowCrit, slowIbis},
+			map[string][]string{"critical": {"EtcdNoLeader jaguar"}, "warning": {"KubeAPIErrorBudgetBurnSlow ibis"}},
+		},
 		{"that of events is not", []map[string]string{noLeaderEvents, apiErrors}, map[string][]string{
 			"critical": {"EtcdNoLeader jaguar", "KubeAPIServerErrors jaguar"},
 		}},
