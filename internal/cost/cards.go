@@ -11,11 +11,14 @@ import (
 
 // What is billed are cards. Where a card is shared, its node hands out more GPUs than it has cards:
 // with time slicing and with MIG's strategy "single" under the name of a whole GPU, and NVIDIA's
-// feature discovery ends the product in -SHARED or -MIG-…; with MIG's strategy "mixed" under names
+// feature discovery ends the product in -SHARED or -MIG-…; with its renameByDefault as
+// nvidia.com/gpu.shared, and the product stays as it is; with MIG's strategy "mixed" under names
 // of their own, which say how many of a card's seven parts a slice has. The recording rules count
 // the same way (node:gpu_share:ratio and node:gpu_slice:ratio).
 
 const (
+	wholeResource  = "nvidia_com_gpu"
+	sharedResource = wholeResource + "_shared"
 	sliceResources = "nvidia_com_mig_[1-7]g_.+"
 	sevenths       = 7
 )
@@ -49,22 +52,25 @@ func sortedDevices(m map[device]float64) []device {
 	})
 }
 
-// parts are what the GPUs and the sevenths of a node are of its cards.
-type parts struct{ gpu, seventh float64 }
+// parts are what the GPUs, the sevenths and the renamed shares of a node are of its cards.
+type parts struct{ gpu, seventh, share float64 }
 
-var whole = parts{1, 1.0 / sevenths}
+var whole = parts{1, 1.0 / sevenths, 1}
 
 // of is what one of a resource is of a card.
 func (p parts) of(resource string) float64 {
 	if size := sizeOf(resource); size > 0 {
 		return size * p.seventh
 	}
+	if resource == sharedResource {
+		return p.share
+	}
 	return p.gpu
 }
 
 // partsOf is what a node's GPUs and sevenths are of its cards: cards are those that DCGM saw there,
-// 0 for none, gpus and slices what the node hands out, slices in sevenths.
-func partsOf(shared bool, cards, perNode, gpus, slices float64) parts {
+// 0 for none, gpus, shares and slices what the node hands out, slices in sevenths.
+func partsOf(shared bool, cards, perNode, gpus, shares, slices float64) parts {
 	p := whole
 	if shared {
 		have := cards
@@ -74,6 +80,12 @@ func partsOf(shared bool, cards, perNode, gpus, slices float64) parts {
 		if have < gpus {
 			p.gpu = have / gpus
 		}
+	}
+	if have := cmp.Or(cards, perNode); shares > 0 {
+		if gpus < have { // else they were renamed within the window
+			have -= gpus
+		}
+		p.share = min(1, have/shares)
 	}
 	// What two slices of 3g leave of a card nobody else can have.
 	if rest := cards - gpus; rest > 0 && slices > 0 {

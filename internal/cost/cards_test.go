@@ -49,6 +49,10 @@ func TestSharedCards(t *testing.T) {
 		{sharedNode{"sliced", h100 + "-SHARED", map[string]int{gpu: 32}, 8, 0}, "8.000", "0.000"},
 		{sharedNode{"unmeasured", h100 + "-SHARED", map[string]int{gpu: 32}, 0, 0}, "8.000", "0.000"},
 		{sharedNode{"single", h100 + "-MIG-1g.10gb", map[string]int{gpu: 56}, 8, 0}, "8.000", "0.000"},
+		// What NVIDIA's renameByDefault calls shares; the GPUs that the node had before stay there as 0.
+		{sharedNode{"renamed", h100, map[string]int{gpu + "_shared": 32, gpu: 0}, 8, 0}, "8.000", "0.000"},
+		{sharedNode{"renamed-unmeasured", h100, map[string]int{gpu + "_shared": 32}, 0, 0}, "8.000", "0.000"},
+		{sharedNode{"renamed-half", h100, map[string]int{gpu + "_shared": 4}, 2, 4}, "1.000", "1.000"},
 		// Half of the shares of two cards: of a node with fewer cards than --cards-per-node.
 		{sharedNode{"half", h100 + "-SHARED", map[string]int{gpu: 4}, 2, 4}, "1.000", "1.000"},
 		// Four cards whole, four in two slices of 3g each, which leave a seventh to nobody.
@@ -86,8 +90,8 @@ func TestSharedCards(t *testing.T) {
 	for _, f := range b.Fleet {
 		capacity, held, free = capacity+f.Capacity, held+f.Held, free+f.Free
 	}
-	if capacity != held+free || free != 1000 {
-		t.Errorf("of %s card hours %s were held and %s free, want 1.000 free and nothing else", capacity, held, free)
+	if capacity != held+free || free != 2000 {
+		t.Errorf("of %s card hours %s were held and %s free, want 2.000 free and nothing else", capacity, held, free)
 	}
 }
 

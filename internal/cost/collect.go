@@ -305,7 +305,7 @@ func (r *run) readNodes(f *facts, do asking) {
 	for i, q := range []query{r.q.capacity, r.q.allocatable, r.q.ready, r.q.seen} {
 		f.fleet[i] = map[at[nodeKey]]map[device]float64{}
 		do(q, nil, func(m map[string]string, w int, v float64) error {
-			sliced = sliced || v > 0 && sizeOf(m["resource"]) > 0
+			sliced = sliced || v > 0 && (sizeOf(m["resource"]) > 0 || m["resource"] == sharedResource)
 			r.found.offered = r.found.offered || v > 0 && i == capacity
 			put(f.fleet[i], at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, device{m[n.ReplicaLabel], m["resource"]}, v, plus)
 			return nil
@@ -336,7 +336,7 @@ func (r *run) readNodes(f *facts, do asking) {
 		for resource, v := range of {
 			slices += v * sizeOf(resource)
 		}
-		f.parts[k] = partsOf(f.shared[k], cards[k], float64(n.CardsPerNode), of[n.Resource], slices)
+		f.parts[k] = partsOf(f.shared[k], cards[k], float64(n.CardsPerNode), of[n.Resource], of[sharedResource], slices)
 	}
 }
 

@@ -246,6 +246,9 @@ func (n Names) queries() queries {
 // resources are, as a regular expression, those that are billed.
 func (n Names) resources() string {
 	re := regexp.QuoteMeta(n.Resource)
+	if n.Resource == wholeResource {
+		re += "|" + sharedResource
+	}
 	if strings.HasPrefix(n.Resource, "nvidia_com_") { // MIG is NVIDIA's
 		re += "|" + sliceResources
 	}
