@@ -49,7 +49,7 @@ func TestSharedCards(t *testing.T) {
 		{sharedNode{"sliced", h100 + "-SHARED", map[string]int{gpu: 32}, 8, 0}, "8.000", "0.000"},
 		{sharedNode{"unmeasured", h100 + "-SHARED", map[string]int{gpu: 32}, 0, 0}, "8.000", "0.000"},
 		{sharedNode{"single", h100 + "-MIG-1g.10gb", map[string]int{gpu: 56}, 8, 0}, "8.000", "0.000"},
-		// What NVIDIA's renameByDefault calls shares; the GPUs that the node had before stay there as 0.
+		// What renameByDefault calls shares; the GPUs that the node had before stay there as 0.
 		{sharedNode{"renamed", h100, map[string]int{gpu + "_shared": 32, gpu: 0}, 8, 0}, "8.000", "0.000"},
 		{sharedNode{"renamed-unmeasured", h100, map[string]int{gpu + "_shared": 32}, 0, 0}, "8.000", "0.000"},
 		{sharedNode{"renamed-half", h100, map[string]int{gpu + "_shared": 4}, 2, 4}, "1.000", "1.000"},
