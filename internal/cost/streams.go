@@ -129,7 +129,7 @@ func (r *run) arrange(ctx context.Context, found []series) error {
 			}
 		}
 	}
-	apart, err := r.notOfPods(ctx, sortedKeys(differ))
+	apart, err := r.partsBy(ctx, sortedKeys(differ))
 	if err != nil {
 		return err
 	}
@@ -181,29 +181,35 @@ func (r *replica) add(s series, apart []string) {
 	r.streams[at].times = append(r.streams[at].times, own...)
 }
 
-// notOfPods are those of some labels that no series of a pod has.
-func (r *run) notOfPods(ctx context.Context, names []string) ([]string, error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	have := map[string]bool{}
-	q := query{name: "labels of pods", text: func(d, _ string) string {
-		return "group by (" + strings.Join(names, ", ") + ") (last_over_time(kube_pod_status_phase{" +
-			join(r.o.Names.Selector, `phase="Running"`) + "}[" + d + "]))"
-	}}
-	for _, day := range r.o.Range.Days() { // an hour of each says it
-		ws := windows([]Day{day})
-		err := r.ask(ctx, q, ws[len(ws)/2:len(ws)/2+1], nil, func(m map[string]string, _ int, _ float64) error {
-			for l, v := range m {
-				have[l] = have[l] || v != ""
+// partsBy are those of some labels of up that tell apart servers of which each pod has one: the
+// pods' series have no such label, or each pod's one value of it. Where pods have several values
+// each server has all pods.
+func (r *run) partsBy(ctx context.Context, names []string) (parts []string, err error) {
+	n := r.o.Names
+	pod := strings.Join([]string{n.ClusterLabel, "namespace", "pod", "uid", n.ReplicaLabel}, ", ")
+	for _, l := range names {
+		q := query{name: "servers by " + l, text: func(string, string) string {
+			return "avg (count by (" + pod + ") (group by (" + pod + ", " + l + ") (kube_pod_status_phase{" +
+				join(n.Selector, `phase="Running"`) + "})))"
+		}}
+		whole := false
+		for _, day := range r.o.Range.Days() { // one of two may be down for some hours
+			ws := windows([]Day{day})
+			for at := 0; at < len(ws) && !whole; at += 6 {
+				err := r.ask(ctx, q, ws[at:at+1], nil, func(_ map[string]string, _ int, v float64) error {
+					whole = whole || v > 1.5 // a pod has two for a moment where it moves to another server
+					return nil
+				})
+				if err != nil {
+					return nil, err
+				}
 			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+		}
+		if !whole {
+			parts = append(parts, l)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(l string) bool { return have[l] }), nil
+	return parts, nil
 }
 
 // oneSourceEach refuses where a replica is of several sources at once: the pods' series do not say

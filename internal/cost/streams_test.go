@@ -111,3 +111,19 @@ func TestPairOfServers(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
+
+// TestPartsWithTheirServersLabel: where each pod's series have the label of the one server that has
+// it, as an API shows that adds external labels, no pod is billed a part of its time.
+func TestPartsWithTheirServersLabel(t *testing.T) {
+	text := "load 15s\n"
+	for r, v := range map[string]string{"a": strings.Repeat(" 1 _", 240), "b": strings.Repeat(" _ 1", 240)} {
+		at := fmt.Sprintf(`job="kube-state-metrics",instance="10.0.1.1:8080",prometheus_shard=%q`, r)
+		of := at + fmt.Sprintf(`,namespace="a",pod="p-%s",uid="%s"`, r, r)
+		text += fmt.Sprintf("  up{%s}%s\n  kube_pod_status_phase{%s,phase=\"Running\"}%s\n", at, v, of, v) +
+			fmt.Sprintf("  kube_pod_container_resource_requests{%s,container=\"x\",resource=\"nvidia_com_gpu\"}%s\n", of, v)
+	}
+	o := smallOptions(t, loaded(t, text).URL())
+	if b, err := Make(t.Context(), o); err != nil || b.Total.GPUHours < 3980 || b.Total.GPUHours > 4020 {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
