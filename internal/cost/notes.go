@@ -13,6 +13,7 @@ type found struct {
 	models    bool // nodes with a GPU model
 	offered   bool // nodes that offered the resource, or one of its slices
 	requested bool // pods that requested or claimed any of it
+	worked    bool // pods that requested cores or memory
 	// For how long, in ms, nodes with a model offered none, and nobody told of their cards.
 	dark map[nodeKey]float64
 }
@@ -38,6 +39,10 @@ func (r *run) notes() (said []string) {
 	}
 	if (f.models || f.offered) && !f.requested {
 		said = append(said, fmt.Sprintf("No pod requested %s: if some did, is kube_pod_container_resource_requests exported, and the resource spelled so (--resource)?", resource))
+	}
+	if r.o.Directory.billsWork() && !f.worked {
+		said = append(said, "No pod requested cores or memory, which have a price: does a rule drop "+
+			`kube_pod_container_resource_requests{resource=~"cpu|memory"}?`)
 	}
 	names := map[string]bool{}
 	for k, ms := range f.dark {

@@ -21,6 +21,11 @@ func TestNoPhase(t *testing.T) {
 	if b, err := Make(t.Context(), o); err != nil || b.Total.GPUHours != 0 {
 		t.Errorf("where all wait: %+v, %v", b, err)
 	}
+	price := 0.5
+	o.Directory.CPUPrice = &price
+	if b, err := Make(t.Context(), o); err != nil || !strings.Contains(strings.Join(b.Notes, "\n"), "No pod requested cores or memory") {
+		t.Errorf("without requests of cores: %+v, %v", b, err)
+	}
 	// From the second hour on.
 	later := regexp.MustCompile(`(phase="Running"}).*`).ReplaceAllString(small, "$1 1x59 _x60")
 	o = smallOptions(t, loaded(t, later).URL())

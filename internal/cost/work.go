@@ -103,6 +103,7 @@ func (r *run) readWork(f *facts, spaces []string, pod func(m map[string]string, 
 		a := f.work[k]
 		a[which] = max(a[which], v)
 		f.work[k] = a
+		r.found.worked = true
 		f.node[k] = max(f.node[k], m["node"])
 		return nil
 	})
