@@ -119,12 +119,12 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	if !g.Trusted() {
 		return nil, p.because(CauseSick, s, "group "+g.Name+" is not as the configuration says; see shards")
 	}
-	choice := p.beside.of(p.ctx, leg, w, p.v.now)
-	if choice.err != nil {
+	wholes, err := p.beside.wholes(p.ctx, leg, w, p.v.now, p.q.Avoid)
+	if err != nil {
 		return nil, p.because(CauseUnreachable, s, "no replica of shard "+s.Name()+" can be asked")
 	}
 	avoided := func(r *shard.Replica) bool { return p.q.Avoid != nil && p.q.Avoid(r) }
-	replicas := slices.DeleteFunc(slices.Clone(choice.order[:choice.whole]), avoided)
+	replicas := slices.DeleteFunc(slices.Clone(wholes), avoided)
 	if len(replicas) == 0 && s.Unjudged() {
 		return nil, p.because(CauseNoHeartbeat, s, "shard "+s.Name()+" has several replicas, and its group no heartbeat by which one could be known to be whole")
 	}

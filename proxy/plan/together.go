@@ -89,6 +89,25 @@ func (t *Together) of(ctx context.Context, leg Leg, w Window, now time.Time) *ch
 	return c
 }
 
+// wholes are the replicas of which one may answer alone what is read in the window: those that are
+// whole over all that is read together with it. Where none is, but what is read raw takes the base's
+// samples wherever that one has any, it is the base, if that is whole over this window.
+func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time, avoid func(*shard.Replica) bool) ([]*shard.Replica, error) {
+	c := t.of(ctx, leg, w, now)
+	if c.err != nil || c.whole > 0 || t.window(leg, w) == w {
+		return c.order[:c.whole], c.err
+	}
+	well, err := leg.Shard.Well()
+	if err != nil {
+		return nil, err
+	}
+	own, err := leg.Shard.Wholes(ctx, w.From, w.Until, now)
+	if well = c.sorted(well, avoid); err != nil || !slices.Contains(own, well[0]) {
+		return nil, err
+	}
+	return well[:1], nil
+}
+
 // take chooses of the whole ones, those not to be avoided first; nil where there is none.
 func (t *Together) take(c *choice, avoid func(*shard.Replica) bool) *shard.Replica {
 	if t != nil {

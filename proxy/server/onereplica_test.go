@@ -36,12 +36,18 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 	}
 	c := promShard(t, labels.FromStrings("cluster", "jaguar"), others)
 	config := replicasConfig("    heartbeat: up\n", a, b) + fmt.Sprintf("      - replicas: [{url: %q}]\n", c.URL())
-	_, base := startProxy(t, t.Context(), config)
+	s, base := startProxy(t, t.Context(), config)
+	// Over fifty minutes neither is whole, and the one whose samples are taken first answers alone
+	// what it is whole over.
+	const neither = `sum(last_over_time(requests_total[1m])) - sum(quantile by (node) (0.5, requests_total))` +
+		` + 0 * sum(max_over_time(requests_total[50m]))`
 	for _, query := range []string{
 		`sum(last_over_time(requests_total[1m])) - sum(quantile by (node) (0.5, requests_total))`,
 		`sum(quantile by (node) (0.5, requests_total)) - sum(last_over_time(requests_total[1m]))`,
 		`quantile by (node) (0.5, requests_total) - quantile by (node) (0.5, last_over_time(requests_total[1m]))`,
+		neither,
 	} {
+		mixed := plans(t, s, "mixed")
 		// What is whole on B alone has B chosen, which stays so while it is whole.
 		first := url.Values{"query": {"sum(requests_total offset 40m)"}, "time": {stamp(now.Add(-10 * time.Second))}}
 		if code, body := ask(t, base, "/api/v1/query", first); code != 200 {
@@ -53,6 +59,9 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 		got, msg := fromJSON(t, body)
 		if code != 200 || len(got) == 0 {
 			t.Errorf("%s: %d %s", query, code, msg)
+		}
+		if query == neither && plans(t, s, "mixed") == mixed {
+			t.Error("what the base holds whole is read raw too")
 		}
 		for _, points := range got {
 			for at, v := range points {
