@@ -43,10 +43,10 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	}
 	leaf.Node = &Node{Mode: leaf.Mode, Expr: tree.String(e), Why: reason(leaf)}
 	notes := 0
-	for _, part := range leaf.Parts {
+	for i, part := range leaf.Parts {
 		leaf.Node.Why += alone(part.Shard)
 		if notes < maxNotes {
-			if note := short(part.Shard, len(part.Replicas), w, p.v.now); note != "" {
+			if note := short(part.Shard, len(part.Replicas), p.beside.window(legs[i], w), p.v.now); note != "" {
 				leaf.Node.Why += note
 				notes++
 			}

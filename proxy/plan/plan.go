@@ -255,9 +255,11 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		return nil, shard.ErrNoRaw(l.Shard)
 	}
 	from, until = max(from, l.From), min(until, l.Until)
-	choice := how.Together.of(ctx, l, Window{from, until}, v.now)
-	if choice.err != nil {
-		return nil, choice.err
+	w := Window{from, until}
+	choice := how.Together.of(ctx, l, w, v.now)
+	wholes, err := how.Together.wholes(ctx, l, w, v.now, how.Avoid)
+	if err != nil {
+		return nil, err
 	}
 	g := l.Shard.Group
 	s := &raw.Slice{Name: l.Shard.Name(), Labels: g.Labels, Drop: Owned(g), From: l.From, Until: l.Until}
@@ -268,7 +270,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	read := func(r *shard.Replica, spare bool) *replica {
 		return &replica{r: r, budget: how.Budget, maxBytes: how.MaxBytes, spare: spare}
 	}
-	if base := how.Together.take(choice, how.Avoid); base != nil {
+	if base := how.Together.take(choice, wholes, l.Shard, w, how.Avoid); base != nil {
 		s.Copies = append(s.Copies, read(base, len(well) > 1))
 		for _, r := range well {
 			if r != base {

@@ -33,7 +33,7 @@ func (p *planner) look() {
 		p.reads = append(p.reads, read{vs.PosRange.Start, len(p.reads), w, legs})
 	})
 	slices.SortFunc(p.reads, func(a, b read) int { return int(a.at - b.at) })
-	if len(p.reads) > 1 {
+	if len(p.reads) > 1 || callsInfo(p.root) { // which reads series of its own
 		p.beside = &Together{now: p.v.now, reads: p.reads}
 	}
 }

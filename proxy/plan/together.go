@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -19,8 +20,11 @@ type Together struct {
 	now   time.Time
 	reads []read
 
-	mu     sync.Mutex
-	chosen map[within]*choice
+	mu       sync.Mutex
+	windows  map[within]Window // what window has found
+	chosen   map[within]*choice
+	answered []answer
+	became   map[[2]string]*became // by shard and replica
 }
 
 // within is what is read of one shard at one time.
@@ -36,7 +40,7 @@ type choice struct {
 	whole int
 	err   error
 
-	taken *shard.Replica // whole, and read already; nil while none is. Together's mutex guards it.
+	taken *shard.Replica // for all that is read raw; nil while none is. Together's mutex guards it.
 }
 
 // window is what the selectors read of the shard whose windows overlap this one, or one another's
@@ -44,6 +48,13 @@ type choice struct {
 func (t *Together) window(leg Leg, w Window) Window {
 	if t == nil {
 		return w
+	}
+	key := within{leg.Shard, w}
+	t.mu.Lock()
+	known, ok := t.windows[key]
+	t.mu.Unlock()
+	if ok {
+		return known
 	}
 	for {
 		wider := w
@@ -62,6 +73,12 @@ func (t *Together) window(leg Leg, w Window) Window {
 	if leg.Until != math.MaxInt64 {
 		w.Until = min(w.Until, leg.Until-1)
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.windows == nil {
+		t.windows = map[within]Window{}
+	}
+	t.windows[key] = w
 	return w
 }
 
@@ -90,9 +107,10 @@ func (t *Together) of(ctx context.Context, leg Leg, w Window, now time.Time) *ch
 }
 
 // wholes are the replicas of which one may answer alone what is read in the window: those that are
-// whole over all that is read together with it. Where none is, but what is read raw takes the base's
-// samples wherever that one has any, it is the base, if that is whole over this window.
-func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time, avoid func(*shard.Replica) bool) ([]*shard.Replica, error) {
+// whole over all that is read together with it. Where none is, but what is read raw takes the
+// base's samples wherever that one has any, it is the base, if that is whole over this window.
+func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time, avoid func(*shard.Replica) bool,
+) ([]*shard.Replica, error) {
 	c := t.of(ctx, leg, w, now)
 	if c.err != nil || c.whole > 0 || t.window(leg, w) == w {
 		return c.order[:c.whole], c.err
@@ -108,16 +126,22 @@ func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time,
 	return well[:1], nil
 }
 
-// take chooses of the whole ones, those not to be avoided first; nil where there is none.
-func (t *Together) take(c *choice, avoid func(*shard.Replica) bool) *shard.Replica {
+// take chooses of the whole ones: the one that has answered a part of what overlaps, else the first
+// that is not to be avoided; nil where there is none. It is the same for all that is read together.
+func (t *Together) take(c *choice, wholes []*shard.Replica, s *shard.Shard, w Window, avoid func(*shard.Replica) bool) *shard.Replica {
 	if t != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
+		for _, a := range t.answered {
+			if a.shard == s && a.window.From <= w.Until && a.window.Until >= w.From && slices.Contains(wholes, a.by) {
+				return a.by
+			}
+		}
 	}
-	if c.taken != nil {
+	if c.taken != nil && slices.Contains(wholes, c.taken) {
 		return c.taken
 	}
-	for _, r := range c.order[:c.whole] {
+	for _, r := range wholes {
 		if avoid == nil || !avoid(r) {
 			c.taken = r
 			return r
@@ -126,35 +150,88 @@ func (t *Together) take(c *choice, avoid func(*shard.Replica) bool) *shard.Repli
 	return nil
 }
 
+// answer is who has answered what a shard was asked for a window.
+type answer struct {
+	within
+	by *shard.Replica
+}
+
 // Took says that the replica has answered what its shard was asked for the window: what is read raw
 // of the shard at that time is read of it too.
 func (t *Together) Took(w Window, r *shard.Replica) {
 	if t == nil {
 		return
 	}
-	s := r.Shard
-	from, until := s.Span(t.now)
-	w = t.window(Leg{Shard: s, From: from, Until: until}, w)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if c := t.chosen[within{s, w}]; c != nil && slices.Contains(c.order[:c.whole], r) {
-		c.taken = r
+	t.answered = append(t.answered, answer{within{r.Shard, w}, r})
+	t.note(r.Shard.Name(), r.Name(), true, nil)
+}
+
+// Used and Failed say of which replicas a shard was read, and which of them failed.
+func (t *Together) Used(s string, used, failed []string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range used {
+		t.note(s, r, true, nil)
+	}
+	for _, r := range failed {
+		t.note(s, r, false, errFailed)
 	}
 }
 
-// Shared tells whether several selectors read the shard, so that one of them must not go over to
-// another replica by itself.
-func (t *Together) Shared(s *shard.Shard) bool {
+// Failed says that the replica of the shard failed, and that another one is to be read instead.
+func (t *Together) Failed(s, r string, err error) {
 	if t == nil {
-		return false
+		return
 	}
-	n := 0
-	for _, r := range t.reads {
-		if reads(r, s) {
-			n++
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.note(s, r, false, err)
+}
+
+var errFailed = errors.New("it failed while the others were read")
+
+// note remembers what became of a replica. The caller holds the mutex.
+func (t *Together) note(s, r string, read bool, err error) {
+	if t.became == nil {
+		t.became = map[[2]string]*became{}
+	}
+	b := t.became[[2]string{s, r}]
+	if b == nil {
+		b = &became{}
+		t.became[[2]string{s, r}] = b
+	}
+	b.read = b.read || read
+	if b.err == nil {
+		b.err = err
+	}
+}
+
+// became is what became of a replica in one query.
+type became struct {
+	read bool  // for some selector
+	err  error // for another one
+}
+
+// Mixed is a replica that was read for one selector and failed for another, which another replica
+// was read for: the answer is of both, and is to be thrown away. The error is nil where there is
+// none.
+func (t *Together) Mixed() (replica string, err error) {
+	if t == nil {
+		return "", nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, b := range t.became {
+		if b.read && b.err != nil {
+			return key[1], b.err
 		}
 	}
-	return n > 1
+	return "", nil
 }
 
 // sorted are those that are well, in the same order for all that is read together, and without

@@ -106,6 +106,11 @@ func closeParts(parts []part) {
 // stays.
 func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 	all := x.questions(p.Leaves, !p.Raw)
+	for _, q := range all {
+		if r := q.replica; r != nil && x.attempt.Avoids(r.Name()) && !x.attempt.LeavesOut(q.shard.Name()) {
+			return nil, x.shardError(q.shard, qerr.New(qerr.ShardFailed, "all replicas of shard %s have failed while this request was answered", q.shard.Name()))
+		}
+	}
 	var failed *shard.Shard // whose part is asked once more
 	for qs := all; len(qs) > 0; failed = qs[0].shard {
 		got, lost, err := x.round(p, qs)

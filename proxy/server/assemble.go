@@ -88,12 +88,23 @@ func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
 // replicas may answer it, the slow one hedged; where for several, all have to come from one
 // replica, since no two hold the same samples.
 func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
+	// Of pieces that were planned together an earlier one may have met a replica that failed.
+	left := func(p *plan.Part) []*shard.Replica {
+		failed := func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) }
+		if !slices.ContainsFunc(p.Replicas, failed) {
+			return p.Replicas
+		}
+		if well := slices.DeleteFunc(slices.Clone(p.Replicas), failed); len(well) > 0 {
+			return well
+		}
+		return p.Replicas // it is refused where it is asked
+	}
 	calls := map[*shard.Shard]int{}
 	able := map[*shard.Shard][]*shard.Replica{} // who can answer all that the shard is asked
 	for _, l := range leaves {
 		for _, p := range l.Parts {
 			if calls[p.Shard]++; calls[p.Shard] == 1 {
-				able[p.Shard] = p.Shard.Easiest(slices.Clone(p.Replicas), shard.CallOptions{Needs: x.holds(p.Shard)})
+				able[p.Shard] = p.Shard.Easiest(slices.Clone(left(p)), shard.CallOptions{Needs: x.holds(p.Shard)})
 			}
 			able[p.Shard] = slices.DeleteFunc(able[p.Shard], func(r *shard.Replica) bool { return !slices.Contains(p.Replicas, r) })
 		}
@@ -101,14 +112,15 @@ func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	var out []question
 	for i, l := range leaves {
 		for _, p := range l.Parts {
+			replicas := left(p)
 			q := question{
 				shard: p.Shard, req: x.shardRequest(l, p), relabel: p.Relabel, class: shard.Light, plain: true, part: i,
-				call: p.Call, mode: l.Mode, from: p.From, until: p.Until, wholes: p.Replicas,
+				call: p.Call, mode: l.Mode, from: p.From, until: p.Until, wholes: replicas,
 			}
-			if alone && calls[p.Shard] == 1 && len(p.Replicas) > 1 {
-				q.replicas = p.Replicas
+			if alone && calls[p.Shard] == 1 && len(replicas) > 1 {
+				q.replicas = replicas
 			} else {
-				q.replica, q.spare = p.Replicas[0], len(p.Replicas) > 1
+				q.replica, q.spare = replicas[0], len(replicas) > 1
 				if of := able[p.Shard]; len(of) > 0 {
 					q.replica = of[0]
 				}
@@ -275,7 +287,7 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			}
 		}
 		if err == nil && l.Mode == plan.ModeParcels {
-			own, err = x.parcels(l)
+			own, err = x.parcels(l, p.Together)
 		}
 		if err == nil {
 			var loose bool

@@ -84,6 +84,9 @@ func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query,
 		}
 		return errLastBit
 	}
+	if mixed, err := c.plan.Together.Mixed(); err != nil {
+		return &answer.LostReplica{Names: []string{mixed}, Err: err}
+	}
 	if err := x.remarks(c, res); err != nil {
 		return err
 	}
@@ -223,13 +226,11 @@ func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 		}
 		return 0
 	}
-	q.Again = func(slice, failed string, err error) (bool, error) {
-		s := x.st.top.Shard(slice)
-		if together.Shared(s) { // what else is read of it would be of another replica
-			return false, &answer.LostReplica{Names: []string{failed}, Err: err}
-		}
-		return s.MayFailOver(err), nil
+	q.Again = func(slice, failed string, err error) bool {
+		together.Failed(slice, failed, err)
+		return x.st.top.Shard(slice).MayFailOver(err)
 	}
+	q.Used = together.Used
 	if x.account != nil {
 		q.Read = x.account.fetched
 		q.Observe = func(s raw.Selected) {

@@ -4,11 +4,17 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // TestOneReplicaForWhatOverlaps: selectors whose windows overlap are read from one replica of a
@@ -71,5 +77,31 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestQuestionsOfLaterPieces: what was planned before a replica failed is asked of another one, and
+// is an error where there is none: an answer that lacks the shard would look whole.
+func TestQuestionsOfLaterPieces(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{2}}}, "")
+	st := r.s.state.Load()
+	sh := st.top.Groups[0].Shards[0]
+	a, b := sh.Replicas[0], sh.Replicas[1]
+	leaf := func() *plan.Leaf {
+		return &plan.Leaf{Parts: []*plan.Part{{Shard: sh, Replicas: []*shard.Replica{a, b}, Query: "up"}}}
+	}
+	x := &exchange{s: r.s, st: st, ctx: t.Context()}
+	x.dec = &policy.Decision{Request: &endpoint.Request{ID: endpoint.Query}}
+	x.attempt = x.attempt.Avoiding(a.Name())
+	for _, alone := range []bool{false, true} {
+		for _, q := range x.questions([]*plan.Leaf{leaf(), leaf()}, alone) {
+			if q.replica != b || slices.Contains(q.wholes, a) {
+				t.Errorf("alone %v: it is asked of %v, or else of %v", alone, q.replica, q.wholes)
+			}
+		}
+	}
+	x.attempt = x.attempt.Avoiding(b.Name())
+	if _, err := x.parts(&plan.Plan{Leaves: []*plan.Leaf{leaf(), leaf()}, Raw: true}); err == nil {
+		t.Error("nobody is asked, and that is no error")
 	}
 }

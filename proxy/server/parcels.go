@@ -46,7 +46,7 @@ func moreThanAtOnce(err error) bool {
 }
 
 // parcels evaluates a leaf in parcels, and returns what each has given.
-func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
+func (x *exchange) parcels(l *plan.Leaf, together *plan.Together) (out []*merge.Table, err error) {
 	defer func() {
 		if err != nil {
 			for _, t := range out {
@@ -63,7 +63,7 @@ func (x *exchange) parcels(l *plan.Leaf) (out []*merge.Table, err error) {
 	x.doing.set(workParcels)
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
-	f := footing{x: x, leaf: l}
+	f := footing{x: x, leaf: l, together: together}
 	size, _ := strconv.Atoi(x.s.parcelled.get(x.dec.Request.Query, x.s.now()))
 	size, err = f.run(plan.ParcelLabel, values, size, nil)
 	x.warnTwice()
@@ -135,8 +135,9 @@ func (f *footing) divide(target []*labels.Matcher, tooMany error) error {
 
 // footing is what the parcels of a leaf have in common.
 type footing struct {
-	x    *exchange
-	leaf *plan.Leaf
+	x        *exchange
+	leaf     *plan.Leaf
+	together *plan.Together
 
 	mu     sync.Mutex
 	copies map[string]map[string]bool // of each shard, that were read for the first of them
@@ -153,7 +154,7 @@ type parcelTable struct {
 
 // add makes a parcel of the series that the matchers select.
 func (f *footing) add(only []*labels.Matcher) (series int, smaller bool, err error) {
-	of, err := f.x.parcel(f.leaf, only, f.note)
+	of, err := f.x.parcel(f.leaf, f.together, only, f.note)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err == nil {
@@ -358,7 +359,7 @@ type evaluated struct {
 
 // parcel evaluates a leaf over the series that the matchers select. Where they are too many, how
 // many is told with the error.
-func (x *exchange) parcel(l *plan.Leaf, only []*labels.Matcher, note func([]string)) (out evaluated, err error) {
+func (x *exchange) parcel(l *plan.Leaf, together *plan.Together, only []*labels.Matcher, note func([]string)) (out evaluated, err error) {
 	inner, outer, err := l.Parcel()
 	if err != nil {
 		return out, qerr.Wrap(qerr.Internal, err, "a part of the query cannot be read: %s", l.Text)
@@ -367,7 +368,9 @@ func (x *exchange) parcel(l *plan.Leaf, only []*labels.Matcher, note func([]stri
 	own := &parcel{leaf: l, only: only, held: &heldBy{Budget: x.budget}, ran: &x.ranHere, copies: out.copies, note: note}
 	defer own.held.drop()
 	compute := func(mode plan.Mode, expr parser.Expr, tables ...*merge.Table) (t *merge.Table, err error) {
-		p := &plan.Plan{Mode: mode, Raw: mode == plan.ModeRaw, Expr: expr, Cause: plan.CauseNone, Leaves: []*plan.Leaf{l}}
+		p := &plan.Plan{
+			Mode: mode, Raw: mode == plan.ModeRaw, Expr: expr, Cause: plan.CauseNone, Leaves: []*plan.Leaf{l}, Together: together,
+		}
 		c := computation{plan: p, grid: l.Grid, tables: tables, parcel: own}
 		err = x.compute(c, func(res *promql.Result, _ promql.Query, _ *evaluation.Turn) (err error) {
 			t, err = merge.TableOf(matrixOf(res), l.Grid, x.budget)

@@ -130,8 +130,8 @@ type Queryable struct {
 	// without it and the caller warns; where Lost is nil the slice is an error.
 	Lost func(slice string, err error) error
 	// Again tells whether the spare copies of the named slice may be read after this failure of a
-	// copy; where Again is nil they may. With an error the select ends with that.
-	Again func(slice, failed string, err error) (bool, error)
+	// copy; where Again is nil they may.
+	Again func(slice, failed string, err error) bool
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several
 	// goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
@@ -428,20 +428,9 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 			return nil, err
 		}
 	}
-	if rest := s.without(live); rest != nil {
-		again, err := true, error(nil)
-		if q.Again != nil {
-			again, err = q.Again(s.Name, s.Copies[0].Name(), errs[0])
-		}
-		if again || err != nil {
-			q.give(hauls)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if again {
-			return q.slice(ctx, rest, query, 0)
-		}
+	if rest := s.without(live); rest != nil && (q.Again == nil || q.Again(s.Name, s.Copies[0].Name(), errs[0])) {
+		q.give(hauls)
+		return q.slice(ctx, rest, query, 0)
 	}
 	if len(live) == 0 || len(s.Lacking) > 0 && live[0] != 0 {
 		q.give(hauls)

@@ -254,7 +254,7 @@ func TestStretchesAreAsked(t *testing.T) {
 				Meter: meter, Legs: func(_ context.Context, _, _ int64, ms []*labels.Matcher) ([]Leg, error) {
 					return []Leg{{Slice: s, Matchers: ms}}, nil
 				},
-				Again: func(_, _ string, _ error) (bool, error) { return tc.again, nil },
+				Again: func(_, _ string, _ error) bool { return tc.again },
 				Observe: func(o Selected) {
 					for _, of := range o.Series {
 						for _, seg := range of {
