@@ -125,6 +125,7 @@ func valuesSchema(t *testing.T) schema {
 		"admin":                         section(schema{"exposed": yesOrNo}),
 		"resources":                     section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),
 		"terminationGracePeriodSeconds": whole(20, 3600),
+		"shutdownDelaySeconds":          whole(0, 3000),
 		"state":                         section(schema{"enabled": yesOrNo}),
 		"service": section(schema{
 			"type": oneOf("ClusterIP", "NodePort", "LoadBalancer"), "port": port, "annotations": annotations, "labels": labels,
@@ -210,7 +211,7 @@ func valuesSchema(t *testing.T) schema {
 			"priorityClassName": longName, "nodeSelector": labels, "tolerations": list(typed[corev1.Toleration](k)),
 		}, "cluster", "alertmanager", "maxNodes", "window", "maxCordoned", "fleetAlerts", "serviceAccount", "resources"),
 		"extraArgs": list(schema{"type": "string", "pattern": `^--[a-z][a-z.-]*(=.*)?$`, "not": schema{
-			"pattern": `^--(config\.file|web\.(metrics-|admin-)?listen-address|log\.(level|format)|web\.max-connections|web\.config\.file)(=|$)`,
+			"pattern": `^--(config\.file|web\.(metrics-|admin-)?listen-address|log\.(level|format)|web\.max-connections|web\.shutdown-delay|web\.config\.file)(=|$)`,
 		}}),
 		"extraEnv":          list(typed[corev1.EnvVar](k)),
 		"extraVolumes":      list(typed[corev1.Volume](k)),

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -131,11 +132,22 @@ func restricted(d *appsv1.Deployment) error {
 			errs = append(errs, fmt.Errorf("%s may write to its root", c.Name))
 		}
 	}
-	// DrainTimeout of proxy/server is 15 s.
-	if grace := spec.TerminationGracePeriodSeconds; grace == nil || *grace < 20 {
+	// DrainTimeout of proxy/server is 15 s, and begins after the delay.
+	delay := delayOf(spec)
+	if grace := spec.TerminationGracePeriodSeconds; grace == nil || *grace < int64(delay.Seconds())+20 {
 		errs = append(errs, errors.New("the pod is killed before its drain has ended"))
 	}
 	return errors.Join(errs...)
+}
+
+// delayOf is how long the proxy goes on taking connections when it is to end.
+func delayOf(p *corev1.PodSpec) (d time.Duration) {
+	for _, a := range p.Containers[0].Args {
+		if v, ok := strings.CutPrefix(a, "--web.shutdown-delay="); ok {
+			d, _ = time.ParseDuration(v) // the program's own tests refuse what is none
+		}
+	}
+	return d
 }
 
 // mounted says which mounts have no volume, and whether a change of spillway.yaml would arrive: a
@@ -241,7 +253,7 @@ func TestVerifySees(t *testing.T) {
 			p.Volumes = append(p.Volumes, corev1.Volume{Name: "host", VolumeSource: host})
 		},
 		"may write to its root":       func(p *corev1.PodSpec) { p.Containers[0].SecurityContext.ReadOnlyRootFilesystem = nil },
-		"before its drain":            func(p *corev1.PodSpec) { *p.TerminationGracePeriodSeconds = 15 },
+		"before its drain":            func(p *corev1.PodSpec) { *p.TerminationGracePeriodSeconds = 29 },
 		"mounts config, which is not": func(p *corev1.PodSpec) { p.Volumes = p.Volumes[1:] },
 		"would not arrive":            func(p *corev1.PodSpec) { p.Containers[0].VolumeMounts[0].SubPath = "spillway.yaml" },
 		"its token is mounted":        func(p *corev1.PodSpec) { *p.AutomountServiceAccountToken = false },

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // CheckAddresses finds what is wrong with the addresses of the listeners as far as their text
@@ -46,6 +47,14 @@ func checkConnections(most, each int) error {
 		return fmt.Errorf("--web.max-connections=%d: write a number from 1 to %d", most, mostConnections)
 	case each < 0 || each > most:
 		return fmt.Errorf("--web.max-connections-per-address=%d: write a number from 1 to --web.max-connections, which is %d, or 0 for three quarters of that", each, most)
+	}
+	return nil
+}
+
+// checkDelay finds what is wrong with the delay of an end.
+func checkDelay(d time.Duration) error {
+	if d < 0 || d > time.Hour {
+		return fmt.Errorf("--web.shutdown-delay=%s: write a time from 0s to 1h", d)
 	}
 	return nil
 }

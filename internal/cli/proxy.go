@@ -47,12 +47,14 @@ func proxyCommand(e *Env, parent Clause) func() error {
 	setLimit := c.Flag("auto-gomemlimit", "Sets GOMEMLIMIT, where it is not set, to nine tenths of the container's memory or the machine's, or to what memory.budget needs where that is less.").Default("true").Bool()
 	every := c.Flag("config.auto-reload-interval", "How often the configuration file is looked at; one that has changed is reloaded. 0s is never.").
 		Default("30s").Duration()
+	delay := c.Flag("web.shutdown-delay", "How long new connections are still served after SIGTERM, when /-/ready is 503 already: as long as a load balancer or Kubernetes may go on sending them. Requests then have 15s more.").
+		Default("0s").Duration()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := CheckAddresses(*address, *admin, *metrics); err != nil {
 			return errUsage{err}
 		}
-		if err := checkConnections(*most, *each); err != nil {
+		if err := errors.Join(checkConnections(*most, *each), checkDelay(*delay)); err != nil {
 			return errUsage{err}
 		}
 		IgnoreBrokenPipe()
@@ -72,8 +74,8 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
 			MetricsListenAddress: *metrics, AdminInsecure: *insecure, MaxConnections: *most, MaxPerAddress: *each,
-			WebConfigFile: *webConfig,
-			ExternalURL:   *external, GraphURL: *graph, ConsoleURL: *console, CORSOrigin: *cors, RoutePrefix: *prefix,
+			WebConfigFile: *webConfig, ShutdownDelay: *delay,
+			ExternalURL: *external, GraphURL: *graph, ConsoleURL: *console, CORSOrigin: *cors, RoutePrefix: *prefix,
 			Flags: e.Flags, Version: BuildVersion(),
 			Registerer: reg, Gatherer: reg, Logger: log,
 			LimitMemory: memory.limit(), MemoryCeiling: memory.ceiling(), MoreMemory: memory.more,

@@ -99,6 +99,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// DrainTimeout is how long requests may go on after the end was asked for; 15 s.
 	DrainTimeout time.Duration
+	// ShutdownDelay is how long new connections are taken, whether or not there are any, after the
+	// end was asked for and /-/ready has turned 503; DrainTimeout begins then. 0 is not at all.
+	ShutdownDelay time.Duration
 	// RewriteTime is how long a refusal is kept back while something cheaper to ask is looked for;
 	// 500 ms.
 	RewriteTime time.Duration
@@ -448,9 +451,10 @@ func (s *Server) drain(b by, main *http.Server, l net.Listener, force context.Co
 	s.ready.Store(false)
 	s.draining.Store(true)
 	s.audit("drain", b, resultBegun)
-	s.log.Info("stopping: no new requests, those under way go on", "limit", s.opts.DrainTimeout)
 	result := resultEnded
 	defer func() { s.audit("drain", b, result) }()
+	s.awaitUnlisting(force)
+	s.log.Info("stopping: no new requests, those under way go on", "limit", s.opts.DrainTimeout)
 	// A little before the limit, what is left is ended with an answer that says so.
 	wait, cancel := context.WithTimeout(force, s.opts.DrainTimeout-500*time.Millisecond)
 	defer cancel()
@@ -473,6 +477,21 @@ func (s *Server) drain(b by, main *http.Server, l net.Listener, force context.Co
 		return fmt.Errorf("requests were still under way after %s and were cut", s.opts.DrainTimeout)
 	}
 	return nil
+}
+
+// awaitUnlisting serves on for the delay, in which balancers learn that this proxy is not ready:
+// they send new connections until then, and would have them refused.
+func (s *Server) awaitUnlisting(force context.Context) {
+	if s.opts.ShutdownDelay <= 0 {
+		return
+	}
+	s.log.Info("stopping: not ready any more, new connections are still served", "delay", s.opts.ShutdownDelay)
+	timer := time.NewTimer(s.opts.ShutdownDelay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-force.Done():
+	}
 }
 
 func (s *Server) httpServer(h http.Handler) *http.Server {
