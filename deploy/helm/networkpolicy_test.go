@@ -89,6 +89,10 @@ var (
 	// another is somebody who calls himself Spillway, elsewhere.
 	another = app("spillway", "default", "spillway")
 	thief   = app("grafana", "default", "grafana")
+	// rulesProxy is the release of the ruler's own Spillway, beside the other; bills is the pod of
+	// deploy/kubernetes/cost-cronjob.yaml.
+	rulesProxy = app("spillway-rules", "monitoring", "spillway")
+	bills      = app("spillway-cost", "monitoring", "spillway-cost")
 )
 
 // ways are who may reach whom in the values of ci/operator, ci/thanos: everything that is asked of
@@ -132,6 +136,16 @@ var ways = map[string][]way{
 		{app("ruler", "default", "ruler"), shardPod, 9090, false},
 		{app("prometheus", "default", "prometheus"), shardPod, 8080, false},
 		{stranger, grafana, 3000, true}, // nobody's policy
+		{rulesProxy, shardPod, 9090, true},
+		{rulesProxy, shardPod, 8080, false},
+		{rulesProxy, proxyPod, 9090, false},
+		{app("spillway-rules", "default", "spillway"), shardPod, 9090, false},
+		{rulerPod, proxyPod, 9092, true},
+		{app("ruler", "default", "ruler"), proxyPod, 9092, false},
+		{bills, proxyPod, 9090, true},
+		{bills, proxyPod, 9092, false},
+		{bills, shardPod, 9090, false},
+		{app("spillway-cost", "default", "spillway-cost"), proxyPod, 9090, false},
 	},
 	"thanos": {
 		{proxyPod, shardPod, 9090, true},
@@ -194,6 +208,31 @@ func policiesOf(t *testing.T, ci string) cluster {
 		t.Fatalf("the policy does not select pods with %v", got)
 	}
 	return c
+}
+
+// TestTwoReleases: the ruler's own Spillway beside the one of people, as docs/ruler.md has it:
+// rules reach the servers, each Spillway is reached by its own clients, and the small Prometheus of
+// the ruler scrapes both.
+func TestTwoReleases(t *testing.T) {
+	both := policiesOf(t, "operator")
+	rules, err := renderIn("monitoring", "spillway-rules", valuesOf(t, ciFiles(t)["ruler"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range rules {
+		if p, ok := o.in.(*networkingv1.NetworkPolicy); ok {
+			both.policies = append(both.policies, p)
+		}
+	}
+	if d := deployment(rules).Spec; len(both.policies) != 3 || !selects(d.Selector, rulesProxy.labels) {
+		t.Fatalf("%d policies; the Deployment selects %v", len(both.policies), d.Selector)
+	}
+	all := append(slices.Clone(ways["operator"]),
+		way{rulerPod, rulesProxy, 9090, true}, way{rulerPod, rulesProxy, 9092, true},
+		way{grafana, rulesProxy, 9090, false}, way{stranger, rulesProxy, 9090, false}, way{proxyPod, rulesProxy, 9090, false})
+	if wrong := both.wrong(all); len(wrong) > 0 {
+		t.Error(strings.Join(wrong, "\n"))
+	}
 }
 
 func (c cluster) wrong(all []way) (out []string) {
