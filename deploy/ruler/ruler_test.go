@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	promconfig "github.com/prometheus/prometheus/config"
+	_ "github.com/prometheus/prometheus/discovery/dns" // is in the manifest
 	"github.com/prometheus/prometheus/model/labels"
 	"go.uber.org/goleak"
 	"go.yaml.in/yaml/v3"
@@ -35,6 +38,12 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The promtool of the tests is built without discovery: Prometheus' own code reads the whole
+	// file, and promtool the rest.
+	if _, err := promconfig.Load(text, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("prometheus.yml: %v", err)
+	}
+	text = withoutDiscovery(t, text)
 	for name, text := range map[string]string{"prometheus.yml": text, "heartbeat.yaml": heartbeat} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -50,6 +59,23 @@ func TestFiles(t *testing.T) {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
 	}
+}
+
+// withoutDiscovery is a Prometheus' configuration without dns_sd_configs.
+func withoutDiscovery(t *testing.T, text string) string {
+	t.Helper()
+	var doc map[string]any
+	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, sc := range doc["scrape_configs"].([]any) {
+		delete(sc.(map[string]any), "dns_sd_configs")
+	}
+	b, err := yaml.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
 }
 
 // TestRuleFilesExist: what the small Prometheus loads is what the ConfigMap of alerts/shard holds.
@@ -117,36 +143,31 @@ func TestProxyConfig(t *testing.T) {
 // --storage.remote.read-concurrent-limit.
 const servedReads = 10
 
-// TestReadSlotsFit: all Spillways that the small Prometheus scrapes, with the read_slots of this
-// one, ask a server for no more remote reads than it serves, its own and others' beside.
+// TestReadSlotsFit: all Spillways that the small Prometheus scrapes, as many as the chart starts,
+// with the read_slots of this one, ask a server for no more remote reads than it serves, its own
+// and others' beside.
 func TestReadSlotsFit(t *testing.T) {
 	c, err := config.Load("spillway.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := File("prometheus.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct {
-		ScrapeConfigs []struct {
-			JobName       string                       `yaml:"job_name"`
-			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
-		} `yaml:"scrape_configs"`
-	}
-	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
-		t.Fatal(err)
-	}
 	proxies := 0
-	for _, j := range doc.ScrapeConfigs {
-		for _, s := range j.StaticConfigs {
-			if j.JobName == "spillway" {
-				proxies += len(s.Targets)
-			}
+	// Those of people, and the ruler's.
+	for _, file := range []string{"../helm/spillway/values.yaml", "../helm/spillway/ci/ruler-values.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
+		var values struct {
+			Replicas int `yaml:"replicaCount"`
+		}
+		if err := yaml.Unmarshal(text, &values); err != nil || values.Replicas == 0 {
+			t.Fatal(file, err)
+		}
+		proxies += values.Replicas
 	}
 	if proxies < 2 {
-		t.Fatalf("%d Spillways are scraped", proxies)
+		t.Fatalf("%d Spillways are started", proxies)
 	}
 	if n := proxies * c.Limits.ReadSlots; n > servedReads-2 {
 		t.Errorf("%d Spillways with read_slots: %d ask for %d remote reads at once; a server has %d, of which two are for others", proxies, c.Limits.ReadSlots, n, servedReads)
