@@ -183,13 +183,16 @@ func (u user) byHelm(before []string) {
 	if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != 2 {
 		u.t.Errorf("the policies of the page are not there: %q", out)
 	}
-	back := commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)
-	for _, c := range back[:3] {
-		u.types("spillway", c)
-		if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name 2>&1"); strings.Contains(out, "networkpolicy.networking") {
-			u.t.Errorf("after %s the servers are still closed: %s", c, out)
+	uninstall := page(u.t, "uninstall.md", "# Uninstall\n")
+	u.saves("spillway", "networkpolicy.yaml", uninstall)
+	back := commands(u.t, uninstall, 4)
+	for i, policies := range []int{3, 1} { // what opens the servers stands beside the others, and alone
+		u.types("spillway", back[i])
+		if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != policies {
+			u.t.Errorf("after %s the policies are %q", back[i], out)
 		}
 	}
+	u.types("spillway", back[3])
 	u.leavesNothing(before)
 }
 
@@ -239,6 +242,6 @@ func (u user) byKustomize(before []string) {
 	if out := u.types(".", "kubectl -n monitoring get deployment,networkpolicy -o name"); !strings.Contains(out, "spillway-remediator") {
 		u.t.Errorf("the components are not there: %s", out)
 	}
-	u.types("overlay", commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)[3])
+	u.types("overlay", commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)[2])
 	u.leavesNothing(before)
 }

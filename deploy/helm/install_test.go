@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -57,15 +58,44 @@ func TestPages(t *testing.T) {
 				overlay(t, text)
 			case "datasource.yaml":
 				likeOurs(t, v)
+			case "networkpolicy.yaml":
+				opens(t, text)
 			case "kube-prometheus-stack.yaml": // values of a chart that is not here
 			default:
 				t.Errorf("%s: nobody knows what %s is", page, file)
 			}
 		}
 	}
-	for file, n := range map[string]int{"values.yaml": 5, "spillway.yaml": 2, "kustomization.yaml": 1, "datasource.yaml": 2} {
+	want := map[string]int{"values.yaml": 5, "spillway.yaml": 2, "kustomization.yaml": 1, "datasource.yaml": 2, "networkpolicy.yaml": 1}
+	for file, n := range want {
 		if seen[file] != n {
 			t.Errorf("%d texts of %s were read, want %d", seen[file], file, n)
+		}
+	}
+}
+
+// opens holds the policy of the way back to what it is for: Grafana and rulers reach the servers
+// while Spillway's own policies stand, and when it stands alone.
+func opens(t *testing.T, text string) {
+	t.Helper()
+	all, err := decode(text)
+	if err != nil || len(all) != 1 {
+		t.Fatal(len(all), err)
+	}
+	policy, ok := all[0].in.(*networkingv1.NetworkPolicy)
+	if !ok {
+		t.Fatalf("it is %s", all[0].kind())
+	}
+	beside := policiesOf(t, "operator")
+	alone := cluster{policies: []*networkingv1.NetworkPolicy{policy}, namespaces: beside.namespaces}
+	beside.policies = append(beside.policies, policy)
+	ways := []way{
+		{grafana, shardPod, 9090, true}, {rulerPod, shardPod, 9090, true}, {otherShard, shardPod, 8080, true},
+		{thief, shardPod, 9090, false}, {stranger, shardPod, 9090, false},
+	}
+	for _, c := range []cluster{beside, alone} {
+		if wrong := c.wrong(ways); len(wrong) > 0 {
+			t.Errorf("with %d policies:\n%s", len(c.policies), strings.Join(wrong, "\n"))
 		}
 	}
 }
