@@ -90,8 +90,11 @@ func opens(t *testing.T, text string) {
 	alone := cluster{policies: []*networkingv1.NetworkPolicy{policy}, namespaces: beside.namespaces}
 	beside.policies = append(beside.policies, policy)
 	ways := []way{
-		{grafana, shardPod, 9090, true}, {rulerPod, shardPod, 9090, true}, {otherShard, shardPod, 8080, true},
-		{thief, shardPod, 9090, false}, {stranger, shardPod, 9090, false},
+		{grafana, shardPod, 9090, true},
+		{rulerPod, shardPod, 9090, true},
+		{otherShard, shardPod, 8080, true},
+		{thief, shardPod, 9090, false},
+		{stranger, shardPod, 9090, false},
 	}
 	for _, c := range []cluster{beside, alone} {
 		if wrong := c.wrong(ways); len(wrong) > 0 {
