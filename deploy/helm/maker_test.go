@@ -142,6 +142,7 @@ func (m *maker) base() map[string]any {
 			"limits":   m.maybe(obj{"memory": pick[any](m, "512Mi", "1.5Gi", "4G", 1<<31), "cpu": pick[any](m, 4, "2500m", 0.5)}),
 			"requests": m.maybe(obj{"memory": "256Mi", "cpu": pick[any](m, "100m", 0.25)}), // never above a limit
 		},
+		"strategy":                      m.maybe(obj{"type": "Recreate", "rollingUpdate": obj{"maxUnavailable": 1, "maxSurge": m.IntN(2)}}),
 		"shutdownDelaySeconds":          pick(m, 0, 1, 300),
 		"terminationGracePeriodSeconds": 20 + m.IntN(600), "podAnnotations": m.annotations(), "podLabels": m.labels(),
 		"podSecurityContext": m.maybe(obj{"runAsUser": pick[any](m, 1000, nil), "fsGroup": 0, "fsGroupChangePolicy": "OnRootMismatch"}),

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -125,6 +126,7 @@ func valuesSchema(t *testing.T) schema {
 		"admin":                         section(schema{"exposed": yesOrNo}),
 		"resources":                     section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),
 		"terminationGracePeriodSeconds": whole(20, 3600),
+		"strategy":                      typed[appsv1.DeploymentStrategy](k),
 		"shutdownDelaySeconds":          whole(0, 3000),
 		"state":                         section(schema{"enabled": yesOrNo}),
 		"service": section(schema{
