@@ -242,6 +242,10 @@ func TestManifestFlags(t *testing.T) {
 	if !strings.Contains(strings.Join(args, "\n"), "--web.enable-remote-write-receiver") {
 		t.Error("the small Prometheus takes no remote write")
 	}
+	text = strings.Join(args, "\n")
+	if !strings.Contains(text, "--config.auto-reload\n") || strings.Contains(text, "lifecycle") {
+		t.Error("changed rules do not reach the small Prometheus, or whoever reaches it may end it")
+	}
 }
 
 // TestManifestShape: every document is an object, in one namespace, and what containers mount is
