@@ -434,10 +434,11 @@ func TestLive(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			h := &hook{seen: map[string]map[string]int{}}
 			receiver := httptest.NewServer(h)
 			defer receiver.Close()
-			conf, err := Rehearsal(Config, receiver.URL, 300) // the longest group_wait becomes 1 s
+			conf, err := Rehearsal(Config, receiver.URL, 150) // the longest group_wait becomes 2 s, the shortest 200 ms
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -456,13 +457,13 @@ func TestLive(t *testing.T) {
 			}
 			want := maps.Clone(c.want)
 			want["deadmansswitch"] = []string{"Watchdog"}
-			deadline := time.Now().Add(30 * time.Second)
+			deadline := time.Now().Add(time.Minute)
 			for !maps.EqualFunc(h.snapshot(), want, slices.Equal[[]string]) && time.Now().Before(deadline) {
 				time.Sleep(20 * time.Millisecond)
 			}
 			// All are there. Whatever else comes would come in another round of every group: the
-			// switch, which is told every group_interval (200 ms here), counts them, and info,
-			// which waits longest, has waited 1 s.
+			// switch, which is told every group_interval (400 ms here), counts them, and info,
+			// which waits longest, has waited 2 s.
 			beats := h.count("deadmansswitch", "Watchdog")
 			for h.count("deadmansswitch", "Watchdog") < beats+6 && time.Now().Before(deadline) {
 				time.Sleep(20 * time.Millisecond)
