@@ -174,6 +174,14 @@ func TestAuditOfWhatChangesByItself(t *testing.T) {
 	step("a new server", byDiscovery, resultReloaded, func() { writeText(t, targets, list(one, two)) })
 	step("a new file", byWatch, resultReloaded, func() { writeText(t, file, text+"strict_parameters: true\n") })
 	step("a broken file", byWatch, resultRefused, func() { writeText(t, file, text+"nonsense: 1\n") })
+	writeText(t, targets, list(one))
+	refused := now()
+	r.eventually("a server goes, under the file before", func() bool { return now() != refused })
+	r.s.reloading.Lock() // what put it into force has said how it went
+	defer r.s.reloading.Unlock()
+	if n := r.metric("spillway_config_last_reload_successful"); n != 0 || r.s.reloadedWell.Load() {
+		t.Errorf("the file is still refused, and spillway_config_last_reload_successful is %v", n)
+	}
 }
 
 // TestAuditOfTheEnd: a drain has a line when it begins, with what asked for it, and one when it is

@@ -169,6 +169,7 @@ type Server struct {
 	state        atomic.Pointer[state]
 	reloading    sync.Mutex
 	base         *config.Config // in force, as the file has it; reloading guards it
+	fileRefused  bool           // the newest attempt to load it failed; reloading guards it
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
 	guarded      atomic.Bool    // the admin listener needs authentication

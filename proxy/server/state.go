@@ -192,6 +192,7 @@ func (s *Server) reload(b by) error {
 	if err == nil {
 		err = s.put(cfg)
 	}
+	s.fileRefused = err != nil
 	return s.reloaded(b, before, err)
 }
 
@@ -203,17 +204,21 @@ func (s *Server) rediscovered() {
 	_ = s.reloaded(by{how: byDiscovery}, before, s.put(s.base)) // said there
 }
 
-// reloaded says how it went.
+// reloaded says how it went. Shards that were found under the old configuration do not make well
+// that the file was refused.
 func (s *Server) reloaded(b by, before *state, err error) error {
-	s.reloadedWell.Store(err == nil)
+	well := err == nil && !s.fileRefused
+	s.reloadedWell.Store(well)
 	s.auditReload(b, before, err)
 	if err != nil {
 		s.metrics.reloadOK.Set(0)
 		s.log.Error("the configuration was not reloaded; the old one stays in force", "file", s.opts.ConfigFile, "err", err)
 		return err
 	}
-	s.metrics.reloadOK.Set(1)
-	s.metrics.reloadTime.Set(float64(s.now().Unix()))
+	if well {
+		s.metrics.reloadOK.Set(1)
+		s.metrics.reloadTime.Set(float64(s.now().Unix()))
+	}
 	return nil
 }
 
