@@ -22,6 +22,9 @@
 // servers to ask, and for what. What only the answers can show (native histograms, warnings, series
 // on two shards, sums that cancel) is for the caller to see: it plans again with Query.Raw set.
 //
+// What an expression reads of a shard over times that overlap is read from one of its replicas,
+// whichever road each part takes (together.go).
+//
 // Matchers on a group's labels and replica labels choose groups and are never sent. A replica label
 // is on no series of an answer, so a matcher on one is decided against the empty value. In a group
 // that does not have the label, a matcher is sent like any other.

@@ -87,9 +87,10 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 }
 
 // askBuckets asks those taking part about the buckets that end in [lo, hi] and keeps the findings.
+// Those before them, which byPhase looks at, come with the answer.
 func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (left uint64, err error) {
 	answers, left, err := ask(ctx, part, &endpoint.Request{
-		ID: endpoint.QueryRange, Query: h.beatQuery("5m"), Start: endpoint.At(lo), End: endpoint.At(hi), Step: Bucket,
+		ID: endpoint.QueryRange, Query: h.beatQuery("5m"), Start: endpoint.At(lo - maxPhases*bucketMs), End: endpoint.At(hi), Step: Bucket,
 	})
 	if err != nil {
 		return left, err
@@ -109,7 +110,7 @@ func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, h
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for end := lo; end <= hi; end += bucketMs {
-		f := judge(beatsAt(answers, end), left)
+		f := judge(beatsAt(answers, end), left, beatsBefore(answers, end)...)
 		if f.less != nil || !f.data {
 			age := time.Duration(now.UnixMilli()-end) * time.Millisecond
 			f.until = now.Add(max(doubtFor, age/doubtShare)).UnixMilli()
@@ -127,6 +128,15 @@ func beatsAt(answers []map[int64]Beats, end int64) []Beats {
 		at[i] = a[end]
 	}
 	return at
+}
+
+// beatsBefore are the answers for the buckets before one, the newest first.
+func beatsBefore(answers []map[int64]Beats, end int64) [][]Beats {
+	before := make([][]Beats, maxPhases)
+	for k := range before {
+		before[k] = beatsAt(answers, end-int64(k+1)*bucketMs)
+	}
+	return before
 }
 
 // askTail asks those taking part about the last minute, and now and then about the minutes before.
@@ -211,7 +221,7 @@ func dips(answers []map[int64]Beats, part uint64, lo, hi int64) (runs []Span) {
 	}
 	for end := lo; end <= hi; end += bucketMs {
 		at := beatsAt(answers, end)
-		whole, dip := judge(at, part).whole(part), false
+		whole, dip := judge(at, part, beatsBefore(answers, end)...).whole(part), false
 		for i := range at {
 			n := at[i].all()
 			targets := float64(n.series)

@@ -11,6 +11,8 @@ const (
 	maxSlices = 6
 	// minuteMs is the length of a slice.
 	minuteMs = 60_000
+	// maxPhases is how many buckets before one are looked at for what targets' phases make of it.
+	maxPhases = 3
 	// minSlice is how many targets a server must have for its minutes to be looked at: of few,
 	// chance is too large a part.
 	minSlice = 16
@@ -73,12 +75,13 @@ func (s shortfall) until(end int64) int64 {
 }
 
 // judge says who lacks what another has. It takes the beats of one bucket, one entry for each
-// replica, and who of them was asked. Where everybody lacks something, single scrapes of small jobs
-// are no matter: who lacks nothing else is as whole as anybody.
-func judge(at []Beats, asked uint64) finding {
-	f := judgeBy(at, asked, 0)
+// replica, who of them was asked, and the buckets before it, the newest first. Where everybody
+// lacks something, single scrapes of small jobs are no matter, nor what phases make: who lacks
+// nothing else is as whole as anybody.
+func judge(at []Beats, asked uint64, before ...[]Beats) finding {
+	f := judgeBy(at, asked, 0, nil)
 	if f.whole(asked) == 0 {
-		if mild := judgeBy(at, asked, single); mild.whole(asked) != 0 {
+		if mild := judgeBy(at, asked, single, before); mild.whole(asked) != 0 {
 			return mild
 		}
 	}
@@ -90,8 +93,8 @@ func judge(at []Beats, asked uint64) finding {
 // a time-out that only one of them met.
 const single = 1
 
-// judgeBy judges with so many scrapes of each job allowed.
-func judgeBy(at []Beats, asked uint64, allowed float64) finding {
+// judgeBy judges with so many scrapes of each job allowed, and with what phases make of it.
+func judgeBy(at []Beats, asked uint64, allowed float64, before [][]Beats) finding {
 	f := finding{asked: asked}
 	for i, mine := range at {
 		if asked&(1<<i) == 0 {
@@ -102,7 +105,7 @@ func judgeBy(at []Beats, asked uint64, allowed float64) finding {
 			if i == j || asked&(1<<j) == 0 {
 				continue
 			}
-			s, is := lacks(mine, theirs, allowed)
+			s, is := lacks(mine, theirs, allowed, pairs(before, i, j))
 			if !is {
 				continue
 			}
@@ -129,9 +132,9 @@ func judgeBy(at []Beats, asked uint64, allowed float64) finding {
 // lacks tells whether another replica has more series of some job, or more samples, than chance
 // explains, and what that comes to. So many samples of a job are allowed beside, of a server with
 // enough targets that one scrape of one of them is not a scrape of the server.
-func lacks(mine, theirs Beats, allowed float64) (s shortfall, is bool) {
+func lacks(mine, theirs Beats, allowed float64, before [][2]Beats) (s shortfall, is bool) {
 	if theirs.all().series < minSlice {
-		allowed = 0
+		allowed, before = 0, nil
 	}
 	most := shortfall{targets: -1} // of one job
 	for job, t := range theirs.jobs {
@@ -139,6 +142,9 @@ func lacks(mine, theirs Beats, allowed float64) (s shortfall, is bool) {
 		chance := byChance(t.series)
 		of := shortfall{job: job, targets: max(t.series-m.series, 0), scrapes: max(int64(t.samples-m.samples), 0)}
 		if float64(of.targets) < chance && (float64(of.scrapes) <= allowed || float64(of.scrapes) < chance) {
+			continue
+		}
+		if float64(of.targets) < chance && byPhase(job, m, t, before) {
 			continue
 		}
 		is = true
@@ -167,6 +173,39 @@ func lacks(mine, theirs Beats, allowed float64) (s shortfall, is bool) {
 		}
 	}
 	return s, is
+}
+
+// pairs are what replicas i and j had in each bucket.
+func pairs(buckets [][]Beats, i, j int) [][2]Beats {
+	out := make([][2]Beats, len(buckets))
+	for k, at := range buckets {
+		out[k] = [2]Beats{at[i], at[j]}
+	}
+	return out
+}
+
+// byPhase tells whether targets' phases explain that mine has fewer scrapes of a job than theirs,
+// of a bucket before which came those, the newest first. Where a target's interval does not divide
+// a bucket, such as 45 seconds, it has a scrape more in one bucket than in the next, and in which
+// of them is each replica's own; over a few buckets it is the same number. So it is no more than a
+// scrape of each target, with what came before it is nothing, and somewhere the number of scrapes
+// is no multiple of that of targets: it is where a scrape of all of them is missed.
+func byPhase(job string, mine, theirs beat, before [][2]Beats) bool {
+	if theirs.samples-mine.samples > float64(theirs.series) {
+		return false
+	}
+	uneven := func(b beat) bool { return b.series > 0 && math.Mod(b.samples, float64(b.series)) != 0 }
+	odd, evens := uneven(mine) || uneven(theirs), false
+	for _, at := range before {
+		m, t := at[0].jobs[job], at[1].jobs[job]
+		if m.series == 0 || t.series == 0 {
+			break
+		}
+		mine.samples, theirs.samples = mine.samples+m.samples, theirs.samples+t.samples
+		odd = odd || uneven(m) || uneven(t)
+		evens = evens || math.Abs(theirs.samples-mine.samples) < byChance(theirs.series)
+	}
+	return odd && evens
 }
 
 // missesMinute tells whether mine has fewer scrapes of a minute than theirs, beyond chance.

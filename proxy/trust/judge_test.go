@@ -51,7 +51,7 @@ func TestWhatLiesInMinutes(t *testing.T) {
 		from := rng.Float64() * 200
 		till := from + 35 + rng.Float64()*60
 		all, mine := of(jobs, 0, 0), of(jobs, from, till)
-		s, is := lacks(mine, all, 0)
+		s, is := lacks(mine, all, 0, nil)
 		if !is {
 			t.Fatalf("from %g to %g away, and nothing is lacking: %+v", from, till, jobs)
 		}
@@ -76,7 +76,7 @@ func TestWhatLiesInMinutes(t *testing.T) {
 		jobs[1] = job{name: "kubelet", targets: 30, interval: 15}
 		all = of(jobs, 0, 0)
 		jobs[1].cutFrom, jobs[1].cutTill = 0, 300
-		if s, is = lacks(of(jobs, from, till), all, 0); is && s.ended == 0 {
+		if s, is = lacks(of(jobs, from, till), all, 0, nil); is && s.ended == 0 {
 			seen++
 		} else if jobs[0].targets > 60 { // of few the job is the most, and its minutes show it
 			cut++
