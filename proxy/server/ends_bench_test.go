@@ -68,27 +68,38 @@ func BenchmarkClientLeaves(b *testing.B) {
 					} else {
 						left = c.leave(way == "rst")
 					}
-					var last time.Time
-					for _, s := range r.all() {
-						if err := s.WaitIdle(b.Context()); err != nil {
-							b.Fatal(err)
-						}
-						if rec := r.lastAt(s, stage.at); rec.Ended.After(last) {
-							last = rec.Ended
-						}
-					}
-					took = append(took, last.Sub(left))
+					took = append(took, r.allEnded(stage.at).Sub(left))
 					r.eventually("it is over", func() bool { return r.metric("spillway_requests_in_flight") == 0 })
 				}
-				slices.Sort(took)
-				at := func(q float64) float64 { return took[int(q*float64(len(took)-1))].Seconds() * 1000 }
-				b.ReportMetric(at(0.5), "p50-ms")
-				b.ReportMetric(at(0.99), "p99-ms")
-				b.ReportMetric(at(1), "max-ms")
-				b.ReportMetric(float64(len(took)), "runs")
+				reportTimes(b, took)
 			})
 		}
 	}
+}
+
+// allEnded waits until no shard has anything to do, and is when the last of them ended the newest
+// request that it had at the path.
+func (r *rig) allEnded(path string) (last time.Time) {
+	r.t.Helper()
+	for _, s := range r.all() {
+		if err := s.WaitIdle(r.t.Context()); err != nil {
+			r.t.Fatal(err)
+		}
+		if rec := r.lastAt(s, path); rec.Ended.After(last) {
+			last = rec.Ended
+		}
+	}
+	return last
+}
+
+// reportTimes reports the median, the 99th percentile and the longest of them.
+func reportTimes(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	at := func(q float64) float64 { return took[int(q*float64(len(took)-1))].Seconds() * 1000 }
+	b.ReportMetric(at(0.5), "p50-ms")
+	b.ReportMetric(at(0.99), "p99-ms")
+	b.ReportMetric(at(1), "max-ms")
+	b.ReportMetric(float64(len(took)), "runs")
 }
 
 // lastAt is the last request that the shard had at a path.

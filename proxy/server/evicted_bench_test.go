@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,23 +84,9 @@ func BenchmarkEvicted(b *testing.B) {
 				if !<-done {
 					b.Fatal("it was answered")
 				}
-				var last time.Time
-				for _, s := range r.all() {
-					if err := s.WaitIdle(b.Context()); err != nil {
-						b.Fatal(err)
-					}
-					if rec := r.lastAt(s, stage.at); rec.Ended.After(last) {
-						last = rec.Ended
-					}
-				}
-				took = append(took, last.Sub(time.Unix(0, chosen.Load())))
+				took = append(took, r.allEnded(stage.at).Sub(time.Unix(0, chosen.Load())))
 			}
-			slices.Sort(took)
-			at := func(q float64) float64 { return took[int(q*float64(len(took)-1))].Seconds() * 1000 }
-			b.ReportMetric(at(0.5), "p50-ms")
-			b.ReportMetric(at(0.99), "p99-ms")
-			b.ReportMetric(at(1), "max-ms")
-			b.ReportMetric(float64(len(took)), "runs")
+			reportTimes(b, took)
 		})
 	}
 }
