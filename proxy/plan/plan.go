@@ -270,7 +270,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	read := func(r *shard.Replica, spare bool) *replica {
 		return &replica{r: r, budget: how.Budget, maxBytes: how.MaxBytes, spare: spare}
 	}
-	if base := how.Together.take(choice, wholes, l.Shard, w, how.Avoid); base != nil {
+	if base := how.Together.take(choice, wholes, l.Shard, how.Avoid); base != nil {
 		s.Copies = append(s.Copies, read(base, len(well) > 1))
 		for _, r := range well {
 			if r != base {

@@ -36,6 +36,7 @@ type within struct {
 // choice is of which replicas a shard's samples of one time are read.
 type choice struct {
 	once  sync.Once
+	over  Window           // all that is read together
 	order []*shard.Replica // as shard.Wholes has it, so many of them whole
 	whole int
 	err   error
@@ -82,6 +83,14 @@ func (t *Together) window(leg Leg, w Window) Window {
 	return w
 }
 
+// Apart tells whether what is read of the shard in one window may be read of another replica than
+// what is read in the other.
+func (t *Together) Apart(s *shard.Shard, a, b Window) bool {
+	leg := Leg{Shard: s, From: math.MinInt64, Until: math.MaxInt64}
+	a, b = t.window(leg, a), t.window(leg, b)
+	return a.Until < b.From || b.Until < a.From
+}
+
 func reads(r read, s *shard.Shard) bool {
 	return slices.ContainsFunc(r.legs, func(l Leg) bool { return l.Shard == s })
 }
@@ -89,7 +98,7 @@ func reads(r read, s *shard.Shard) bool {
 // of is the choice for a window, which is made once.
 func (t *Together) of(ctx context.Context, leg Leg, w Window, now time.Time) *choice {
 	w = t.window(leg, w)
-	c := &choice{}
+	c := &choice{over: w}
 	if t != nil {
 		t.mu.Lock()
 		if t.chosen == nil {
@@ -126,14 +135,16 @@ func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time,
 	return well[:1], nil
 }
 
-// take chooses of the whole ones: the one that has answered a part of what overlaps, else the first
-// that is not to be avoided; nil where there is none. It is the same for all that is read together.
-func (t *Together) take(c *choice, wholes []*shard.Replica, s *shard.Shard, w Window, avoid func(*shard.Replica) bool) *shard.Replica {
+// take chooses of the whole ones: the one that has answered a part of what is read together, else
+// the first that is not to be avoided; nil where there is none. It is the same for all that is read
+// together.
+func (t *Together) take(c *choice, wholes []*shard.Replica, s *shard.Shard, avoid func(*shard.Replica) bool) *shard.Replica {
 	if t != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		for _, a := range t.answered {
-			if a.shard == s && a.window.From <= w.Until && a.window.Until >= w.From && slices.Contains(wholes, a.by) {
+			if a.shard == s && a.window.From <= c.over.Until && a.window.Until >= c.over.From && slices.Contains(wholes, a.by) {
+				c.taken = a.by
 				return a.by
 			}
 		}
@@ -235,10 +246,17 @@ func (t *Together) Mixed() (replica string, err error) {
 }
 
 // sorted are those that are well, in the same order for all that is read together, and without
-// those to be avoided where others are left.
+// those to be avoided where others are left. One that has come back since the choice was made is
+// last: what was read before had another base.
 func (c *choice) sorted(well []*shard.Replica, avoid func(*shard.Replica) bool) []*shard.Replica {
 	well = slices.Clone(well)
-	slices.SortStableFunc(well, func(a, b *shard.Replica) int { return slices.Index(c.order, a) - slices.Index(c.order, b) })
+	place := func(r *shard.Replica) int {
+		if i := slices.Index(c.order, r); i >= 0 {
+			return i
+		}
+		return len(c.order)
+	}
+	slices.SortStableFunc(well, func(a, b *shard.Replica) int { return place(a) - place(b) })
 	if avoid == nil {
 		return well
 	}

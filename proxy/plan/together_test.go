@@ -41,6 +41,19 @@ func TestTogether(t *testing.T) {
 			t.Errorf("%v of %v: %v, want %v", tc.of, tc.leg.From, got, tc.want)
 		}
 	}
+	for _, tc := range []struct {
+		a, b Window
+		want bool
+	}{
+		{Window{500, 520}, Window{990, 1000}, false}, // by way of another
+		{Window{100, 200}, Window{500, 700}, true},
+		{Window{250, 300}, Window{310, 320}, true},
+		{Window{250, 300}, Window{300, 320}, false},
+	} {
+		if got := together.Apart(a, tc.a, tc.b); got != tc.want || (*Together)(nil).Apart(a, tc.a, tc.b) != (tc.want || tc.a.From == 500) {
+			t.Errorf("%v and %v are apart: %v", tc.a, tc.b, got)
+		}
+	}
 	if got := (*Together)(nil).window(of(a)[0], Window{1, 2}); got != (Window{1, 2}) {
 		t.Errorf("alone it is %v", got)
 	}
@@ -52,27 +65,36 @@ func TestTogether(t *testing.T) {
 func TestTogetherTakes(t *testing.T) {
 	s := &shard.Shard{}
 	a, b, c := &shard.Replica{Shard: s}, &shard.Replica{Shard: s}, &shard.Replica{Shard: s}
-	w, none := Window{1, 2}, []*shard.Replica(nil)
+	none := []*shard.Replica(nil)
 	wholes := []*shard.Replica{a, b}
 	only := func(r *shard.Replica) func(*shard.Replica) bool { return func(o *shard.Replica) bool { return o == r } }
 	all := func(*shard.Replica) bool { return true }
-	together, ch := &Together{}, &choice{order: []*shard.Replica{a, b, c}, whole: 2}
-	if got := together.take(ch, wholes, s, w, only(a)); got != b || together.take(ch, wholes, s, w, nil) != b {
+	made := func(over Window) *choice { return &choice{over: over, order: []*shard.Replica{a, b, c}, whole: 2} }
+	together, ch := &Together{}, made(Window{1, 2})
+	if got := together.take(ch, wholes, s, only(a)); got != b || together.take(ch, wholes, s, nil) != b {
 		t.Error("the first that is not avoided is not taken for all")
 	}
-	ch = &choice{order: ch.order, whole: 2}
-	if together.take(ch, wholes, s, w, all) != nil || together.take(ch, none, s, w, nil) != nil {
+	ch = made(Window{1, 2})
+	if together.take(ch, wholes, s, all) != nil || together.take(ch, none, s, nil) != nil {
 		t.Error("one is taken that is to be avoided, or of none")
 	}
 	together.answered = append(together.answered, answer{within{s, Window{2, 9}}, b})
-	if together.take(ch, wholes, s, w, nil) != b || together.take(ch, wholes, s, Window{10, 11}, nil) != a {
-		t.Error("who has answered a part is not taken for what overlaps alone")
+	if together.take(ch, wholes, s, nil) != b || together.take(made(Window{10, 11}), wholes, s, nil) != a {
+		t.Error("who has answered a part is not taken for what is read together with it alone")
+	}
+	together.answered = nil
+	if together.take(ch, wholes, s, nil) != b {
+		t.Error("it is not taken for what is read afterwards")
 	}
 	if well := ch.sorted([]*shard.Replica{c, a, b}, only(a)); len(well) != 2 || well[0] != b || well[1] != c {
 		t.Errorf("%v", well)
 	}
 	if well := ch.sorted([]*shard.Replica{c, a}, all); len(well) != 2 || well[0] != a {
 		t.Errorf("%v", well)
+	}
+	back := &shard.Replica{Shard: s} // which could not be asked when the choice was made
+	if well := ch.sorted([]*shard.Replica{back, c, a}, nil); well[0] != a || well[1] != c || well[2] != back {
+		t.Errorf("the base is another one in the middle of a request: %v", well)
 	}
 }
 

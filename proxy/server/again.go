@@ -63,8 +63,9 @@ func (x *exchange) replaceable(q question, err error) bool {
 	return x.instead(q, q.names()) != nil
 }
 
-// instead is the replica to ask in place of those that failed; nil where there is none.
-func (x *exchange) instead(q question, failed []string) *shard.Replica {
+// instead is the replica to ask in place of those that failed, if it can answer as well whatever
+// else its shard is asked; nil where there is none.
+func (x *exchange) instead(q question, failed []string, all ...question) *shard.Replica {
 	if len(q.wholes) < 2 {
 		return nil
 	}
@@ -74,7 +75,8 @@ func (x *exchange) instead(q question, failed []string) *shard.Replica {
 	}
 	for _, r := range q.wholes {
 		done := slices.Contains(failed, r.Name()) || slices.Contains(x.spared, r.Name()) || x.attempt.Avoids(r.Name())
-		if !done && slices.Contains(usable, r) {
+		lacks := func(o question) bool { return o.shard == q.shard && !slices.Contains(o.wholes, r) }
+		if !done && slices.Contains(usable, r) && !slices.ContainsFunc(all, lacks) {
 			return r
 		}
 	}
@@ -123,7 +125,7 @@ func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 		if len(lost) == 0 {
 			for _, o := range out {
 				if r := o.asked.replica; r != nil {
-					p.Together.Took(plan.Window{From: o.asked.from, Until: o.asked.until}, r)
+					p.Together.Took(o.asked.window(), r)
 				}
 			}
 			return out, nil
@@ -131,7 +133,7 @@ func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 		if failed != nil { // some part of what was asked once more is lost, too
 			x.askedInVain(failed, lost[0].err)
 		}
-		if out, qs, err = x.replace(all, out, lost); err != nil {
+		if out, qs, err = x.replace(p, all, out, lost); err != nil {
 			closeParts(out)
 			return nil, err
 		}
@@ -140,35 +142,44 @@ func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 }
 
 // replace gives up what the shards of lost questions have answered, and returns what to ask of
-// their other replicas.
-func (x *exchange) replace(all []question, got []part, lost []lostQuestion) (kept []part, again []question, err error) {
+// their other replicas: what is read at the times of a lost question, and over other times stays as
+// it was answered. Where no replica can answer all of it the request is planned again.
+func (x *exchange) replace(p *plan.Plan, all []question, got []part, lost []lostQuestion) (kept []part, again []question, err error) {
+	anew := func(q question) bool {
+		return slices.ContainsFunc(lost, func(l lostQuestion) bool {
+			return l.shard == q.shard && !p.Together.Apart(q.shard, l.window(), q.window())
+		})
+	}
+	for _, q := range all {
+		if anew(q) {
+			again = append(again, q)
+		}
+	}
 	by := map[*shard.Shard]*shard.Replica{}
-	free := true
+	free, without := true, x.attempt
 	for _, l := range lost {
-		by[l.shard] = x.instead(l.question, l.failed)
+		by[l.shard] = x.instead(l.question, l.failed, again...)
 		if shard.Shed(l.err) { // what it has is there: nobody who has less is asked because of it
 			x.spared = append(x.spared, l.failed...)
 		} else {
-			x.attempt = x.attempt.Avoiding(l.failed...)
+			without = without.Avoiding(l.failed...)
 		}
 		free = free && shard.Free(l.err)
 	}
 	for _, l := range lost {
-		if r := by[l.shard]; r == nil || x.attempt.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) {
+		if r := by[l.shard]; r == nil || without.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) {
 			if x.spares(l.shard) {
 				return got, nil, x.shardError(l.shard, l.err)
 			}
-			return got, nil, &answer.LostReplica{Names: l.failed, Err: l.err}
+			return got, nil, &answer.LostReplica{Names: l.failed, Err: l.err} // which Next takes out
 		}
 	}
-	for _, q := range all {
-		if r := by[q.shard]; r != nil {
-			q.replica, q.replicas, q.spare = r, nil, false
-			again = append(again, q)
-		}
+	x.attempt = without
+	for i := range again {
+		again[i].replica, again[i].replicas, again[i].spare = by[again[i].shard], nil, false
 	}
 	for _, g := range got {
-		if by[g.asked.shard] != nil {
+		if anew(g.asked) {
 			x.uncount(g)
 			g.table.Close()
 		} else {

@@ -73,6 +73,9 @@ type seat struct {
 
 func (q *question) seat() seat { return seat{q.shard, q.part} }
 
+// window is what its selectors read.
+func (q *question) window() plan.Window { return plan.Window{From: q.from, Until: q.until} }
+
 // names are the replicas that the question is for; none where the shard chooses.
 func (q *question) names() []string {
 	if q.replica != nil {

@@ -1,11 +1,18 @@
 package server
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,32 +24,53 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// TestOneReplicaForWhatOverlaps: selectors whose windows overlap are read from one replica of a
-// shard, whether shards evaluate over them or they are read raw, although one of the windows is
-// whole on another replica, which was the last one chosen.
-func TestOneReplicaForWhatOverlaps(t *testing.T) {
-	// Buckets of the heartbeat are five minutes.
+// gappyPair is a shard of two replicas that scrape at different moments and were away for a while,
+// beside another shard. The heartbeat's newest bucket of five minutes ends four minutes before now.
+type gappyPair struct {
+	t           *testing.T
+	now         time.Time
+	from, until time.Time
+}
+
+func newGappyPair(t *testing.T) gappyPair {
 	now := time.Now().Truncate(5 * time.Minute).Add(4 * time.Minute)
 	if now.After(time.Now()) {
 		now = now.Add(-5 * time.Minute)
 	}
-	from, until := now.Add(-60*time.Minute), now.Add(-time.Second)
-	away := func(begin, end time.Duration) func(int, time.Time) bool {
-		return func(_ int, at time.Time) bool { return at.After(now.Add(-begin)) && at.Before(now.Add(-end)) }
-	}
-	pair := func(name string, phase time.Duration, skip func(int, time.Time) bool) string {
-		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", name), scraped(3, from, until, phase, skip)).URL()
-	}
-	a := pair("a", 2*time.Second, away(44*time.Minute, 39*time.Minute))
-	b := pair("b", 9*time.Second, away(19*time.Minute, 16*time.Minute))
+	return gappyPair{t, now, now.Add(-60 * time.Minute), now.Add(-time.Second)}
+}
+
+// away tells of a scrape whether it falls in a stretch before now.
+func (w gappyPair) away(begin, end time.Duration) func(int, time.Time) bool {
+	return func(_ int, at time.Time) bool { return at.After(w.now.Add(-begin)) && at.Before(w.now.Add(-end)) }
+}
+
+// replica is the URL of one, which does not have the scrapes that are skipped.
+func (w gappyPair) replica(name string, phase time.Duration, skip func(int, time.Time) bool) string {
+	series := scraped(3, w.from, w.until, phase, skip)
+	return promShard(w.t, labels.FromStrings("cluster", "jaguar", "replica", name), series).URL()
+}
+
+// config has the two, and the other shard.
+func (w gappyPair) config(a, b string) string {
 	var others []storedSeries
-	for _, s := range scraped(2, from, until, 5*time.Second, nil) {
+	for _, s := range scraped(2, w.from, w.until, 5*time.Second, nil) {
 		s.lbls = labels.NewBuilder(s.lbls).Set("node", "m"+s.lbls.Get("node")).Labels()
 		others = append(others, s)
 	}
-	c := promShard(t, labels.FromStrings("cluster", "jaguar"), others)
-	config := replicasConfig("    heartbeat: up\n", a, b) + fmt.Sprintf("      - replicas: [{url: %q}]\n", c.URL())
-	s, base := startProxy(t, t.Context(), config)
+	c := promShard(w.t, labels.FromStrings("cluster", "jaguar"), others)
+	return replicasConfig("    heartbeat: up\n", a, b) + fmt.Sprintf("      - replicas: [{url: %q}]\n", c.URL())
+}
+
+// TestOneReplicaForWhatOverlaps: selectors whose windows overlap are read from one replica of a
+// shard, whether shards evaluate over them or they are read raw, although one of the windows is
+// whole on another replica, which was the last one chosen.
+func TestOneReplicaForWhatOverlaps(t *testing.T) {
+	w := newGappyPair(t)
+	a := w.replica("a", 2*time.Second, w.away(44*time.Minute, 39*time.Minute))
+	b := w.replica("b", 9*time.Second, w.away(19*time.Minute, 16*time.Minute))
+	now := w.now
+	s, base := startProxy(t, t.Context(), w.config(a, b))
 	// Over fifty minutes neither is whole, and the one whose samples are taken first answers alone
 	// what it is whole over.
 	const neither = `sum(last_over_time(requests_total[1m])) - sum(quantile by (node) (0.5, requests_total))` +
@@ -77,6 +105,57 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestReplacedWhereWhole: where a replica fails for one part of a query, its copy is not asked for
+// another part over a time of which the copy lacks some.
+func TestReplacedWhereWhole(t *testing.T) {
+	w := newGappyPair(t)
+	a := w.replica("a", 2*time.Second, nil)
+	b := w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))
+	to, err := url.Parse(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fails, failed atomic.Bool
+	through := httputil.NewSingleHostReverseProxy(to)
+	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		asked := string(body) + r.URL.RawQuery
+		ofNow := strings.Contains(asked, "requests_total") && !strings.Contains(asked, "offset")
+		if fails.Load() && ofNow && strings.Contains(r.URL.Path, "/query") {
+			failed.Store(true)
+			http.Error(rw, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		through.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(front.Close)
+	_, base := startProxy(t, t.Context(), w.config(front.URL, b))
+	const query = `sum(count_over_time(requests_total[10m] offset 37m)) + 0 * sum(requests_total)`
+	value := func() string {
+		t.Helper()
+		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(w.now.Add(-10 * time.Second))}})
+		got, msg := fromJSON(t, body)
+		if code != 200 || len(got) != 1 {
+			t.Fatalf("%d %s", code, msg)
+		}
+		for _, points := range got {
+			for _, v := range points {
+				return v
+			}
+		}
+		return ""
+	}
+	want := value()
+	fails.Store(true)
+	if got := value(); got != want || !failed.Load() {
+		t.Errorf("where A fails (%v) it is %s, else %s", failed.Load(), got, want)
 	}
 }
 
