@@ -279,7 +279,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		}
 		return s, nil
 	}
-	well = choice.sorted(well, how.Avoid)
+	well = how.Together.sorted(choice, well, how.Avoid)
 	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
 		if usable, err := l.Shard.Usable(); err == nil {
 			for _, r := range usable {

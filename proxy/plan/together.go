@@ -41,7 +41,9 @@ type choice struct {
 	whole int
 	err   error
 
-	taken *shard.Replica // for all that is read raw; nil while none is. Together's mutex guards it.
+	// Together's mutex guards these.
+	taken  *shard.Replica   // for all that is read raw; nil while none is
+	copies []*shard.Replica // that are read where none is whole; nil while none are
 }
 
 // window is what the selectors read of the shard whose windows overlap this one, or one another's
@@ -129,7 +131,7 @@ func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time,
 		return nil, err
 	}
 	own, err := leg.Shard.Wholes(ctx, w.From, w.Until, now)
-	if well = c.sorted(well, avoid); err != nil || !slices.Contains(own, well[0]) {
+	if well = t.sorted(c, well, avoid); err != nil || !slices.Contains(own, well[0]) {
 		return nil, err
 	}
 	return well[:1], nil
@@ -245,16 +247,41 @@ func (t *Together) Mixed() (replica string, err error) {
 	return "", nil
 }
 
-// sorted are those that are well, in the same order for all that is read together, and without
-// those to be avoided where others are left. One that has come back since the choice was made is
-// last: what was read before had another base.
-func (c *choice) sorted(well []*shard.Replica, avoid func(*shard.Replica) bool) []*shard.Replica {
+// sorted are those that are well, and without those to be avoided where others are left. It is the
+// same for all that is read together: one that has come back since is not read, and one that has
+// gone has failed.
+func (t *Together) sorted(c *choice, well []*shard.Replica, avoid func(*shard.Replica) bool) []*shard.Replica {
+	if t != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+	}
+	if c.copies == nil {
+		c.copies = c.inOrder(well, avoid)
+		return c.copies
+	}
+	left := make([]*shard.Replica, 0, len(c.copies))
+	for _, r := range c.copies {
+		if slices.Contains(well, r) {
+			left = append(left, r)
+		} else if t != nil {
+			t.note(r.Shard.Name(), r.Name(), false, errGone)
+		}
+	}
+	if len(left) == 0 {
+		return c.inOrder(well, avoid)
+	}
+	return left
+}
+
+var errGone = errors.New("it has gone while the others were read")
+
+func (c *choice) inOrder(well []*shard.Replica, avoid func(*shard.Replica) bool) []*shard.Replica {
 	well = slices.Clone(well)
 	place := func(r *shard.Replica) int {
 		if i := slices.Index(c.order, r); i >= 0 {
 			return i
 		}
-		return len(c.order)
+		return len(c.order) // it has come back since
 	}
 	slices.SortStableFunc(well, func(a, b *shard.Replica) int { return place(a) - place(b) })
 	if avoid == nil {

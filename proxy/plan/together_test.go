@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -86,15 +87,47 @@ func TestTogetherTakes(t *testing.T) {
 	if together.take(ch, wholes, s, nil) != b {
 		t.Error("it is not taken for what is read afterwards")
 	}
-	if well := ch.sorted([]*shard.Replica{c, a, b}, only(a)); len(well) != 2 || well[0] != b || well[1] != c {
-		t.Errorf("%v", well)
-	}
-	if well := ch.sorted([]*shard.Replica{c, a}, all); len(well) != 2 || well[0] != a {
-		t.Errorf("%v", well)
-	}
-	back := &shard.Replica{Shard: s} // which could not be asked when the choice was made
-	if well := ch.sorted([]*shard.Replica{back, c, a}, nil); well[0] != a || well[1] != c || well[2] != back {
-		t.Errorf("the base is another one in the middle of a request: %v", well)
+}
+
+// TestTogetherCopies: where none is whole the same copies are read for all, in one order: what has
+// come back meanwhile is not read, and what has gone has failed.
+func TestTogetherCopies(t *testing.T) {
+	s := &shard.Shard{Group: &shard.Group{}}
+	a, b, c, back := &shard.Replica{Shard: s}, &shard.Replica{Shard: s}, &shard.Replica{Shard: s}, &shard.Replica{Shard: s}
+	list := func(rs ...*shard.Replica) []*shard.Replica { return rs }
+	only := func(r *shard.Replica) func(*shard.Replica) bool { return func(o *shard.Replica) bool { return o == r } }
+	all := func(*shard.Replica) bool { return true }
+	for _, tc := range []struct {
+		name  string
+		well  []*shard.Replica
+		avoid func(*shard.Replica) bool
+		want  []*shard.Replica
+		then  []*shard.Replica // are well when another selector is read
+		last  []*shard.Replica // are read for it
+		lost  bool
+	}{
+		{"the same", list(c, a, b), nil, list(a, b, c), list(b, c, a), list(a, b, c), false},
+		{"one is to be avoided", list(c, a, b), only(a), list(b, c), list(a, b, c), list(b, c), false},
+		{"all are", list(c, a), all, list(a, c), list(a, c), list(a, c), false},
+		{"one has come back before", list(back, c, a), nil, list(a, c, back), list(back, a, c), list(a, c, back), false},
+		{"one has come back since", list(c, a), nil, list(a, c), list(back, c, a), list(a, c), false},
+		{"the first has gone", list(a, b), nil, list(a, b), list(b, c), list(b), true},
+		{"all have gone", list(a, b), nil, list(a, b), list(c), list(c), true},
+	} {
+		g, ch := &Together{}, &choice{order: list(a, b, c)}
+		if got := g.sorted(ch, tc.well, tc.avoid); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %d copies are read, want %d, or in another order", tc.name, len(got), len(tc.want))
+		}
+		g.Used(s.Name(), []string{a.Name()}, nil)
+		if got := g.sorted(ch, tc.then, tc.avoid); !slices.Equal(got, tc.last) {
+			t.Errorf("%s: %d copies are read then, want %d, or in another order", tc.name, len(got), len(tc.last))
+		}
+		if _, err := g.Mixed(); (err != nil) != tc.lost {
+			t.Errorf("%s: mixed is %v", tc.name, err)
+		}
+		if got := (*Together)(nil).sorted(&choice{order: ch.order}, tc.well, tc.avoid); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: read alone it is %d copies, or in another order", tc.name, len(got))
+		}
 	}
 }
 

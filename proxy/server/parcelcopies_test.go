@@ -138,6 +138,26 @@ func TestParcelsOfOneShard(t *testing.T) {
 	}
 }
 
+// body is what comes with the request, which still has it.
+func body(t *testing.T, r *http.Request) []byte {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return b
+}
+
+// readAsked is what a remote read asks for.
+func readAsked(t *testing.T, r *http.Request) *prompb.Query {
+	var asked prompb.ReadRequest
+	if plain, err := snappy.Decode(nil, body(t, r)); err != nil || asked.Unmarshal(plain) != nil || len(asked.Queries) != 1 {
+		t.Error("not a read request")
+		return &prompb.Query{}
+	}
+	return asked.Queries[0]
+}
+
 // TestOneStretchOfAParcelFails: a parcel of which the other replica was not read in one of several
 // stretches is not of both.
 func TestOneStretchOfAParcelFails(t *testing.T) {
@@ -158,16 +178,7 @@ func TestOneStretchOfAParcelFails(t *testing.T) {
 			if !strings.HasSuffix(r.URL.Path, "/read") {
 				return false
 			}
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			var asked prompb.ReadRequest
-			if plain, err := snappy.Decode(nil, body); err != nil || asked.Unmarshal(plain) != nil {
-				t.Error("not a read request")
-			}
-			q := asked.Queries[0]
+			q := readAsked(t, r)
 			short, late := q.EndTimestampMs-q.StartTimestampMs < time.Hour.Milliseconds(), now.UnixMilli()-q.StartTimestampMs
 			return short && late < (200*time.Minute).Milliseconds() && left.Add(-1) == 0
 		})

@@ -269,6 +269,7 @@ func (x *exchange) valuesOf(l *plan.Leaf, label string, given []*labels.Matcher)
 		id = endpoint.Labels
 	}
 	var questions []question
+	parts := 0
 	for _, r := range l.Reads {
 		for _, leg := range r.Legs {
 			from, until := max(r.From, leg.From), min(r.Until, leg.Until)
@@ -276,7 +277,8 @@ func (x *exchange) valuesOf(l *plan.Leaf, label string, given []*labels.Matcher)
 				ID: id, Label: label, Match: []string{plan.Selector(plan.Filled(append(slices.Clip(leg.Matchers), given...)))},
 				Start: endpoint.At(from), End: endpoint.At(until), Timeout: x.dec.Request.Timeout,
 			}
-			qs, err := x.askCopies(question{shard: leg.Shard, req: req, class: shard.Light, plain: true}, from, until)
+			parts++ // each has to be answered: no other one is a copy of it
+			qs, err := x.askCopies(question{shard: leg.Shard, req: req, class: shard.Light, plain: true, part: parts}, from, until)
 			if err != nil {
 				return nil, err
 			}
@@ -431,7 +433,11 @@ func (x *exchange) parcelOf(q *raw.Queryable, c *parcel) storage.Queryable {
 			observe(s)
 		}
 	}
-	q.Used = c.copies.note
+	used := q.Used
+	q.Used = func(shard string, of, failed []string) {
+		c.copies.note(shard, of, failed)
+		used(shard, of, failed) // what is read beside the parcels is of the same ones
+	}
 	if read := q.Read; read != nil {
 		q.Read = func(f raw.Fetched) {
 			f.Matchers = without(f.Matchers)
