@@ -33,7 +33,8 @@ func (p *planner) look() {
 		p.reads = append(p.reads, read{vs.PosRange.Start, len(p.reads), w, legs})
 	})
 	slices.SortFunc(p.reads, func(a, b read) int { return int(a.at - b.at) })
-	if len(p.reads) > 1 || callsInfo(p.root) { // which reads series of its own
+	// info() reads series of its own, and parcels read the same selector many times.
+	if len(p.reads) > 1 || callsInfo(p.root) || p.q.Parcels {
 		p.beside = &Together{now: p.v.now, reads: p.reads}
 	}
 }

@@ -189,7 +189,8 @@ func tied(n parser.Node) bool {
 	case *parser.MatrixSelector:
 		is = n.RangeExpr != nil
 	case *parser.SubqueryExpr:
-		is = n.Timestamp != nil || n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil
+		is = n.Timestamp != nil || n.StartOrEnd != 0 || n.RangeExpr != nil || n.StepExpr != nil || n.OriginalOffsetExpr != nil ||
+			severalNames(n.Expr) // a function over it drops the names of all steps' series
 	case *parser.Call:
 		switch n.Func.Name {
 		case "start", "end", "step", "range", "label_replace", "label_join", "info":
@@ -200,6 +201,25 @@ func tied(n parser.Node) bool {
 		is = is || tied(child)
 	}
 	return is
+}
+
+// severalNames tells whether the series of an expression can have several names, by an or.
+func severalNames(e parser.Expr) bool {
+	names, either := map[string]bool{}, false
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.BinaryExpr:
+			either = either || n.Op == parser.LOR
+		case *parser.VectorSelector:
+			for _, m := range n.LabelMatchers {
+				if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
+					names[m.Value] = true
+				}
+			}
+		}
+		return nil
+	})
+	return either && len(names) > 1
 }
 
 // named tells whether a selector selects series of one name.

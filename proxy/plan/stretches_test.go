@@ -89,6 +89,9 @@ func TestTied(t *testing.T) {
 		`m > 1 or n`: false, `{__name__="m"}`: false,
 		`m @ 5`: true, `m @ start()`: true, `rate(m[5m] @ end())`: true, `max_over_time(m[10m:1m] @ start())`: true, `start()+m`: true,
 		`range()*m`: true, `label_replace(m, "a", "b", "", "")`: true,
+		`max_over_time((m or n)[10m:])`: true, `max_over_time((m or m offset 5m)[10m:])`: false,
+		`max_over_time((m or vector(0))[10m:])`: false,
+		`max_over_time((m / n)[10m:])`: false, `max_over_time(sum(m)[10m:]) or n`: false, `-(m or n)`: false,
 		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
 	} {
 		e, err := Parser.ParseExpr(text)

@@ -131,7 +131,8 @@ func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	return out
 }
 
-// guard asks whether the shards hold series that must not be there for the leaf to be put together.
+// guard asks whether the shards hold series that must not be there for the leaf to be put together,
+// of a replica that is whole over the leaf's window: what another one missed may be one of them.
 func (x *exchange) guard(leaves []*plan.Leaf) error {
 	var qs []question
 	for _, l := range leaves {
@@ -140,7 +141,12 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 			req.ID, req.Query, req.Stats, req.Step, req.Time, req.LookbackDelta = endpoint.Series, "", "", 0, endpoint.Time{}, 0
 			req.PartialResponse = nil
 			req.Match, req.Start, req.End, req.Limit = []string{g.Match}, endpoint.At(g.From), endpoint.At(g.Until), 1
-			qs = append(qs, question{shard: g.Shard, req: &req, class: shard.Light, plain: true, part: len(qs), limit: 1})
+			q := question{shard: g.Shard, req: &req, class: shard.Light, plain: true, part: len(qs), limit: 1}
+			asked, err := x.askCopies(q, g.From, g.Until)
+			if err != nil {
+				return err
+			}
+			qs = append(qs, asked...)
 		}
 	}
 	if len(qs) == 0 {
@@ -159,6 +165,10 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 	}
 	if res.Series > 0 {
 		return &answer.Inexact{Why: "a series lacks a label by which the shards are told apart"}
+	}
+	if name := x.didNotSay(qs, r.asked); name != "" {
+		err := qerr.New(qerr.ShardFailed, "%s did not say whether its series have a label, and another replica of its shard did", name)
+		return &answer.LostReplica{Names: []string{name}, Err: err}
 	}
 	return nil
 }

@@ -159,6 +159,40 @@ func TestReplacedWhereWhole(t *testing.T) {
 	}
 }
 
+// TestGuardedByWhoIsWhole: whether a series lacks the label that tells shards apart is asked of a
+// replica that is whole over the time, whichever was chosen last: another one was away while there
+// was such a series.
+func TestGuardedByWhoIsWhole(t *testing.T) {
+	w := newGappyPair(t)
+	one := func(shard string, i int) string {
+		skip := [2]func(int, time.Time) bool{w.away(44*time.Minute, 39*time.Minute), w.away(19*time.Minute, 16*time.Minute)}[i]
+		var held []storedSeries
+		for _, s := range byInstance(scraped(3, w.from, w.until, time.Duration(2+7*i)*time.Second, skip)) {
+			b := labels.NewBuilder(s.lbls)
+			b.Set("instance", shard+b.Get("instance")).Set("node", shard+b.Get("node"))
+			held = append(held, storedSeries{b.Labels(), s.points})
+		}
+		if i == 1 { // a pod that lived in the other one's gap
+			for _, s := range scraped(1, w.now.Add(-43*time.Minute), w.now.Add(-40*time.Minute), 9*time.Second, nil) {
+				if s.lbls.Get("__name__") == "requests_total" {
+					held = append(held, storedSeries{labels.NewBuilder(s.lbls).Set("node", "pod"+shard).Labels(), s.points})
+				}
+			}
+		}
+		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", strconv.Itoa(i)), held).URL()
+	}
+	config := replicasConfig("    heartbeat: up\n    shard_by: [instance]\n", one("a", 0), one("a", 1)) +
+		fmt.Sprintf("      - replicas: [{url: %q}, {url: %q}]\n", one("b", 0), one("b", 1))
+	_, base := startProxy(t, t.Context(), config)
+	const by = `count(count by (instance) (count_over_time(requests_total[10m] offset 37m)))`
+	for _, query := range []string{by, by + ` + 0 * count(max_over_time(requests_total[5m] offset 15m))`} {
+		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(w.now.Add(-10 * time.Second))}})
+		if code != 200 || !strings.Contains(string(body), `,"7"]`) { // six nodes, and who has none
+			t.Errorf("%s: %d %s", query, code, body)
+		}
+	}
+}
+
 // TestQuestionsOfLaterPieces: what was planned before a replica failed is asked of another one, and
 // is an error where there is none: an answer that lacks the shard would look whole.
 func TestQuestionsOfLaterPieces(t *testing.T) {

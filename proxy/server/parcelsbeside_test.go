@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -83,10 +84,11 @@ func TestParcelsOfTwoSelectors(t *testing.T) {
 	others := append(renamed(whole, "other_total", "o", 1), renamed(whole[:3], "requests_total", "q", 1)...)
 	var fails atomic.Int32 // so often
 	alone := before(t, promShard(t, labels.EmptyLabels(), others).URL(), func(r *http.Request) bool {
-		asked := r.URL.RawQuery + string(body(t, r))
-		return strings.HasSuffix(r.URL.Path, "/label/instance/values") && strings.Contains(asked, "other_total") && fails.Add(-1) >= 0
+		other := strings.Contains(r.URL.RawQuery+string(body(t, r)), "other_total")
+		return other && strings.HasSuffix(r.URL.Path, "/label/instance/values") && fails.Add(-1) >= 0
 	})
-	config := replicasConfig("    heartbeat: up\n    shard_by: [instance]\n", urls[:]...) + fmt.Sprintf("      - replicas: [{url: %q}]\n", alone)
+	config := replicasConfig("    heartbeat: up\n    shard_by: [instance]\n", urls[:]...) +
+		fmt.Sprintf("      - replicas: [{url: %q}]\n", alone)
 	s, base := startProxy(t, t.Context(), config)
 	s.parcel = 7
 	const query = "count(last_over_time(requests_total[60m]) or last_over_time(other_total[60m]))"
@@ -108,4 +110,42 @@ func TestParcelsOfTwoSelectors(t *testing.T) {
 			t.Error("it has not failed")
 		}
 	}
+}
+
+// TestParcelsOfOneBase: all parcels have the samples of one replica wherever it has any, though
+// other requests choose the other one meanwhile.
+func TestParcelsOfOneBase(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	var urls [2]string
+	for i := range 2 {
+		held := heldByOneOf(now, 30, i)
+		all := renamed(held, "requests_total", "", 1000*float64(i+1))
+		for _, s := range held {
+			if s.lbls.Get("__name__") == "up" {
+				all = append(all, s)
+			}
+		}
+		urls[i] = promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), all).URL()
+	}
+	s, base := startProxy(t, t.Context(), replicasConfig("    heartbeat: up\n", urls[:]...))
+	s.parcel = 1
+	get := func(query string, before time.Duration) (int, []byte) {
+		return ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(now.Add(-before))}})
+	}
+	var over atomic.Bool
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; !over.Load(); i++ { // of one minute in which one of them alone is whole
+			_, _ = get("sum(max_over_time(requests_total[1m]))", []time.Duration{25 * time.Minute, 19 * time.Minute}[i%2])
+		}
+	})
+	for range 20 {
+		code, body := get("sum(last_over_time(requests_total[60m]))", 10*time.Minute)
+		if got := string(body); code != 200 || !strings.Contains(got, `"30000"`) && !strings.Contains(got, `"60000"`) {
+			t.Errorf("it is of both: %d %s", code, got)
+			break
+		}
+	}
+	over.Store(true)
+	others.Wait()
 }
