@@ -76,7 +76,7 @@ func (s *Server) peek() (st *state, done func()) {
 
 // Explain asks as the admin API's explain does: as nobody, whatever the browser sends along.
 func (c consoleSource) Explain(r *http.Request, query string) (verdict, reason string, tree any, problem string) {
-	e, err := c.s.ask(asNobody(r), Question{Query: query})
+	e, err := c.s.ask(asNobody(r), Question{Query: query}, true)
 	if err != nil {
 		return "", "", nil, publicly(err)
 	}

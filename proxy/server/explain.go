@@ -78,7 +78,7 @@ func (s *Server) ExplainQuery(ctx context.Context, q Question) (*plan.Explanatio
 	if err != nil {
 		return nil, err
 	}
-	return s.ask(from, q)
+	return s.ask(from, q, true)
 }
 
 // Close ends a server that was not Run.
@@ -87,15 +87,15 @@ func (s *Server) Close() {
 	s.state.Load().retire()
 }
 
-// ask explains a query on behalf of an operator's request: it goes the road of all queries, and no
-// answer is kept. The error is a *qerr.Error.
-func (s *Server) ask(from *http.Request, q Question) (*plan.Explanation, error) {
+// ask explains a query on behalf of a request, an operator's or that of whoever may ask the query
+// itself: it goes the road of all queries, and no answer is kept. The error is a *qerr.Error.
+func (s *Server) ask(from *http.Request, q Question, operator bool) (*plan.Explanation, error) {
 	req, err := q.read(endpoint.Options{})
 	if err != nil {
 		return nil, qerr.From(err)
 	}
 	a := &account{only: !q.Analyze}
-	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a, operator: true})
+	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a, operator: operator})
 	switch {
 	case qe != nil && a.told == nil:
 		return nil, qe
@@ -136,7 +136,7 @@ func (s *Server) adminExplain(w http.ResponseWriter, r *http.Request) {
 		qerr.From(err).WriteTo(w)
 		return
 	}
-	e, err := s.ask(asNobody(r), q)
+	e, err := s.ask(asNobody(r), q, true)
 	if err != nil {
 		qerr.From(err).WriteTo(w)
 		return

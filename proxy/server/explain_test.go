@@ -353,14 +353,14 @@ func TestExplain(t *testing.T) {
 	}
 	// The plan alone asks nobody; a refused one is told as such.
 	before := r.metric("spillway_samples_total")
-	e, err := r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `{le!=""}`})
+	e, err := r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `{le!=""}`}, true)
 	if err != nil || e.Verdict != plan.Refused || !strings.Contains(e.Reason, "names no metric") || e.Plan != nil {
 		t.Errorf("%s, %v", asJSON(e), err)
 	}
 	if after := r.metric("spillway_samples_total"); after != before {
 		t.Errorf("a plan read %v samples", after-before)
 	}
-	if _, err = r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `sum(`}); qerr.From(err).Kind != qerr.BadData {
+	if _, err = r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `sum(`}, true); qerr.From(err).Kind != qerr.BadData {
 		t.Errorf("%v", err)
 	}
 }

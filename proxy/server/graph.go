@@ -82,7 +82,7 @@ func readMoment(q url.Values, prefix string, now time.Time) moment {
 func (s *Server) show(r *http.Request, query string, m moment) shown {
 	one := shown{Query: query, Link: s.graphLink(query, m), Span: model.Duration(m.span).String()}
 	var err error
-	if one.Plan, err = s.ask(r, Question{Query: query}); err != nil {
+	if one.Plan, err = s.ask(r, Question{Query: query}, false); err != nil {
 		one.PlanError = publicly(err)
 	}
 	form := url.Values{"query": {query}, "time": {seconds(m.at)}, "limit": {strconv.Itoa(ui.MaxRows)}, "timeout": {graphTimeout.String()}}

@@ -33,6 +33,7 @@ type tenantWorld struct {
 	s      *Server
 	url    string
 	client *http.Client
+	config string
 }
 
 func newTenantWorld(t *testing.T, limits ...string) *tenantWorld {
@@ -91,7 +92,7 @@ func newTenantWorld(t *testing.T, limits ...string) *tenantWorld {
   - {name: research, bearer_token_file: %s/research, matchers: ['{namespace=~"research-.+"}'], limits: {%s}}
   - {name: all, bearer_token_file: %s/all}
 `, dir, strings.Join(append([]string{"max_range: 2h"}, limits...), ", "), dir)
-	w := &tenantWorld{t: t, client: newClient(t)}
+	w := &tenantWorld{t: t, client: newClient(t), config: text}
 	w.s, w.url = startProxy(t, t.Context(), text)
 	return w
 }
@@ -381,7 +382,7 @@ func TestNobodyIsAnswered(t *testing.T) {
 		t.Errorf("without our listener: %d: %s", rec.Code, rec.Body)
 	}
 	// The operator is no tenant, and asks what he likes.
-	if _, err := w.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: "sum(requests_total)"}); err != nil {
+	if _, err := w.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: "sum(requests_total)"}, true); err != nil {
 		t.Errorf("the operator: %v", err)
 	}
 }
@@ -396,6 +397,26 @@ func TestGraphOfATenant(t *testing.T) {
 		if got.status != 200 || !mine || theirs != all {
 			t.Errorf("as %s: %s", who, got)
 		}
+	}
+}
+
+// TestGraphTellsNoCounts: the page's plan is made for the tenant too: how many series others have is
+// not in it, although a bound counts them.
+func TestGraphTellsNoCounts(t *testing.T) {
+	w := newTenantWorld(t)
+	w.s, w.url = startProxy(t, t.Context(), w.config+"limits: {max_series_touched: 1}\n")
+	counted := func(who string) bool {
+		form := url.Values{"g0.expr": {`sum(canary_metric{namespace=~"canary-b|x"})`}}
+		got := w.ask(who, http.MethodGet, "/graph", form, nil)
+		if got.status != 200 {
+			t.Errorf("as %s: %s", who, got)
+		}
+		return strings.Contains(string(got.body), "would select 2 series")
+	}
+	r := &rig{t: t, s: w.s}
+	r.eventually("who may see them is told", func() bool { return counted("all") })
+	if counted("research") {
+		t.Error("a tenant is told how many series of others there are")
 	}
 }
 
