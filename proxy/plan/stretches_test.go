@@ -91,7 +91,7 @@ func TestTied(t *testing.T) {
 		`range()*m`: true, `label_replace(m, "a", "b", "", "")`: true,
 		`max_over_time((m or n)[10m:])`: true, `max_over_time((m or m offset 5m)[10m:])`: false,
 		`max_over_time((m or vector(0))[10m:])`: false,
-		`max_over_time((m / n)[10m:])`: false, `max_over_time(sum(m)[10m:]) or n`: false, `-(m or n)`: false,
+		`max_over_time((m / n)[10m:])`:          false, `max_over_time(sum(m)[10m:]) or n`: false, `-(m or n)`: false,
 		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
 	} {
 		e, err := Parser.ParseExpr(text)

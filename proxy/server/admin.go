@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -21,7 +22,7 @@ var notServed = []string{"cardinality"}
 
 // adminHandler serves metrics, health, reload, profiles and the admin API.
 func (s *Server) adminHandler() http.Handler {
-	metrics := promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 8})
+	metrics := whenMade(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}), metricsInFlight)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
 	mux.HandleFunc("GET /-/healthy", s.healthy)
@@ -54,6 +55,7 @@ func (s *Server) adminHandler() http.Handler {
 	protected := crossOrigin.Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
+		boundAnswerOf(w, maxProfile*time.Second) // nothing here takes longer than a profile
 		if tooManyFields(w, r) || s.stranger(w, r) || wrongHost(w, r) || foreignProfile(w, r) {
 			return
 		}

@@ -43,7 +43,7 @@ func (s *Server) listen() (l listeners, err error) {
 		return l, err
 	}
 	if s.opts.MetricsListenAddress != "" {
-		n := caps{metricsConnections, metricsConnections * 3 / 4, 0}
+		n := caps{metricsConnections, metricsPerAddress, 0}
 		if l.metrics, err = open(s.opts.MetricsListenAddress, n, "metrics"); err != nil {
 			return l, err
 		}
@@ -55,8 +55,11 @@ func (s *Server) listen() (l listeners, err error) {
 const (
 	adminConnections   = 128
 	metricsConnections = 128
-	// metricsInFlight is how many may read the metrics over their own listener at once. It has
-	// places of its own: whoever floods it keeps nobody from those of the admin listener.
+	// metricsPerAddress bounds what one address can have made and not read.
+	metricsPerAddress = 16
+	// metricsInFlight is how many pages of metrics are made over one listener at once; others wait.
+	// The metrics' own one has places of its own: whoever floods it keeps nobody from those of the
+	// admin listener.
 	metricsInFlight = 4
 )
 
@@ -64,7 +67,7 @@ const (
 // health. Nothing here changes anything, tells more than a metric does, or can be made to take
 // long. Paths are compared as they are: nothing is cleaned, decoded or redirected.
 func (s *Server) metricsHandler() http.Handler {
-	metrics := promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: metricsInFlight})
+	metrics := whenMade(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}), metricsInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
 		if tooManyFields(w, r) {
@@ -73,7 +76,7 @@ func (s *Server) metricsHandler() http.Handler {
 		var answer http.HandlerFunc
 		switch r.URL.EscapedPath() {
 		case "/metrics":
-			answer = metrics.ServeHTTP
+			answer = metrics
 		case "/-/healthy":
 			answer = s.healthy
 		case "/-/ready":

@@ -129,7 +129,7 @@ func TestMetricsAloneWithPasswords(t *testing.T) {
 }
 
 // TestMetricsStayUnderAFlood: whoever holds all places of the open listener takes none from the
-// admin listener, and those on the open one are bounded, of one address three quarters.
+// admin listener, and those on the open one are bounded, of one address at metricsPerAddress.
 func TestMetricsStayUnderAFlood(t *testing.T) {
 	metrics, admin := openMetrics(t, "")
 	for range metricsConnections {
@@ -141,8 +141,8 @@ func TestMetricsStayUnderAFlood(t *testing.T) {
 	}
 	(&rig{t: t}).eventually("as many are open as may be, and the others were turned away", func() bool {
 		_, body := got(t, "http://"+admin+"/metrics")
-		open := fmt.Sprintf("spillway_connections{listener=\"metrics\"} %d\n", metricsConnections*3/4)
-		over := fmt.Sprintf("spillway_connections_over_share_total{listener=\"metrics\"} %d\n", metricsConnections/4)
+		open := fmt.Sprintf("spillway_connections{listener=\"metrics\"} %d\n", metricsPerAddress)
+		over := fmt.Sprintf("spillway_connections_over_share_total{listener=\"metrics\"} %d\n", metricsConnections-metricsPerAddress)
 		return strings.Contains(string(body), open) && strings.Contains(string(body), over)
 	})
 }

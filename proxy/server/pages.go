@@ -100,5 +100,6 @@ func writePage(w http.ResponseWriter, t *template.Template, data any) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	boundAnswer(w)
 	_ = t.Execute(w, data) // the client may be gone
 }

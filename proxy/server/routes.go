@@ -141,6 +141,7 @@ func tooManyFields(w http.ResponseWriter, r *http.Request) bool {
 // refuse answers with an error before or beside the road of a request; the verdict is on these
 // answers too.
 func refuse(w http.ResponseWriter, e *qerr.Error) {
+	boundAnswer(w)
 	w.Header().Set(verdictHeader, string(policy.Refuse))
 	e.WriteTo(w)
 }
@@ -151,6 +152,59 @@ func (s *Server) boundBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
 	}
+}
+
+// pagePatience is how long a client may take to read a page, or any other answer beside the API's.
+const pagePatience = 3 * writePatience
+
+// boundAnswer gives an answer that is written from now on the time that one has: who reads nothing
+// must not hold its connection, and what the answer is of, for ever. net/http takes it back when the
+// request is over.
+func boundAnswer(w http.ResponseWriter) { boundAnswerOf(w, 0) }
+
+// boundAnswerOf is boundAnswer of one that takes at most so long to make, from now on.
+func boundAnswerOf(w http.ResponseWriter, made time.Duration) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(made + pagePatience))
+}
+
+// whenMade answers with what the handler makes when all of it is there, so many pages at once: who
+// reads slowly keeps nobody waiting. What it makes is held meanwhile, for pagePatience at most.
+func whenMade(h http.Handler, atOnce int) http.HandlerFunc {
+	places := make(chan struct{}, atOnce)
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		made := madePage{header: w.Header(), code: http.StatusOK}
+		func() {
+			defer func() { <-places }()
+			h.ServeHTTP(&made, r)
+		}()
+		boundAnswer(w)
+		w.WriteHeader(made.code)
+		_, _ = w.Write(made.body) // the client may be gone
+	}
+}
+
+// madePage is an http.ResponseWriter that keeps all that is written.
+type madePage struct {
+	header http.Header
+	code   int
+	body   []byte
+}
+
+// Header implements http.ResponseWriter.
+func (m *madePage) Header() http.Header { return m.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (m *madePage) WriteHeader(code int) { m.code = code }
+
+// Write implements io.Writer.
+func (m *madePage) Write(p []byte) (int, error) {
+	m.body = append(m.body, p...)
+	return len(p), nil
 }
 
 // page serves GET and HEAD of something that is not the API.
@@ -179,6 +233,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 }
 
 func text(w http.ResponseWriter, code int, body string) {
+	boundAnswer(w)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +36,51 @@ func TestWhoReadsNothingIsEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.idle()
+}
+
+// TestWhoReadsNoPage: who asks for pages and reads none of them is given up, on each listener, and
+// keeps nobody from the metrics meanwhile.
+func TestWhoReadsNoPage(t *testing.T) {
+	t.Parallel()
+	var admin string
+	fake := fakeshard.Start(t, fakeshard.Config{})
+	text := fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n", fake.URL())
+	s, base := startProxy(t, t.Context(), text, func(o *Options) {
+		o.MetricsListenAddress = "127.0.0.1:0"
+		o.Ready = func(_, a netAddr) { admin = a.String() }
+	})
+	r := &rig{t: t, s: s}
+	metrics := s.metricsAddr.String()
+	open := func() float64 { return r.metric("spillway_connections") }
+	before := open()
+	const each = 6 // more than make metrics at once
+	for address, path := range map[string]string{strings.TrimPrefix(base, "http://"): "/-/healthy", metrics: "/metrics", admin: "/metrics"} {
+		for range each {
+			conn, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			go func() {
+				_, _ = io.WriteString(conn, strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", 50_000))
+			}()
+		}
+	}
+	r.eventually("all have come", func() bool { return open() >= before+3*each })
+	for range 20 {
+		if code, _, body := spoken(t, metrics, "GET /metrics"); code != http.StatusOK {
+			t.Errorf("somebody else: %d %.200s", code, body)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	over := time.Now().Add(pagePatience + patience)
+	for open() > before && time.Now().Before(over) {
+		time.Sleep(100 * time.Millisecond)
+	}
+	if n := open(); n > before {
+		t.Errorf("%v connections are still open", n-before)
+	}
 }
 
 // However many requests one address has under way, another one's is answered, whoever both say that

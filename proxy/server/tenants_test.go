@@ -400,8 +400,8 @@ func TestGraphOfATenant(t *testing.T) {
 	}
 }
 
-// TestGraphTellsNoCounts: the page's plan is made for the tenant too: how many series others have is
-// not in it, although a bound counts them.
+// TestGraphTellsNoCounts: the page's plan is made for the tenant too: how many series others have
+// is not in it, although a bound counts them.
 func TestGraphTellsNoCounts(t *testing.T) {
 	w := newTenantWorld(t)
 	w.s, w.url = startProxy(t, t.Context(), w.config+"limits: {max_series_touched: 1}\n")

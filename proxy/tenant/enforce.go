@@ -20,9 +20,14 @@ func (t *Tenant) Narrow() bool { return t != nil && len(t.matchers) > 0 }
 // Bytes is how many bytes longer the matchers can make a selector.
 func (t *Tenant) Bytes() int64 { return int64(len(t.selector(nil))) }
 
-// Sees tells whether something with these labels, a rule or an alert, is the tenant's.
+// Sees tells whether something with these labels, a rule or an alert, is the tenant's. One that
+// lacks a label of the tenant's matchers is nobody's in particular, whatever they say of an empty
+// value: its text may name what others have.
 func (t *Tenant) Sees(ls labels.Labels) bool {
-	return !t.Narrow() || !slices.ContainsFunc(t.matchers, func(m *labels.Matcher) bool { return !m.Matches(ls.Get(m.Name)) })
+	return !t.Narrow() || !slices.ContainsFunc(t.matchers, func(m *labels.Matcher) bool {
+		value := ls.Get(m.Name)
+		return value == "" || !m.Matches(value)
+	})
 }
 
 // Enforce is the request as the tenant may ask it: its matchers are in every selector. expr is the

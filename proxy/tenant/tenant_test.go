@@ -350,3 +350,14 @@ func TestMaySet(t *testing.T) {
 		t.Errorf("without tenants: %+v", got)
 	}
 }
+
+// TestSeesNothingUnlabelled: what lacks a label of the matchers is nobody's, though they fit an
+// empty value.
+func TestSeesNothingUnlabelled(t *testing.T) {
+	tenant := directory(t, config.Tenant{Name: "r", Matchers: []string{`{namespace!~"infra-.*"}`}}).all[0]
+	for namespace, want := range map[string]bool{"research": true, "infra-a": false, "": false} {
+		if got := tenant.Sees(labels.FromStrings("namespace", namespace, "alertname", "x")); got != want {
+			t.Errorf("namespace %q: %v", namespace, got)
+		}
+	}
+}
