@@ -66,7 +66,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int{"values.yaml": 5, "spillway.yaml": 2, "kustomization.yaml": 1, "datasource.yaml": 2, "networkpolicy.yaml": 1}
+	want := map[string]int{"values.yaml": 6, "spillway.yaml": 2, "kustomization.yaml": 1, "datasource.yaml": 2, "networkpolicy.yaml": 1}
 	for file, n := range want {
 		if seen[file] != n {
 			t.Errorf("%d texts of %s were read, want %d", seen[file], file, n)

@@ -257,6 +257,7 @@ func (m *maker) remediator(on bool) map[string]any {
 		"maxNodes": 1 + m.IntN(100), "window": pick(m, "1h", "90m", "2h30m"), "maxCordoned": pick[any](m, 0.02, 1, 0.00001),
 		"markCordoned": m.IntN(2) == 0, "watchdog": pick(m, "", "Watchdog", "007"),
 		"fleetAlerts": pick(m, "Fleet.+|LocationLost", "A|B", "{{ .Values }}", "'"), "clients": m.peers(),
+		"egress":         few(m, obj{"to": m.peers()}),
 		"serviceAccount": pick(m, obj{"create": m.IntN(2) == 0, "name": pick(m, "janitor", "007")}, obj{"annotations": m.annotations()}),
 		"resources": obj{
 			"limits":   m.maybe(obj{"memory": pick[any](m, "64Mi", 1<<28), "cpu": 0.5}),

@@ -2,10 +2,12 @@ package helm
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -335,4 +337,106 @@ func mutate(c cluster, i int) (what string) {
 		}
 	}
 	return ""
+}
+
+// leaves says which rules of egress bind a pod; bound is false where no policy has any for it.
+func (c cluster) leaves(who somebody) (rules []networkingv1.NetworkPolicyEgressRule, bound bool) {
+	for _, p := range c.policies {
+		if p.Namespace == who.namespace && selects(&p.Spec.PodSelector, who.labels) &&
+			slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+			rules, bound = append(rules, p.Spec.Egress...), true
+		}
+	}
+	return rules, bound
+}
+
+// egressTo is a rule of egress in a file of values.
+func egressTo(cidr string) []any {
+	return []any{obj{"to": []any{obj{"ipBlock": obj{"cidr": cidr}}}}}
+}
+
+// TestEgress: each of the chart's pods has rules of egress of its own, which bind it and not the
+// other one, and none where none are given.
+func TestEgress(t *testing.T) {
+	for _, has := range []struct{ proxy, janitor bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
+		values := valuesOf(t, ciFiles(t)["remediator"])
+		delete(values["networkPolicy"].(obj), "egress")
+		delete(values["remediator"].(obj), "egress")
+		if has.proxy {
+			values["networkPolicy"].(obj)["egress"] = egressTo("10.0.0.1/32")
+		}
+		if has.janitor {
+			values["remediator"].(obj)["egress"] = egressTo("10.0.0.2/32")
+		}
+		all, err := render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := cluster{}
+		for _, o := range all {
+			if p, ok := o.in.(*networkingv1.NetworkPolicy); ok {
+				c.policies = append(c.policies, p)
+			}
+		}
+		for _, w := range []struct {
+			who  somebody
+			has  bool
+			cidr string
+		}{{proxyPod, has.proxy, "10.0.0.1/32"}, {janitor, has.janitor, "10.0.0.2/32"}} {
+			rules, bound := c.leaves(w.who)
+			if bound != w.has || bound && (len(rules) != 1 || rules[0].To[0].IPBlock.CIDR != w.cidr) {
+				t.Errorf("%+v: %v is bound: %v, by %v", has, w.who.labels, bound, rules)
+			}
+		}
+		values["networkPolicy"].(obj)["enabled"] = false
+		if all, err = render(values); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range all {
+			if o.kind() == "NetworkPolicy" {
+				t.Errorf("%+v: there is the policy %s, though they are off", has, o.meta.GetName())
+			}
+		}
+	}
+}
+
+// TestFlows: docs/install.md has a table of all that is connected: each pod that the chart makes is
+// in it, with the ports on which it is reached and the values that open them.
+func TestFlows(t *testing.T) {
+	b, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(b), "\n## All that is connected\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, want := range []string{
+		"`networkPolicy.clients`", "`networkPolicy.metricsFrom`", "`networkPolicy.egress`", "`networkPolicy.shards`",
+		"`remediator.clients`", "`remediator.egress`", "cost-cronjob.yaml", "deploy/ruler", "53, UDP and TCP", "`jwt.jwks_url`", "OTLP",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table does not have %s", want)
+		}
+	}
+	for name, pod := range map[string]string{"spillway": "proxy", "spillway-remediator": "remediator"} {
+		values := valuesOf(t, ciFiles(t)["remediator"])
+		all, err := render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range all {
+			d, ok := o.in.(*appsv1.Deployment)
+			if !ok || o.meta.GetName() != name {
+				continue
+			}
+			for _, p := range d.Spec.Template.Spec.Containers[0].Ports {
+				row := fmt.Sprintf("| %s | %d |", pod, p.ContainerPort)
+				if !strings.Contains(table, row) {
+					t.Errorf("the table has no row with %q", row)
+				}
+			}
+		}
+		if !strings.Contains(table, "\n| "+pod+" | ") {
+			t.Errorf("the table does not say whom the %s reaches", pod)
+		}
+	}
 }
