@@ -22,7 +22,8 @@ var Spillway = Program{
 // Rooms are the product's commands.
 var Rooms = []Room{
 	{Commands: map[string]Command{
-		"adopt": adoptCommand, "cost": costCommand, "explain": explainCommand, "proxy": proxyCommand, "version": versionCommand,
+		"adopt": adoptCommand, "cost": costCommand, "explain": explainCommand, "proxy": proxyCommand, "usage": usageCommand,
+		"version": versionCommand,
 	}},
 	{Name: "check", Help: "Checks files before they are used.", Commands: map[string]Command{"config": checkConfigCommand}},
 	{Name: "mixin", Help: "Alerts, recording rules and dashboards.", Commands: map[string]Command{
