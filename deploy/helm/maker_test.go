@@ -101,7 +101,8 @@ func (m *maker) config() map[string]any {
 			"read_slots": pick(m, 1, 8), "max_range": "31d",
 		})
 	}
-	delete(c, "memory") // one may be above the container's
+	delete(c, "usage_log") // its folder may not be mounted
+	delete(c, "memory")    // one may be above the container's
 	if m.IntN(3) == 0 {
 		c["memory"] = obj{"budget": pick[any](m, "300MB", ".5GiB", "536870912B", 1<<28)}
 	}
@@ -188,6 +189,7 @@ func (m *maker) around() map[string]any {
 	host := pick(m, "metrics.example.org", "*.example.org")
 	return m.maybe(obj{
 		"state":               obj{"enabled": on()},
+		"usageLog":            obj{"enabled": on(), "sizeLimit": pick[any](m, "3Gi", "20G", 1<<32)},
 		"podDisruptionBudget": obj{"enabled": on(), "maxUnavailable": pick[any](m, 1, 3, "50%", "100%")},
 		"autoscaling": obj{
 			"enabled": on(), "minReplicas": 1 + m.IntN(4), "maxReplicas": 4 + m.IntN(20),

@@ -129,6 +129,7 @@ func valuesSchema(t *testing.T) schema {
 		"strategy":                      typed[appsv1.DeploymentStrategy](k),
 		"shutdownDelaySeconds":          whole(0, 3000),
 		"state":                         section(schema{"enabled": yesOrNo}),
+		"usageLog":                      part(schema{"sizeLimit": memory}, "sizeLimit"),
 		"service": section(schema{
 			"type": oneOf("ClusterIP", "NodePort", "LoadBalancer"), "port": port, "annotations": annotations, "labels": labels,
 		}),

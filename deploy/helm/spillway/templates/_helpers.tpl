@@ -94,6 +94,9 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if and .Values.state.enabled (not (hasKey $config "state_dir")) -}}
 {{- $_ := set $config "state_dir" "/var/lib/spillway-state" -}}
 {{- end -}}
+{{- if and .Values.usageLog.enabled (not (hasKey $config "usage_log")) -}}
+{{- $_ := set $config "usage_log" (dict "path" "/var/lib/spillway-usage/usage.jsonl") -}}
+{{- end -}}
 # {{ .Release.Name }}: made from the chart's value "config"
 {{ toYaml $config }}
 {{- end -}}
@@ -193,6 +196,37 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* The usage log has a volume, and fits it: the kubelet ends a pod whose emptyDir is fuller than it may be. */}}
+{{- define "spillway.checkUsageLog" -}}
+{{- $said := get .Values.config "usage_log" | default dict -}}
+{{- $path := get $said "path" | default "/var/lib/spillway-usage/usage.jsonl" | toString | clean -}}
+{{- if or .Values.usageLog.enabled $said -}}
+{{- $ours := and .Values.usageLog.enabled (hasPrefix "/var/lib/spillway-usage/" $path) -}}
+{{- $found := or $ours (hasPrefix "/dev/" $path) (and .Values.state.enabled (hasPrefix "/var/lib/spillway-state/" $path)) -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if hasPrefix (printf "%s/" (clean .mountPath)) $path -}}{{- $found = true -}}{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "config.usage_log.path: %s is on no volume, and the pod's root cannot be written; set usageLog.enabled and a path in /var/lib/spillway-usage, or mount one by extraVolumes and extraVolumeMounts" $path) -}}
+{{- end -}}
+{{- if $ours -}}
+{{- $size := include "spillway.size" (get $said "max_size" | default "256MiB") | int64 -}}
+{{- $most := mul $size (get $said "max_files" | default 8 | int64) -}}
+{{- if gt $most (include "spillway.bytes" .Values.usageLog.sizeLimit | int64) -}}
+{{- fail (printf "config.usage_log: max_files of max_size are %d bytes, more than usageLog.sizeLimit (%v), above which the pod is evicted" $most .Values.usageLog.sizeLimit) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A size of spillway.yaml in bytes. */}}
+{{- define "spillway.size" -}}
+{{- $said := . -}}{{- if not (kindIs "string" $said) -}}{{- $said = int64 $said | toString -}}{{- end -}}
+{{- $units := dict "" 1 "K" 1024 "M" 1048576 "G" 1073741824 "T" 1099511627776 -}}
+{{- $unit := regexFind "[A-Za-z]*$" $said | trimSuffix "B" | trimSuffix "i" | upper -}}
+{{- mulf (regexFind "^[0-9.]+" $said | float64) (get $units $unit | float64) | int64 -}}
+{{- end -}}
+
 {{/* What cannot be said by a schema. */}}
 {{- define "spillway.check" -}}
 {{- if and (not .Values.existingSecret) (not (get .Values.config "groups")) -}}
@@ -213,6 +247,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- fail (printf "config.memory.budget is more than resources.limits.memory (%v): Spillway needs twice the budget and 256 MiB" $limit) -}}
 {{- end -}}
 {{- end -}}
+{{- include "spillway.checkUsageLog" . -}}
 {{- include "spillway.checkResources" (dict "resources" .Values.resources "key" "resources") -}}
 {{- if .Values.remediator.enabled -}}
 {{- if and .Values.remediator.act (not .Values.remediator.existingSecret) -}}
@@ -246,11 +281,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{/* The memory.budget in force, in MiB: that of config, that which fits, or the program's default. */}}
 {{- define "spillway.budgetInForce" -}}
 {{- $said := get (get .Values.config "memory" | default dict) "budget" | default "" -}}
-{{- if not (kindIs "string" $said) -}}{{- $said = int64 $said | toString -}}{{- end -}}
 {{- if $said -}}
-{{- $units := dict "" 1 "K" 1024 "M" 1048576 "G" 1073741824 "T" 1099511627776 -}}
-{{- $unit := regexFind "[A-Za-z]*$" $said | trimSuffix "B" | trimSuffix "i" | upper -}}
-{{- div (mulf (regexFind "^[0-9.]+" $said | float64) (get $units $unit | float64) | int64) 1048576 -}}
+{{- div (include "spillway.size" $said | int64) 1048576 -}}
 {{- else -}}
 {{- default 512 (include "spillway.budget" . | int64) -}}
 {{- end -}}
