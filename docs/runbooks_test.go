@@ -71,3 +71,23 @@ func TestEtcdRunbooks(t *testing.T) {
 		}
 	}
 }
+
+// TestRunbookAdmin: the runbooks' admin listener is where the chart leaves it, on the loopback of
+// each pod, and the page says first how to get there, pod by pod.
+func TestRunbookAdmin(t *testing.T) {
+	b, err := os.ReadFile("runbooks/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(b)
+	row := ""
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "| `SPILLWAY_ADMIN` |") {
+			row = line
+		}
+	}
+	forward, exposed := strings.Index(text, "port-forward pod/"), strings.Index(text, "`admin.exposed`")
+	if !strings.Contains(row, "http://127.0.0.1:9091") || forward < 0 || exposed < forward {
+		t.Errorf("the way to the admin listener: %q, port-forward at %d, admin.exposed at %d", row, forward, exposed)
+	}
+}
