@@ -389,3 +389,32 @@ func TestRolesOfReleases(t *testing.T) {
 		t.Errorf("%v: the README does not say of which two releases the role is %s", err, last)
 	}
 }
+
+// TestOlderImage: what docs/upgrade.md says of a chart that is newer than its image: each flag that
+// an image may not know is named, with the value that leaves it away where there is one.
+func TestOlderImage(t *testing.T) {
+	text := page(t, "upgrade.md", "\n## In which order\n")
+	for _, want := range []string{
+		"`--web.shutdown-delay`", "`--watchdog`", "unknown long flag", "`shutdownDelaySeconds: 0`", "`image.digest`",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not have %s", want)
+		}
+	}
+	for delay, want := range map[int]bool{0: false, 10: true} {
+		values := valuesOf(t, ciFiles(t)["minimal"])
+		values["shutdownDelaySeconds"] = delay
+		all, err := render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := find[*appsv1.Deployment](t, all, "spillway").Spec.Template.Spec.Containers[0].Args
+		if got := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--web.shutdown-delay") }); got != want {
+			t.Errorf("%d seconds: the flag is there: %v", delay, got)
+		}
+	}
+	if err := programTakes([]string{"proxy", "--config.file=a", "--web.of-tomorrow=1s"}); err == nil ||
+		!strings.Contains(err.Error(), "unknown long flag '--web.of-tomorrow'") {
+		t.Errorf("what the log of such a pod has: %v", err)
+	}
+}
