@@ -158,8 +158,8 @@ func (s *Server) boundBody(w http.ResponseWriter, r *http.Request) {
 const pagePatience = 3 * writePatience
 
 // boundAnswer gives an answer that is written from now on the time that one has: who reads nothing
-// must not hold its connection, and what the answer is of, for ever. net/http takes it back when the
-// request is over.
+// must not hold its connection, and what the answer is of, for ever. net/http takes it back when
+// the request is over.
 func boundAnswer(w http.ResponseWriter) { boundAnswerOf(w, 0) }
 
 // boundAnswerOf is boundAnswer of one that takes at most so long to make, from now on.
