@@ -30,7 +30,7 @@ type Tenant struct {
 	JWTValues []string `yaml:"jwt_values" is:"filled max=100"`
 	// Matchers are selectors whose matchers all hold for everything that the tenant sees; with none
 	// it sees everything.
-	Matchers []string `yaml:"matchers"`
+	Matchers []string `yaml:"matchers" is:"filled"`
 	// Limits are its own bounds, 0 is none; those of the endpoint hold too.
 	Limits Limits `yaml:"limits"`
 	// MaySet are the headers that are believed when it says on whose behalf it asks.
@@ -141,6 +141,9 @@ func (v *validator) tenants(all []Tenant) {
 				v.problem(fmt.Sprintf("%s.jwt_values[%d]", path, j), "the value is empty, and would be that of whoever has none")
 			}
 			claim(fmt.Sprintf("%s.jwt_values[%d]", path, j), "the value", value)
+		}
+		if len(t.Matchers) == 0 && v.has(path+".matchers") && !v.wrong[path+".matchers"] {
+			v.problem(path+".matchers", "the list is empty, so that it is not clear what the tenant may see; write a selector, or remove the key and it sees everything")
 		}
 		for j, text := range t.Matchers {
 			if _, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text); err != nil || len(text) > 4096 {

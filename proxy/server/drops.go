@@ -27,4 +27,7 @@ func (x *exchange) lookDropped() {
 	for _, rule := range x.drops.Rules {
 		x.s.metrics.drops.WithLabelValues(rule).Inc()
 	}
+	if x.tenant.Narrow() { // rules name what others have, or had
+		x.drops.Warnings, x.drops.Infos = nil, nil
+	}
 }

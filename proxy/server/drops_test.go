@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -218,4 +219,29 @@ func TestPlanGoesWithItsEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.eventually("the configuration without a plan is loaded", func() bool { return len(r.s.plans()) == 0 })
+}
+
+// TestPlanKeepsNoShardAway: servers that discovery finds are asked although the plan of drop rules
+// is away, and what it said is still said.
+func TestPlanKeepsNoShardAway(t *testing.T) {
+	dir := t.TempDir()
+	targets, plan := filepath.Join(dir, "shards.yml"), filepath.Join(dir, "plan.json")
+	writeText(t, plan, droppedPlan(time.Now().Add(-time.Hour), "first_total"))
+	one, two := fakeshard.Start(t, fakeshard.Config{}), fakeshard.Start(t, fakeshard.Config{})
+	move := func(s *fakeshard.Shard) {
+		writeText(t, targets, fmt.Sprintf("- {targets: [%q], labels: {__spillway_shard__: s0}}\n", s.Addr()))
+	}
+	move(one)
+	s, _ := startProxy(t, t.Context(), "groups:\n  - name: jaguar\n    shards_from: {files: ["+targets+"], keep: 1ms, refresh_interval: 200ms}\n"+
+		"drop_rules: {plan: "+plan+"}\n"+limits(ample))
+	if err := os.Remove(plan); err != nil {
+		t.Fatal(err)
+	}
+	move(two)
+	(&rig{t: t, s: s}).eventually("the new server is asked", func() bool {
+		return strings.Contains(s.state.Load().top.Groups[0].Shards[0].Replicas[0].URL(), two.Addr())
+	})
+	if n := len(s.plans()); n != 1 {
+		t.Errorf("%d plans are in force", n)
+	}
 }

@@ -54,7 +54,8 @@ func TestWhoReadsNoPage(t *testing.T) {
 	open := func() float64 { return r.metric("spillway_connections") }
 	before := open()
 	const each = 6 // more than make metrics at once
-	for address, path := range map[string]string{strings.TrimPrefix(base, "http://"): "/-/healthy", metrics: "/metrics", admin: "/metrics"} {
+	main := strings.TrimPrefix(base, "http://")
+	for address, path := range map[string]string{main: "/-/healthy", metrics: "/metrics", admin: "/metrics"} {
 		for range each {
 			conn, err := net.Dial("tcp", address)
 			if err != nil {

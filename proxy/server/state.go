@@ -190,7 +190,7 @@ func (s *Server) reload(b by) error {
 	}
 	cfg, err := config.Load(s.opts.ConfigFile)
 	if err == nil {
-		err = s.put(cfg)
+		err = s.put(cfg, loadDrops)
 	}
 	s.fileRefused = err != nil
 	return s.reloaded(b, before, err)
@@ -201,7 +201,8 @@ func (s *Server) rediscovered() {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
 	before := s.state.Load()
-	_ = s.reloaded(by{how: byDiscovery}, before, s.put(s.base)) // said there
+	keep := func(*config.Config) (*dropped.Set, error) { return before.drops, nil } // a plan that is away keeps no shard away
+	_ = s.reloaded(by{how: byDiscovery}, before, s.put(s.base, keep))               // said there
 }
 
 // reloaded says how it went. Shards that were found under the old configuration do not make well
@@ -222,8 +223,9 @@ func (s *Server) reloaded(b by, before *state, err error) error {
 	return nil
 }
 
-// put puts a configuration into force, as the file has it. On any problem the old one stays.
-func (s *Server) put(base *config.Config) (err error) {
+// put puts a configuration into force, as the file has it, with what drops tells of its plans. On
+// any problem the old one stays.
+func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.Set, error)) (err error) {
 	defer func() {
 		if err == nil {
 			s.base = base
@@ -235,7 +237,10 @@ func (s *Server) put(base *config.Config) (err error) {
 		return err
 	}
 	old := s.state.Load()
-	drops, err := loadDrops(cfg)
+	if len(old.cfg.Tenants) > 0 && len(cfg.Tenants) == 0 {
+		return errors.New("the file names no tenants any more, so that everybody could ask everything, as where it is cut off; a restart takes that up, a reload does not")
+	}
+	drops, err := plans(cfg)
 	if err != nil {
 		return err
 	}

@@ -400,6 +400,32 @@ func TestGraphOfATenant(t *testing.T) {
 	}
 }
 
+// TestTenantsAreNotReloadedAway: a file that is cut off before its tenants opens nothing, nor does
+// it tell a tenant what drop rules took from others.
+func TestTenantsAreNotReloadedAway(t *testing.T) {
+	w := newTenantWorld(t)
+	dir := t.TempDir()
+	file, plan := filepath.Join(dir, "spillway.yaml"), filepath.Join(dir, "plan.json")
+	writeText(t, plan, droppedPlan(time.Now().Add(-time.Hour), "canary_secret_total"))
+	writeText(t, file, w.config+"drop_rules: {plan: "+plan+"}\n")
+	w.s, w.url = startProxy(t, t.Context(), w.config+"drop_rules: {plan: "+plan+"}\n", func(o *Options) { o.ConfigFile = file })
+	form := url.Values{"query": {`{__name__=~"canary_secret_.+"}`}}
+	for who, told := range map[string]bool{"research": false, "all": true} {
+		got := w.ask(who, http.MethodGet, "/api/v1/query", form, nil)
+		if is := strings.Contains(string(got.body), "canary_secret_total is dropped"); got.status != 200 || is != told {
+			t.Errorf("as %s: %s", who, got)
+		}
+	}
+	open, _, _ := strings.Cut(w.config, "tenants:")
+	writeText(t, file, open)
+	if err := w.s.Reload(); err == nil || !strings.Contains(err.Error(), "no tenants any more") {
+		t.Errorf("a file without its tenants is loaded: %v", err)
+	}
+	if got := w.ask("", http.MethodGet, "/api/v1/status/config", nil, nil); got.status != http.StatusUnauthorized {
+		t.Errorf("nobody is answered: %s", got)
+	}
+}
+
 // TestGraphTellsNoCounts: the page's plan is made for the tenant too: how many series others have
 // is not in it, although a bound counts them.
 func TestGraphTellsNoCounts(t *testing.T) {

@@ -446,6 +446,39 @@ func TestKeysOutliveAReload(t *testing.T) {
 	}
 }
 
+// TestKeysThatAReloadCutOff: keys that the old configuration was still waiting for are asked for at
+// once by the new one.
+func TestKeysThatAReloadCutOff(t *testing.T) {
+	s := newKeyServer(t)
+	asked, goOn := make(chan struct{}, 8), make(chan struct{})
+	s.will(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-goOn
+		_, _ = w.Write(public(jwk(edKey(), "1")))
+	})
+	d := issued(t, config.JWT{JWKSURL: s.URL})
+	token := signed(jose.EdDSA, edKey(), "1", claims(nil))
+	first := make(chan error, 1)
+	go func() {
+		_, err := d.Identify(request(t, func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }))
+		first <- err
+	}()
+	<-asked
+	cfg := &config.Config{JWT: d.issuer.cfg, Tenants: []config.Tenant{{Name: "new", JWTValues: []string{"research"}}}}
+	next, err := New(cfg, d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Close)
+	close(goOn)
+	if got, err := shown(t, next, token); got != "new" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestParseKeys: which sets are taken, and with how many keys.
 func TestParseKeys(t *testing.T) {
 	small := must(rsa.GenerateKey(rand.Reader, 1024))

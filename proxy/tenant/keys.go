@@ -96,6 +96,9 @@ func newKeyring(cfg config.JWT, last *keyring, log *slog.Logger) (*keyring, erro
 		last.mu.Lock()
 		defer last.mu.Unlock()
 		k.read, k.looked, k.failed = last.read, last.looked, last.failed
+		if last.busy != nil { // what it is waiting for ends with it
+			k.looked = time.Time{}
+		}
 		if last.set != nil { // what was verified is the other configuration's
 			k.set = &keySet{sum: last.set.sum, keys: last.set.keys}
 		}

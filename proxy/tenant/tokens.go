@@ -96,22 +96,25 @@ func (d *Directory) renewed(sum [sha256.Size]byte, now time.Time) *Tenant {
 }
 
 // holder compares with all tokens, however soon one fits. One that is in force is before one that
-// was.
-func (d *Directory) holder(sum [sha256.Size]byte, now time.Time, look bool) (found *Tenant) {
-	var before *Tenant
+// was; one that several tenants have is nobody's.
+func (d *Directory) holder(sum [sha256.Size]byte, now time.Time, look bool) *Tenant {
+	var holders, before []*Tenant
 	for _, t := range d.tokens {
 		is, was := t.is(sum, now, look)
 		if is {
-			found = t.tenant
+			holders = append(holders, t.tenant)
 		}
 		if was {
-			before = t.tenant
+			before = append(before, t.tenant)
 		}
 	}
-	if found == nil {
-		return before
+	if len(holders) == 0 {
+		holders = before
 	}
-	return found
+	if len(holders) != 1 {
+		return nil
+	}
+	return holders[0]
 }
 
 // is tells whether the file has the token, or had it until a moment ago.

@@ -72,6 +72,9 @@ func TestTokensRotate(t *testing.T) {
 	put("a", "a3")
 	is("a3", "a")
 	is("a2", "")
+	put("b", "a3")
+	d.files.byPath[filepath.Join(dir, "b")].looked = time.Time{}
+	is("a3", "") // two tenants have it
 }
 
 // TestGuessedTokensAreCheap: files are read again for those who are nobody as often as is bearable,
