@@ -205,21 +205,60 @@ func tied(n parser.Node) bool {
 
 // severalNames tells whether the series of an expression can have several names, by an or.
 func severalNames(e parser.Expr) bool {
-	names, either := map[string]bool{}, false
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		switch n := n.(type) {
-		case *parser.BinaryExpr:
-			either = either || n.Op == parser.LOR
-		case *parser.VectorSelector:
-			for _, m := range n.LabelMatchers {
-				if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
-					names[m.Value] = true
-				}
+	names := map[string]bool{}
+	namesOf(e, names)
+	return len(names) > 1
+}
+
+// namesOf adds the names that series of an expression can have; an empty one is that they have none.
+func namesOf(e parser.Expr, names map[string]bool) {
+	switch e := e.(type) {
+	case *parser.ParenExpr:
+		namesOf(e.Expr, names)
+	case *parser.StepInvariantExpr:
+		namesOf(e.Expr, names)
+	case *parser.SubqueryExpr:
+		namesOf(e.Expr, names)
+	case *parser.MatrixSelector:
+		namesOf(e.VectorSelector, names)
+	case *parser.VectorSelector:
+		for _, m := range e.LabelMatchers {
+			if m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual {
+				names[m.Value] = true
 			}
 		}
-		return nil
-	})
-	return either && len(names) > 1
+	case *parser.BinaryExpr:
+		switch {
+		case e.Op == parser.LOR:
+			namesOf(e.LHS, names)
+			namesOf(e.RHS, names)
+		case e.Op.IsSetOperator(), e.Op.IsComparisonOperator() && !e.ReturnBool:
+			if e.LHS.Type() == parser.ValueTypeScalar {
+				namesOf(e.RHS, names)
+			} else {
+				namesOf(e.LHS, names)
+			}
+		default:
+			names[""] = true
+		}
+	case *parser.AggregateExpr:
+		switch {
+		case e.Op == parser.TOPK, e.Op == parser.BOTTOMK, e.Op == parser.LIMITK, e.Op == parser.LIMIT_RATIO,
+			slices.Contains(e.Grouping, model.MetricNameLabel) != e.Without:
+			namesOf(e.Expr, names)
+		default:
+			names[""] = true
+		}
+	case *parser.Call:
+		switch e.Func.Name {
+		case "last_over_time", "first_over_time", "sort", "sort_desc", "sort_by_label", "sort_by_label_desc":
+			namesOf(e.Args[0], names)
+		default:
+			names[""] = true
+		}
+	default:
+		names[""] = true
+	}
 }
 
 // named tells whether a selector selects series of one name.

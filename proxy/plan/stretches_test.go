@@ -90,8 +90,14 @@ func TestTied(t *testing.T) {
 		`m @ 5`: true, `m @ start()`: true, `rate(m[5m] @ end())`: true, `max_over_time(m[10m:1m] @ start())`: true, `start()+m`: true,
 		`range()*m`: true, `label_replace(m, "a", "b", "", "")`: true,
 		`max_over_time((m or n)[10m:])`: true, `max_over_time((m or m offset 5m)[10m:])`: false,
-		`max_over_time((m or vector(0))[10m:])`: false,
-		`max_over_time((m / n)[10m:])`:          false, `max_over_time(sum(m)[10m:]) or n`: false, `-(m or n)`: false,
+		`max_over_time((m or vector(0))[10m:])`: true, `max_over_time((rate(m[5m]) or n)[10m:])`: true,
+		`max_over_time((rate(m[5m]) or rate(n[5m]))[10m:])`: false, `max_over_time((sum(m) / sum(n) or vector(0))[1h:1m])`: false,
+		`avg_over_time((sum by (job) (m) or sum by (job) (n))[1d:5m])`: false, `count_over_time((absent(m) or absent(n))[1h:1m])`: false,
+		`sum_over_time(((m > bool 1) or (n > bool 1))[1h:1m])`: false, `sum_over_time((m > 1 or n > 1)[1h:1m])`: true,
+		`sum_over_time((2 < m or topk(3, n))[1h:1m])`: true, `sum_over_time((m and n or m)[1h:1m])`: false,
+		`sum_over_time((last_over_time(m[5m]) or sort(n))[1h:1m])`: true, `sum_over_time((-m or -n)[1h:1m])`: false,
+		`sum_over_time((sum by (__name__) (m) or sum without (job) (n))[1h:1m])`: true,
+		`max_over_time((m / n)[10m:])`:                                           false, `max_over_time(sum(m)[10m:]) or n`: false, `-(m or n)`: false,
 		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
 	} {
 		e, err := Parser.ParseExpr(text)

@@ -188,22 +188,28 @@ func pairs(buckets [][]Beats, i, j int) [][2]Beats {
 // of a bucket before which came those, the newest first. Where a target's interval does not divide
 // a bucket, such as 45 seconds, it has a scrape more in one bucket than in the next, and in which
 // of them is each replica's own; over a few buckets it is the same number. So it is no more than a
-// scrape of each target, with what came before it is nothing, and somewhere the number of scrapes
-// is no multiple of that of targets: it is where a scrape of all of them is missed.
+// scrape of each target, with what came before it is nothing at all, and somewhere the number of
+// scrapes of who has more is no multiple of that of targets: where a scrape is missed, who has more
+// has all of them, of each target as many.
 func byPhase(job string, mine, theirs beat, before [][2]Beats) bool {
 	if theirs.samples-mine.samples > float64(theirs.series) {
 		return false
 	}
-	uneven := func(b beat) bool { return b.series > 0 && math.Mod(b.samples, float64(b.series)) != 0 }
-	odd, evens := uneven(mine) || uneven(theirs), false
+	uneven := func(a, b beat) bool {
+		if a.samples < b.samples {
+			a = b
+		}
+		return a.series > 0 && math.Mod(a.samples, float64(a.series)) != 0
+	}
+	odd, evens := uneven(mine, theirs), false
 	for _, at := range before {
 		m, t := at[0].jobs[job], at[1].jobs[job]
 		if m.series == 0 || t.series == 0 {
 			break
 		}
 		mine.samples, theirs.samples = mine.samples+m.samples, theirs.samples+t.samples
-		odd = odd || uneven(m) || uneven(t)
-		evens = evens || math.Abs(theirs.samples-mine.samples) < byChance(theirs.series)
+		odd = odd || uneven(m, t)
+		evens = evens || theirs.samples == mine.samples
 	}
 	return odd && evens
 }

@@ -87,3 +87,24 @@ func TestPhasesAreNoGaps(t *testing.T) {
 		t.Errorf("a missed scrape of a job was hidden %d times of 200", hidden)
 	}
 }
+
+// TestGapsAreNoPhases: a gap of some targets of a job is not taken for their phases, whatever the
+// other replica missed before, where each has a scrape less of some job.
+func TestGapsAreNoPhases(t *testing.T) {
+	all := func(node, etcd, one float64) Beats {
+		return Beats{jobs: map[string]beat{"node": {100, node}, "etcd": {3, etcd}, "one": {1, one}}}
+	}
+	full := all(2000, 60, 20)
+	for missed := 2.0; missed <= 3; missed++ {
+		for before := range 4 {
+			at := []Beats{all(2000, 60-missed, 20), all(2000, 60, 19)}
+			for place := range maxPhases {
+				earlier := [][]Beats{{full, full}, {full, full}, {full, full}}
+				earlier[place] = []Beats{full, all(2000, 60-float64(before), 20)}
+				if got := judge(at, 3, earlier...).whole(3); got != 2 {
+					t.Errorf("%g scrapes are missed, and %d by the other one %d buckets before: whole are %02b, want 10", missed, before, place+1, got)
+				}
+			}
+		}
+	}
+}
