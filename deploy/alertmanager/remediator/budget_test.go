@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 func TestBudget(t *testing.T) {
@@ -162,4 +163,122 @@ func TestShareOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(t, r, map[string]string{})
+}
+
+// TestFromLightToHeavyIsANewNode: jobs run on where a node waits for a reset. To drain it for
+// something heavier takes a place in the window like any other node, and is counted there.
+func TestFromLightToHeavyIsANewNode(t *testing.T) {
+	const nodes = 70
+	r := newRig(t, 7500, func(s *settings) { s.maxCordoned, s.maxNodes = 0.02, 300 })
+	var all []alert
+	for i := range nodes {
+		all = append(all, xid(i, "alertname", "GPUNVLinkErrors", "action", "drain"))
+		if err := r.post(t, xid(i, "alertname", "GPURowRemapPending", "action", "reset-when-idle")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heavies := func() (n int) {
+		for _, action := range r.api.out() {
+			if !isLight(action) {
+				n++
+			}
+		}
+		return n
+	}
+	if got := len(r.api.out()); got != nodes || heavies() != 0 {
+		t.Fatalf("%d nodes are out, %d not for a light action", got, heavies())
+	}
+	r.clock = r.clock.Add(61 * time.Minute)
+	r.c.maxNodes = 3
+	if err := r.post(t, append(all, xid(nodes))...); err != nil {
+		t.Fatal(err)
+	}
+	if heavies() != 3 || r.api.nodes[nodeOf(0)].notes[markTime] != "2026-11-21T13:01:00Z" || r.count(refused, "max_nodes") != nodes-2 {
+		t.Errorf("%d are drained, of %s\n%s", heavies(), r.api.nodes[nodeOf(0)].notes[markTime], r.log)
+	}
+	// A restart does not forget: the new time is on the nodes.
+	again := newController(r.c.settings, r.c.kube, r.manager.URL, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	again.now = func() time.Time { return r.clock }
+	defer again.client.CloseIdleConnections()
+	post := func(alerts ...alert) {
+		t.Helper()
+		if err := again.decide(t.Context(), payload{Version: "4", Alerts: alerts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post(append(all, xid(nodes+1))...)
+	if heavies() != 3 {
+		t.Errorf("after a restart %d are drained", heavies())
+	}
+	r.clock = r.clock.Add(61 * time.Minute)
+	post(all...) // and the one that waits
+	if heavies() != 6 {
+		t.Errorf("three more have a place in the next window, and %d are drained", heavies())
+	}
+	// Nor is one drained while more than the share of all nodes are cordoned, by whomever.
+	r.clock = r.clock.Add(61 * time.Minute)
+	for i := range 80 {
+		r.api.nodes[nodeOf(1000+i)].unschedulable = true
+	}
+	post(all...)
+	if got := int(testutil.ToFloat64(again.decisions.WithLabelValues(refused, "max_cordoned"))); got != nodes-4 {
+		t.Errorf("%d were refused for the share", got)
+	}
+}
+
+// TestWouldGoFromLightToHeavy: what is planned only is decided on in the same way.
+func TestWouldGoFromLightToHeavy(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.act = false })
+	light := xid(0, "alertname", "GPURowRemapPending", "action", "reset-when-idle")
+	if err := r.post(t, light, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		for _, a := range []alert{light, xid(0)} {
+			if err := r.post(t, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if r.count(wouldDo, "act_not_set") != 3 || r.count(already, "same") != 3 {
+		t.Errorf("%s", r.log)
+	}
+	if err := r.post(t, xid(2), xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	if r.count(wouldDo, "act_not_set") != 4 || r.count(refused, "max_nodes") != 1 {
+		t.Errorf("%s", r.log)
+	}
+}
+
+// TestStepsThatAreFree: a taint that was taken off says that nobody takes the node away.
+func TestStepsThatAreFree(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		free     bool
+	}{
+		{"cordon", "reset-when-idle", true},
+		{"cordon", "drain", false},
+		{"reset-when-idle", "cordon-reboot", false},
+		{"drain", "drain-reboot", true},
+		{"", "drain", false},
+		{"of-before", "drain", false},
+	} {
+		r := newRig(t, 10, func(s *settings) { s.maxNodes = 1 })
+		if err := r.post(t, xid(1)); err != nil {
+			t.Fatal(err)
+		}
+		n := r.api.nodes[nodeOf(2)]
+		n.unschedulable, n.labels[markLabel], n.notes[markTime] = true, "true", "2026-11-20T12:00:00Z"
+		if c.from != "" {
+			n.taints = []taint{{Key: taintKey, Value: c.from, Effect: "NoSchedule"}}
+			n.notes[markAction] = c.from
+		}
+		if err := r.post(t, xid(2, "action", c.to)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.api.out()[nodeOf(2)] == c.to; got != c.free || r.count(refused, "max_nodes") != map[bool]int{false: 1}[c.free] {
+			t.Errorf("%+v: %v\n%s", c, r.api.out(), r.log)
+		}
+	}
 }

@@ -263,7 +263,8 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 			return already, "same", nil
 		}
 	}
-	if p, ok := c.planned[w.node]; ok && p.at.After(c.now().Add(-c.window)) {
+	p, ok := c.planned[w.node]
+	if ok && p.at.After(c.now().Add(-c.window)) && (!p.light || isLight(w.action)) {
 		return already, "same", nil
 	}
 	firing, err := c.fleetAlert(ctx)
@@ -273,10 +274,10 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	if firing != "" {
 		return refused, byFleet, nil
 	}
-	// A node that was taken out here costs no budget a second time. One that somebody else cordoned
-	// does: jobs may still run there, and what reads the mark drains or reboots it.
-	if !n.Spec.Unschedulable || !mark {
-		reason, err := c.overBudget(ctx, w, n.Spec.Unschedulable)
+	// A node that was taken out here costs no budget a second time, unless jobs may still run there
+	// and what reads the mark drains or reboots it: others cordoned it, or its mark is light.
+	if !n.goesOn(w.action) {
+		reason, err := c.overBudget(ctx, w, n)
 		if err != nil {
 			return failed, "api", err
 		}
@@ -318,10 +319,10 @@ const maxLight = "max_light"
 // part is how much of a bound light actions may use: one at least, or they never would.
 func part(bound, of int) int { return max(1, bound/of) }
 
-// overBudget says which bound the next node would break; "" if none. Of one that is cordoned
-// already the share is that of the marks, since the cordons do not become more. Light actions may
+// overBudget says which bound the next node would break; "" if none. Of one that others have
+// cordoned the share is that of the marks, since the cordons do not become more. Light actions may
 // use a third of the window and half of the share.
-func (c *controller) overBudget(ctx context.Context, w *wish, isOut bool) (string, error) {
+func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, error) {
 	marked, err := c.kube.marked(ctx)
 	if err != nil {
 		return "", err
@@ -344,25 +345,31 @@ func (c *controller) overBudget(ctx context.Context, w *wish, isOut bool) (strin
 	}
 	c.allNodes.WithLabelValues("all").Set(float64(total))
 	c.allNodes.WithLabelValues("cordoned").Set(float64(len(out)))
-	taken := len(out)
-	if isOut {
-		taken = marks
-	}
-	taken += len(c.planned)
-	most := int(math.Floor(c.maxCordoned*float64(total) + 1e-9))
-	if taken+1 > most {
-		return "max_cordoned", nil
-	}
-	light := 0
+	taken, light := 0, 0
 	for _, m := range out {
-		if m.Name != w.node && m.isLight() {
+		if m.Name == w.node { // it is counted as the next one
+			continue
+		}
+		taken++
+		if m.isLight() {
 			light++
 		}
 	}
-	for _, p := range c.planned {
+	if n.others() {
+		taken = marks
+	}
+	for name, p := range c.planned {
+		if name == w.node {
+			continue
+		}
+		taken++
 		if p.light {
 			light++
 		}
+	}
+	most := int(math.Floor(c.maxCordoned*float64(total) + 1e-9))
+	if taken+1 > most {
+		return "max_cordoned", nil
 	}
 	if isLight(w.action) && light+1 > part(most, 2) {
 		return maxLight, nil

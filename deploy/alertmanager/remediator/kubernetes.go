@@ -96,6 +96,16 @@ func (n node) others() bool {
 	return n.Spec.Unschedulable && n.Metadata.Labels[markLabel] != "true"
 }
 
+// goesOn tells that an action makes of a node nothing that it is not already: what reads its taint
+// takes the jobs away, or the action lets them run as what it replaces does. Where somebody has
+// taken the taint off nobody takes them away.
+func (n node) goesOn(action string) bool {
+	return n.Spec.Unschedulable && n.Metadata.Labels[markLabel] == "true" &&
+		slices.ContainsFunc(n.Spec.Taints, func(t taint) bool {
+			return t.Key == taintKey && weight(t.Value) >= 0 && (isLight(action) || !isLight(t.Value))
+		})
+}
+
 type meta struct {
 	Name            string            `json:"name"`
 	ResourceVersion string            `json:"resourceVersion"`
@@ -246,8 +256,9 @@ func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})
 		annotations := map[string]string{markReason: reason, markAction: action}
-		// A node that was given back and kept the mark is taken out anew.
-		if n.Metadata.Annotations[markTime] == "" || !n.Spec.Unschedulable || n.Metadata.Labels[markLabel] != "true" {
+		// A node that was given back and kept the mark is taken out anew, and so is one that is
+		// drained after a light action.
+		if n.Metadata.Annotations[markTime] == "" || !n.goesOn(action) {
 			annotations[markTime] = at.UTC().Format(time.RFC3339)
 		}
 		patch := map[string]any{
