@@ -23,7 +23,7 @@ const (
 	cordoned = "cordoned" // done
 	wouldDo  = "dry_run"  // would be done with --act
 	already  = "already"  // was done before
-	refused  = "refused"  // would be done, but for the budget, a fleet alert or others' planned work
+	refused  = "refused"  // would be done, but for the budget, a fleet alert, others' planned work or --exclude
 	ignored  = "ignored"  // nothing to do here
 	failed   = "failed"   // the API server or Alertmanager did not answer as they should
 )
@@ -42,6 +42,8 @@ type settings struct {
 	maxCordoned float64
 	// markCordoned says that nodes which others have cordoned are marked too.
 	markCordoned bool
+	// exclude matches the labels of nodes that are left alone.
+	exclude selectors
 	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of
 	// alerts while which nothing is done.
 	fleetAlerts string
@@ -206,7 +208,7 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 		return refused, no.reason, nil
 	}
 	decision, reason, err = c.one(ctx, w)
-	if decision != refused || reason == outByOthers {
+	if !again(decision, reason) {
 		return decision, reason, err
 	}
 	*no = refusal{at: time.Now(), reason: reason, but: map[string]bool{}}
@@ -254,6 +256,9 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	}
 	w.boot = n.Status.NodeInfo.BootID
 	mark := n.Metadata.Labels[markLabel] == "true"
+	if c.exclude.match(n.Metadata.Labels) {
+		return refused, excluded, nil
+	}
 	if n.others() && !c.markCordoned {
 		return refused, outByOthers, nil
 	}

@@ -8,7 +8,8 @@
 // itself (a label, an annotation and a taint), so its budget outlives a restart, and the same alert
 // twice is one cordon. Every decision is one line of its log and one count of its metrics.
 //
-// What it refuses. Nodes that somebody else has cordoned, without --mark-cordoned. Alerts of
+// What it refuses. Nodes of the control plane, or which --exclude names instead; nodes that
+// somebody else has cordoned, without --mark-cordoned. Alerts of
 // another cluster, of another severity, without a node, with an action that it does not know.
 // When it cannot ask Alertmanager whether a fleet alert fires, or the API server how many nodes
 // there are, it does nothing: an answer that is missing is a no. It never drains, never deletes

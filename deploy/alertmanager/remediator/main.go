@@ -46,14 +46,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	f.SetOutput(stderr)
 	listen := f.String("listen-address", "127.0.0.1:8080", "where Alertmanager's webhook, /metrics and /-/healthy are served")
 	var s settings
-	f.StringVar(&s.cluster, "cluster", "", "the cluster whose alerts are acted on; its name is the alerts' label cluster")
-	f.BoolVar(&s.act, "act", false, "cordon nodes; without it nothing is changed and the log says what would have been done")
-	f.IntVar(&s.maxNodes, "max-nodes", 3, "how many nodes are cordoned within --window, at most")
-	f.DurationVar(&s.window, "window", time.Hour, "the time that --max-nodes is for")
-	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
-	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
-	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost", "names of alerts while which nothing is done, as a regular expression")
-	f.StringVar(&s.watchdog, "watchdog", "Watchdog", "an alert that fires always: while Alertmanager does not know of it nothing is done; empty: not asked for")
+	s.flags(f)
 	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")
 	kubeURL := f.String("kubernetes-url", inCluster(), "the API server; by default that of the cluster that this runs in")
@@ -120,6 +113,20 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 		return 1
 	}
 	return 0
+}
+
+// flags has them set by a command line.
+func (s *settings) flags(f *flag.FlagSet) {
+	f.StringVar(&s.cluster, "cluster", "", "the cluster whose alerts are acted on; its name is the alerts' label cluster")
+	f.BoolVar(&s.act, "act", false, "cordon nodes; without it nothing is changed and the log says what would have been done")
+	f.IntVar(&s.maxNodes, "max-nodes", 3, "how many nodes are cordoned within --window, at most")
+	f.DurationVar(&s.window, "window", time.Hour, "the time that --max-nodes is for")
+	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
+	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
+	s.exclude = defaultSelectors()
+	f.Var(&s.exclude, "exclude", "label `selector` of nodes that are left alone; may be given several times, one must match; empty: none")
+	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost", "names of alerts while which nothing is done, as a regular expression")
+	f.StringVar(&s.watchdog, "watchdog", "Watchdog", "an alert that fires always: while Alertmanager does not know of it nothing is done; empty: not asked for")
 }
 
 // check returns all that is wrong with the flags.

@@ -138,7 +138,9 @@ func (c *controller) settle(w wish, decision, reason string) {
 }
 
 // again tells of a refusal that may be another one later: for the budget or a fleet alert.
-func again(decision, reason string) bool { return decision == refused && reason != outByOthers }
+func again(decision, reason string) bool {
+	return decision == refused && reason != outByOthers && reason != excluded
+}
 
 // beat decides on what waits, time and again until the context ends.
 func (c *controller) beat(ctx context.Context) {
