@@ -260,6 +260,7 @@ func (m *maker) remediator(on bool) map[string]any {
 		"markCordoned": m.IntN(2) == 0, "watchdog": pick(m, "", "Watchdog", "007"),
 		"fleetAlerts": pick(m, "Fleet.+|LocationLost", "A|B", "{{ .Values }}", "'"), "clients": m.peers(),
 		"egress":         few(m, obj{"to": m.peers()}),
+		"maxOf":          pick(m, obj{}, obj{"rack": 1 + m.IntN(9), "nvidia.com/gpu.clique": 1}),
 		"exclude":        few(m, "node-role.kubernetes.io/control-plane", "!gpu", "role in (ingress, storage),pool!=a"),
 		"serviceAccount": pick(m, obj{"create": m.IntN(2) == 0, "name": pick(m, "janitor", "007")}, obj{"annotations": m.annotations()}),
 		"resources": obj{

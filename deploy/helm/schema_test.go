@@ -210,6 +210,9 @@ func valuesSchema(t *testing.T) schema {
 			"maxCordoned":  schema{"type": "number", "exclusiveMinimum": 0, "maximum": 1},
 			"markCordoned": yesOrNo, "fleetAlerts": pattern(`^[^"\\\n]+$`), "watchdog": pattern(`^[A-Za-z0-9_.:-]*$`), "clients": peers,
 			"egress":            list(typed[networkingv1.NetworkPolicyEgressRule](k)),
+			"maxOf": schema{
+				"type": "object", "propertyNames": schema{"pattern": labelKey}, "additionalProperties": whole(1, 100_000),
+			},
 			"exclude":           list(pattern(`^[A-Za-z0-9!][-A-Za-z0-9_./!=,<>() ]*$`)),
 			"serviceAccount":    section(schema{"create": yesOrNo, "name": longName, "annotations": annotations}),
 			"resources":         section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),

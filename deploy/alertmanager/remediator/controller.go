@@ -42,6 +42,8 @@ type settings struct {
 	maxCordoned float64
 	// markCordoned says that nodes which others have cordoned are marked too.
 	markCordoned bool
+	// maxOf bounds the nodes with one value of a label that are cordoned, likewise.
+	maxOf perValue
 	// exclude matches the labels of nodes that are left alone.
 	exclude selectors
 	// fleetAlerts is a regular expression, as Alertmanager's filters take it, for the names of
@@ -208,7 +210,7 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 		return refused, no.reason, nil
 	}
 	decision, reason, err = c.one(ctx, w)
-	if !again(decision, reason) {
+	if !again(decision, reason) || reason == maxOf {
 		return decision, reason, err
 	}
 	*no = refusal{at: time.Now(), reason: reason, but: map[string]bool{}}
@@ -230,8 +232,9 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 
 // plan is what would have been done to a node, and when.
 type plan struct {
-	at    time.Time
-	light bool
+	at     time.Time
+	light  bool
+	labels map[string]string // of the node
 }
 
 // byFleet is the reason while a fleet alert fires.
@@ -291,7 +294,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		}
 	}
 	if !c.act {
-		c.planned[w.node] = plan{c.now(), isLight(w.action)}
+		c.planned[w.node] = plan{c.now(), isLight(w.action), n.Metadata.Labels}
 		return wouldDo, "act_not_set", nil
 	}
 	err = c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now(), c.markCordoned)
@@ -351,10 +354,12 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 	c.allNodes.WithLabelValues("all").Set(float64(total))
 	c.allNodes.WithLabelValues("cordoned").Set(float64(len(out)))
 	taken, light := 0, 0
+	beside := []map[string]string{}
 	for _, m := range out {
 		if m.Name == w.node { // it is counted as the next one
 			continue
 		}
+		beside = append(beside, m.Labels)
 		taken++
 		if m.isLight() {
 			light++
@@ -367,6 +372,7 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 		if name == w.node {
 			continue
 		}
+		beside = append(beside, p.labels)
 		taken++
 		if p.light {
 			light++
@@ -378,6 +384,9 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 	}
 	if isLight(w.action) && light+1 > part(most, 2) {
 		return maxLight, nil
+	}
+	if c.maxOf.full(n.Metadata.Labels, beside) {
+		return maxOf, nil
 	}
 	return "", nil
 }

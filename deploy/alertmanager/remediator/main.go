@@ -122,6 +122,7 @@ func (s *settings) flags(f *flag.FlagSet) {
 	f.IntVar(&s.maxNodes, "max-nodes", 3, "how many nodes are cordoned within --window, at most")
 	f.DurationVar(&s.window, "window", time.Hour, "the time that --max-nodes is for")
 	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
+	f.Var(&s.maxOf, "max-of", "`LABEL=N`: of the nodes with one value of the label, such as a rack's, N may be cordoned; may be given several times")
 	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
 	s.exclude = defaultSelectors()
 	f.Var(&s.exclude, "exclude", "label `selector` of nodes that are left alone; may be given several times, one must match; empty: none")

@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // controlPlane are the selectors of the nodes that are left alone unless others are named: the
@@ -62,4 +64,56 @@ func (s *selectors) Set(text string) error {
 // match tells whether one of them does.
 func (s *selectors) match(of map[string]string) bool {
 	return slices.ContainsFunc(s.list, func(one labels.Selector) bool { return one.Matches(labels.Set(of)) })
+}
+
+// maxOf is the reason why a node is refused that has a label's value in common with as many as may
+// be out.
+const maxOf = "max_of"
+
+// perValue are how many nodes that have one value of a label may be out at a time.
+type perValue []struct {
+	label string
+	nodes int
+}
+
+var _ flag.Value = (*perValue)(nil)
+
+// String is how they are written.
+func (p *perValue) String() string {
+	var all []string
+	for _, b := range *p {
+		all = append(all, fmt.Sprintf("%s=%d", b.label, b.nodes))
+	}
+	return strings.Join(all, " ")
+}
+
+// Set adds one.
+func (p *perValue) Set(text string) error {
+	label, number, _ := strings.Cut(text, "=")
+	nodes, err := strconv.Atoi(number)
+	if wrong := validation.IsQualifiedName(label); err != nil || nodes < 1 || len(wrong) > 0 {
+		return fmt.Errorf("%q must be a label and a number, like rack=2", text)
+	}
+	*p = append(*p, struct {
+		label string
+		nodes int
+	}{label, nodes})
+	return nil
+}
+
+// full tells whether a node may not go beside others that are out.
+func (p perValue) full(next map[string]string, out []map[string]string) bool {
+	for _, b := range p {
+		value, ok := next[b.label]
+		with := 0
+		for _, of := range out {
+			if v, has := of[b.label]; has && v == value {
+				with++
+			}
+		}
+		if ok && with >= b.nodes {
+			return true
+		}
+	}
+	return false
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -99,5 +100,92 @@ func TestExcludeFlag(t *testing.T) {
 	if code := run(t.Context(), []string{"--help"}, &out, nil); code != 0 ||
 		!strings.Contains(out.String(), "(default node-role.kubernetes.io/control-plane or node-role.kubernetes.io/master)") {
 		t.Errorf("exit code %d: %s", code, out.String())
+	}
+}
+
+// TestMaxOf: no more than so many nodes of a rack are out at a time, by whomever. What has no such
+// label is not bound.
+func TestMaxOf(t *testing.T) {
+	for _, act := range []bool{true, false} {
+		r := newRig(t, 20, func(s *settings) {
+			s.act, s.maxNodes, s.maxCordoned = act, 100, 1
+			for _, text := range []string{"rack=2", "nvidia.com/gpu.clique=1"} {
+				if err := s.maxOf.Set(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+		for i := range 20 {
+			r.api.nodes[nodeOf(i)].labels = map[string]string{"rack": string(rune('a' + i/5))}
+		}
+		for _, i := range []int{5, 6} { // of rack b
+			r.api.nodes[nodeOf(i)].labels["nvidia.com/gpu.clique"] = "7.0"
+		}
+		r.api.nodes[nodeOf(10)].unschedulable = true // of rack c, by somebody
+		for _, i := range []int{17, 18, 19} {
+			delete(r.api.nodes[nodeOf(i)].labels, "rack")
+		}
+		done := func(i int) bool {
+			reason := map[bool]string{true: "ok", false: "act_not_set"}[act]
+			return strings.Contains(r.log.String(), fmt.Sprintf(`"reason":%q,"node":%q`, reason, nodeOf(i)))
+		}
+		for _, i := range []int{0, 1, 2, 5, 6, 7, 11, 12, 17, 18, 19} {
+			if err := r.post(t, xid(i)); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := done(i), !slices.Contains([]int{2, 6, 12}, i); got != want {
+				t.Errorf("act %v: node %d is taken out: %v", act, i, got)
+			}
+		}
+		if got := r.count(refused, "max_of"); got != 3 {
+			t.Errorf("act %v: %d were refused\n%s", act, got, r.log)
+		}
+		if got := r.waits(); len(got) != 3 {
+			t.Errorf("act %v: %v wait", act, got)
+		}
+		if !act {
+			continue
+		}
+		// They have their turn when one is back, and a light mark that becomes heavy is none more.
+		r.later(t, waitEvery)
+		n := r.api.nodes[nodeOf(0)]
+		n.unschedulable, n.taints, n.labels[markLabel] = false, nil, ""
+		r.later(t, waitEvery)
+		if out := r.api.out(); out[nodeOf(2)] != "drain-reboot" || len(r.waits()) != 2 {
+			t.Errorf("%v, and %v wait", out, r.waits())
+		}
+		r.api.nodes[nodeOf(1)].taints[0].Value, r.api.nodes[nodeOf(1)].notes[markAction] = "cordon", "cordon"
+		if err := r.post(t, xid(1, "action", "replace")); err != nil || r.api.out()[nodeOf(1)] != "replace" {
+			t.Errorf("%v: %v", err, r.api.out())
+		}
+	}
+}
+
+// TestMaxOfHoldsUpNobody: what nodes of a rack are refused for holds for no other rack.
+func TestMaxOfHoldsUpNobody(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.maxOf = perValue{{label: "rack", nodes: 1}} })
+	r.api.nodes[nodeOf(3)].labels["rack"] = "r2"
+	if err := r.post(t, xid(1), xid(2), xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(3): "drain-reboot"})
+}
+
+// TestMaxOfFlag: what is no label and no number is said.
+func TestMaxOfFlag(t *testing.T) {
+	for _, wrong := range []string{"rack", "rack=", "rack=0", "rack=a", "=1", "a b=1", "rack=-1", "a/b/c=1"} {
+		var p perValue
+		if err := p.Set(wrong); err == nil {
+			t.Errorf("%q is taken: %+v", wrong, p)
+		}
+	}
+	var p perValue
+	for _, right := range []string{"rack=2", "nvidia.com/gpu.clique=1"} {
+		if err := p.Set(right); err != nil {
+			t.Error(err)
+		}
+	}
+	if p.String() != "rack=2 nvidia.com/gpu.clique=1" {
+		t.Errorf("%q", p.String())
 	}
 }
