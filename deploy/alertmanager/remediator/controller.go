@@ -161,6 +161,7 @@ func (c *controller) wishes(p payload) []wish {
 		switch {
 		case a.Status != "firing":
 			reason = "resolved" // the node stays as it is: what ends an alert is seldom what cures a node
+			c.waiting.ended(a)
 		case l["severity"] != "auto":
 			reason = "severity"
 		case l["cluster"] != c.cluster:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,19 @@ func passes(a alert) (passes, sure bool) {
 	return false, false
 }
 
+// comesAgain tells of one that comes again by itself while there is something to mend: a disk is
+// read again, a link used again. Where it has ended, nobody waits for it. The others stand for what
+// happened once, and wants a reset whether or not it is seen again.
+func comesAgain(a alert) bool {
+	switch a.Labels["alertname"] {
+	case "NodeDiskError":
+		return true
+	case "GPUNVLinkErrors":
+		return a.Labels["error"] != "link-down" // a link that is down counts no further errors
+	}
+	return false
+}
+
 // heaviestFirst is the order in which wishes are decided on, of one weight who has waited longest.
 func heaviestFirst(a, b wish) int {
 	return cmp.Or(weight(b.action)-weight(a.action), a.since.Compare(b.since))
@@ -60,6 +74,10 @@ func (q *waiting) keep(w wish, now time.Time) {
 			return
 		}
 		w.since = old.since
+		sameStart := old.boot == "" || w.boot == "" || old.boot == w.boot
+		if sameStart && weight(old.action) == weight(w.action) && comesAgain(w.alert) && !comesAgain(old.alert) {
+			w.alert = old.alert // whatever else ends, it waits for this one
+		}
 	}
 	w.waits, w.until = true, now.Add(waitFor)
 	q.by[w.node] = w
@@ -81,6 +99,16 @@ func (q *waiting) drop(w wish) {
 	defer q.mu.Unlock()
 	if old, ok := q.by[w.node]; ok && weight(old.action) <= weight(w.action) {
 		delete(q.by, w.node)
+	}
+}
+
+// ended ends the wait for an alert that has ended and comes again by itself.
+func (q *waiting) ended(a alert) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	node := a.Labels["node"]
+	if w, ok := q.by[node]; ok && comesAgain(w.alert) && maps.Equal(w.alert.Labels, a.Labels) {
+		delete(q.by, node)
 	}
 }
 

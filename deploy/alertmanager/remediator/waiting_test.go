@@ -260,3 +260,82 @@ func TestWaitFails(t *testing.T) {
 	r.later(t, waitEvery)
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
 }
+
+// TestResolvedWaitsNoMore: a volume that stumbled is well again, and would come again if it were
+// not; nobody drains 70 nodes for it during the next hours. What happened once, and wants a reset,
+// waits on.
+func TestResolvedWaitsNoMore(t *testing.T) {
+	r := newRig(t, 7500, nil)
+	var firing, resolved []alert
+	for i := range 70 {
+		firing = append(firing, xid(i, "alertname", "NodeDiskError", "action", "drain"))
+		resolved = append(resolved, xid(i, "alertname", "NodeDiskError", "action", "drain", "status", "resolved"))
+	}
+	if err := r.post(t, firing...); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.waits(); len(got) != 67 {
+		t.Fatalf("%d wait", len(got))
+	}
+	r.clock = r.clock.Add(10 * time.Minute)
+	if err := r.post(t, resolved...); err != nil {
+		t.Fatal(err)
+	}
+	for range 14 {
+		r.later(t, 30*time.Minute)
+	}
+	if got := r.api.out(); len(got) != 3 || len(r.waits()) != 0 {
+		t.Errorf("%d are out, %d wait", len(got), len(r.waits()))
+	}
+	for _, tc := range []struct {
+		waits, ends []string // pairs of labels
+		stays       bool
+	}{
+		{[]string{"alertname", "GPUXidFatal"}, nil, true},
+		{[]string{"alertname", "GPUUncorrectableECC"}, nil, true},
+		{[]string{"alertname", "GPUNVLinkErrors", "error", "link-down"}, nil, true},
+		{[]string{"alertname", "GPUNVLinkErrors", "error", "replay"}, nil, false},
+		{[]string{"alertname", "NodeDiskError"}, nil, false},
+		{[]string{"alertname", "NodeDiskError", "reason", "IOError"}, []string{"alertname", "NodeDiskError", "reason", "Ext4Error"}, true},
+		{[]string{"alertname", "NodeDiskError"}, []string{"alertname", "NodeDiskError", "cluster", "ibis"}, true},
+	} {
+		r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
+		if err := r.post(t, xid(0), xid(1, tc.waits...)); err != nil {
+			t.Fatal(err)
+		}
+		if tc.ends == nil {
+			tc.ends = tc.waits
+		}
+		if err := r.post(t, xid(1, append(tc.ends, "status", "resolved")...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.waits(); slices.Contains(got, nodeOf(1)) != tc.stays {
+			t.Errorf("%+v: %v wait", tc, got)
+		}
+	}
+}
+
+// TestResolvedEndsNoOtherWait: an Xid waits on where an alert of the same weight came after it and
+// has ended, unless the node was started anew between the two.
+func TestResolvedEndsNoOtherWait(t *testing.T) {
+	for _, second := range []bool{false, true} {
+		r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
+		disk := []string{"alertname", "NodeDiskError", "action", "drain"}
+		if err := r.post(t, xid(0), xid(1, "action", "drain")); err != nil {
+			t.Fatal(err)
+		}
+		r.c.wait(t.Context()) // with which start it waits is known now
+		if second {
+			r.api.nodes[nodeOf(1)].boot = "second"
+		}
+		if err := r.post(t, xid(1, disk...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.post(t, xid(1, append(disk, "status", "resolved")...)); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.waits(); slices.Contains(got, nodeOf(1)) == second {
+			t.Errorf("started anew %v: %v wait", second, got)
+		}
+	}
+}
