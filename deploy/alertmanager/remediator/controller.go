@@ -106,9 +106,10 @@ type wish struct {
 	alert  alert
 	since  time.Time // when it was asked for first
 
-	waits bool      // it was refused before
-	until time.Time // how long it waits
-	boot  string    // with which start of the node; one that was started anew is another case
+	waits bool          // it was refused before
+	until time.Time     // how long it waits
+	held  time.Duration // how much of that is for fleet alerts
+	boot  string        // with which start of the node; one that was started anew is another case
 }
 
 // decide handles one payload. An error means that something could not be asked or done, so that the

@@ -18,7 +18,7 @@
 //
 // What it holds: one payload of at most 8 MiB at a time, the metadata of the nodes that it
 // cordoned, and at most a thousand wishes that were refused and that Alertmanager will not repeat,
-// those about Xids, for six hours.
+// those about Xids, for six hours, and a week more where fleet alerts fire.
 //
 //	remediator --cluster=jaguar --alertmanager=http://alertmanager:9093 --token-file=/etc/remediator/token
 package main

@@ -15,8 +15,12 @@ import (
 const (
 	// waitMost is how many wishes wait, at most; the lightest go when there are more.
 	waitMost = 1000
-	// waitFor is how long one waits: after that somebody has looked at the node, or nobody minds.
+	// waitFor is how long one waits while no fleet alert fires: after that somebody has looked at
+	// the node, or nobody minds.
 	waitFor = 6 * time.Hour
+	// heldMost is how much longer a fleet alert may make that, in all: a week, since a rack that is
+	// lost on a Friday is a ticket for Monday.
+	heldMost = 7 * 24 * time.Hour
 	// waitEvery is how often those that wait are decided on where no webhook comes.
 	waitEvery = 30 * time.Second
 	// waitLook is how many of them one round looks at, and fewLook how many with a webhook, which
@@ -28,8 +32,10 @@ const (
 // ends with the window of the exporter, five minutes after the error, and not with the repair. It
 // is in memory: a restart forgets it.
 type waiting struct {
-	mu sync.Mutex
-	by map[string]wish // by node
+	mu   sync.Mutex
+	by   map[string]wish // by node
+	held bool            // a fleet alert fires, as far as is known: the time does not count
+	at   time.Time       // until when it is counted
 }
 
 // passes tells of an alert that ends with a window of time and not with the repair, so that
@@ -64,9 +70,35 @@ func heaviestFirst(a, b wish) int {
 	return cmp.Or(weight(b.action)-weight(a.action), a.since.Compare(b.since))
 }
 
+// pass counts the time until now, unless a fleet alert fires meanwhile: the wait is for a place in
+// the budget, and for somebody to look.
+func (q *waiting) pass(now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	since := now.Sub(q.at)
+	q.at = now
+	if !q.held || since <= 0 {
+		return
+	}
+	for node, w := range q.by {
+		more := min(since, heldMost-w.held)
+		w.held, w.until = w.held+more, w.until.Add(more)
+		q.by[node] = w
+	}
+}
+
+// hold says whether a fleet alert fires from now on.
+func (q *waiting) hold(held bool, now time.Time) {
+	q.pass(now)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = held
+}
+
 // keep has a wish wait. A newer one of the same weight takes the place of the one that waits, and
 // its turn: the error has come again.
 func (q *waiting) keep(w wish, now time.Time) {
+	q.pass(now)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if old, ok := q.by[w.node]; ok {
@@ -79,7 +111,7 @@ func (q *waiting) keep(w wish, now time.Time) {
 			w.alert = old.alert // whatever else ends, it waits for this one
 		}
 	}
-	w.waits, w.until = true, now.Add(waitFor)
+	w.waits, w.until, w.held = true, now.Add(waitFor), 0
 	q.by[w.node] = w
 	if len(q.by) <= waitMost {
 		return
@@ -153,6 +185,12 @@ func (c *controller) due(asked []wish) []wish {
 
 // settle has a wish wait, or ends its wait, by what was decided.
 func (c *controller) settle(w wish, decision, reason string) {
+	switch {
+	case reason == byFleet:
+		c.waiting.hold(true, c.now())
+	case decision == cordoned, decision == wouldDo, again(decision, reason): // none fired
+		c.waiting.hold(false, c.now())
+	}
 	passes, sure := passes(w.alert)
 	switch {
 	case w.waits && (decision == failed || again(decision, reason)):
@@ -189,6 +227,7 @@ func (c *controller) beat(ctx context.Context) {
 // wait looks after those that wait: which have waited too long, whose nodes others have taken out
 // meanwhile, with which start of its node each waits; and decides on them.
 func (c *controller) wait(ctx context.Context) {
+	c.waiting.pass(c.now())
 	list := c.waiting.list()
 	if len(list) == 0 {
 		return

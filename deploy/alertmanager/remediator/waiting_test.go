@@ -176,7 +176,7 @@ func TestWaitEnds(t *testing.T) {
 	if got := r.waits(); len(got) != 2 {
 		t.Errorf("%v wait", got)
 	}
-	r.manager.names = []string{"FleetNodesFailing"}
+	r.c.maxCordoned = 0.01
 	r.later(t, waitFor-time.Second)
 	if got := r.waits(); len(got) != 2 {
 		t.Errorf("%v wait", got)
@@ -337,5 +337,96 @@ func TestResolvedEndsNoOtherWait(t *testing.T) {
 		if got := r.waits(); slices.Contains(got, nodeOf(1)) == second {
 			t.Errorf("started anew %v: %v wait", second, got)
 		}
+	}
+}
+
+// TestFleetAlertsUseUpNoWait: a rack that is lost on Friday evening is a ticket for Monday. What
+// broke elsewhere meanwhile has its turn then, and the six hours that it may wait for the budget.
+func TestFleetAlertsUseUpNoWait(t *testing.T) {
+	r := newRig(t, 100, nil)
+	r.manager.names = []string{"LocationLost"}
+	r.c.fleetAlerts = "Fleet.+|LocationLost"
+	var all []alert
+	for i := range 30 {
+		all = append(all, xid(i))
+	}
+	if err := r.post(t, all...); err != nil {
+		t.Fatal(err)
+	}
+	counted := 0
+	for range 60 { // hours
+		for range 4 {
+			r.later(t, 15*time.Minute)
+		}
+		// With no webhook at all the metric says each hour that nothing is done, and why.
+		if now := r.count(refused, byFleet); now <= counted {
+			t.Fatalf("%d refusals an hour ago, %d now", counted, now)
+		} else {
+			counted = now
+		}
+	}
+	if got := r.waits(); len(got) != 30 || len(r.api.out()) != 0 {
+		t.Fatalf("%d wait, %d are out", len(got), len(r.api.out()))
+	}
+	r.manager.names = nil
+	r.later(t, waitEvery)
+	if got := r.waits(); len(got) != 27 || len(r.api.out()) != 3 {
+		t.Errorf("%d wait, %d are out", len(got), len(r.api.out()))
+	}
+	for range 5 {
+		r.later(t, 61*time.Minute)
+	}
+	if got := r.waits(); len(got) != 12 || r.count(ignored, "waited") != 0 {
+		t.Errorf("%d wait, %d are out", len(got), len(r.api.out()))
+	}
+	r.later(t, 61*time.Minute)
+	if got := r.waits(); len(got) != 0 || len(r.api.out()) != 18 || r.count(ignored, "waited") != 12 {
+		t.Errorf("%d wait, %d are out", len(got), len(r.api.out()))
+	}
+}
+
+// TestFleetAlertsAreWaitedForAWeek: nobody knows any more what an error of a month ago was about.
+// One that came later waits later, and the time between two fleet alerts counts.
+func TestFleetAlertsAreWaitedForAWeek(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxCordoned = 0.01 })
+	if err := r.post(t, xid(0)); err != nil { // what the share has room for
+		t.Fatal(err)
+	}
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, 10*time.Hour)
+	r.manager.names = nil
+	r.later(t, waitEvery) // it stood still until now
+	r.later(t, 4*time.Hour)
+	if err := r.post(t, xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	r.manager.names = []string{"FleetNodesFailing"}
+	r.later(t, waitEvery)
+	r.later(t, heldMost-11*time.Hour)
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(1), nodeOf(2)}) {
+		t.Fatalf("%v wait", got)
+	}
+	// An hour of the week and two of the six are left of the first one.
+	r.later(t, time.Hour)
+	r.later(t, 2*time.Hour)
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(2)}) || r.count(ignored, "waited") != 1 {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+	// The same error again is another one.
+	if err := r.post(t, xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, waitEvery)
+	r.later(t, heldMost)
+	r.later(t, waitFor-2*time.Minute)
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(2)}) {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+	r.later(t, 2*time.Minute)
+	if got := r.waits(); len(got) != 0 {
+		t.Errorf("%v wait", got)
 	}
 }
