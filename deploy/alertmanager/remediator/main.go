@@ -126,7 +126,8 @@ func (s *settings) flags(f *flag.FlagSet) {
 	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
 	s.exclude = defaultSelectors()
 	f.Var(&s.exclude, "exclude", "label `selector` of nodes that are left alone; may be given several times, one must match; empty: none")
-	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost", "names of alerts while which nothing is done, as a regular expression")
+	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost|KubeStateMetricsIncomplete",
+		"names of alerts while which nothing is done, as a regular expression")
 	f.StringVar(&s.watchdog, "watchdog", "Watchdog", "an alert that fires always: while Alertmanager does not know of it nothing is done; empty: not asked for")
 }
 

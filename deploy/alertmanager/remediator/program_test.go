@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"maps"
 	"net"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -259,6 +261,34 @@ func TestProgram(t *testing.T) {
 	}
 	if code := stop(); code != 0 {
 		t.Errorf("it ended with %d", code)
+	}
+}
+
+// TestFleetAlertsByDefault: what says that a share of the fleet is sick, or that nobody can tell,
+// holds everything back, and is among the rules; what is about any job is not.
+func TestFleetAlertsByDefault(t *testing.T) {
+	var s settings
+	s.flags(flag.NewFlagSet("", flag.ContinueOnError))
+	held := regexp.MustCompile("^(?:" + s.fleetAlerts + ")$")
+	files, err := filepath.Glob("../../../alerts/global/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules strings.Builder
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules.Write(text)
+	}
+	for name, want := range map[string]bool{
+		"FleetNodesFailing": true, "FleetNodesNotReady": true, "LocationLost": true, "KubeStateMetricsIncomplete": true,
+		"ScrapeJobGone": false, "ScrapeTargetsGone": false, "NodeUnreachable": false,
+	} {
+		if held.MatchString(name) != want || !strings.Contains(rules.String(), "- alert: "+name+"\n") {
+			t.Errorf("%s holds everything back: %v", name, !want)
+		}
 	}
 }
 
