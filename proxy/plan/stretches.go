@@ -210,7 +210,8 @@ func severalNames(e parser.Expr) bool {
 	return len(names) > 1
 }
 
-// namesOf adds the names that series of an expression can have; an empty one is that they have none.
+// namesOf adds the names that series of an expression can have; an empty one is that they have
+// none.
 func namesOf(e parser.Expr, names map[string]bool) {
 	switch e := e.(type) {
 	case *parser.ParenExpr:
