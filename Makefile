@@ -21,6 +21,8 @@ ALONE := $(ALONE)|TestUndeclaredExternalLabels|TestGroupLabelsChooseGroups|TestE
 ALONE := $(ALONE)|TestEndlessBodies|TestEndlessTables|TestDecodeTableRandom|TestParseFloat|TestFoldLikePrometheus|TestFoldOrder|TestPresenceAgainstTheEngine|TestRewriteKeepsTheExpression|TestScale
 ALONE := $(ALONE)|TestWideHaveTheirTurn|TestInventedIdentities|TestPushedOutIsForgotten|TestHundredRefused
 ALONE := $(ALONE)|TestNewcomersOfAFullAddress|TestNewAddresses|TestWideBesideNewcomers|TestLongWideCalls|TestHeldIsWhatTheEngineHolds|TestEmptyIsNotTried|TestFrameIsKept|TestStretchesAreWoven|TestWhatIsTheSameAtAllSteps
+ALONE := $(ALONE)|TestErrorsReadAloud|TestTenantsSeeOnlyTheirs|TestVerdictsTakeBoundedEffort|TestMadeOfWhatIsRead|TestFewSeriesMadeAtStepsPass|TestSeriesMadeAtStepsAreBounded|TestSeriesMadeByJoinsAreBounded
+ALONE := $(ALONE)|TestExactByNameTyped|TestExactByNameStarts|TestWhatLacksIsSaid|TestRewritesLeakNothing
 ALONE := $(ALONE)|TestGrafanaAllOfAQuery|TestExactByNameWithNames|TestExactByNameSharded
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth
@@ -88,7 +90,7 @@ tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 
 # Programs that are built for tests need no commit in them: git refuses to tell it in a clone that belongs to somebody else, and then go refuses to build.
 UNSTAMPED := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
-test test-full fuzz vet staticcheck panels race proofs: export GOFLAGS := $(UNSTAMPED)
+test test-full fuzz vet staticcheck panels page-check plugin-check race proofs: export GOFLAGS := $(UNSTAMPED)
 
 # One commit, one verdict: its random tests have a seed of its own, the same wherever it is tested. Without git it is 1. (docs/decisions/0017)
 test: export SPILLWAY_SEED ?= $(shell hash=$$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null) && printf '%d' "0x$${hash:0:10}" || echo 1)
@@ -101,8 +103,7 @@ test: ## install what tests need, then lint, unit, race and real-server tests
 	@$(MAKE) --no-print-directory -j3 npm vet staticcheck panels
 	@$(MAKE) --no-print-directory -j2 race proofs
 	@$(STEP) test go test -vet=off -p 3 -timeout 20m $(PLAIN)
-	@$(STEP) page ./tools/page.sh check
-	@$(STEP) plugin ./tools/plugin.sh check
+	@$(MAKE) --no-print-directory -j2 page-check plugin-check
 	@$(STEP) live go test -vet=off -timeout 20m $(LIVE)
 
 # What panels has waits for scrapes and for Alertmanager much of its time. Lint only computes, and leaves the processors to it (nice).
@@ -119,6 +120,13 @@ staticcheck: vet
 
 panels: vet
 	@$(STEP) panels go test -vet=off -p 2 -timeout 20m ./dashboards/live ./grafana-plugin/pkg/live
+
+# Browsers and real servers, which wait for each other much of the time.
+page-check:
+	@$(STEP) page ./tools/page.sh check
+
+plugin-check:
+	@$(STEP) plugin ./tools/plugin.sh check
 
 # Both at once: the longest package of race keeps one processor busy. Who measures times is race; proofs give way to it.
 race:
@@ -177,4 +185,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo dashboards screenshots pictures build image cut release completions vulncheck plugin generate tools test npm vet staticcheck panels race proofs fuzz test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots pictures build image cut release completions vulncheck plugin generate tools test npm vet staticcheck panels page-check plugin-check race proofs fuzz test-full bench fmt fmt-check

@@ -98,7 +98,8 @@ func TestTied(t *testing.T) {
 		`sum_over_time((2 < m or topk(3, n))[1h:1m])`: true, `sum_over_time((m and n or m)[1h:1m])`: false,
 		`sum_over_time((last_over_time(m[5m]) or sort(n))[1h:1m])`: true, `sum_over_time((-m or -n)[1h:1m])`: false,
 		`sum_over_time((sum by (__name__) (m) or sum without (job) (n))[1h:1m])`: true,
-		`max_over_time((m / n)[10m:])`:                                           false, `max_over_time(sum(m)[10m:]) or n`: false, `-(m or n)`: false,
+		`max_over_time((m / n)[10m:])`:                                           false,
+		`max_over_time(sum(m)[10m:]) or n`:                                       false, `-(m or n)`: false,
 		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
 	} {
 		e, err := Parser.ParseExpr(text)
