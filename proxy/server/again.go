@@ -74,13 +74,24 @@ func (x *exchange) instead(q question, failed []string, all ...question) *shard.
 		return nil
 	}
 	for _, r := range q.wholes {
-		done := slices.Contains(failed, r.Name()) || slices.Contains(x.spared, r.Name()) || x.attempt.Avoids(r.Name())
+		done := slices.Contains(failed, r.Name()) || x.givenUp(r)
 		lacks := func(o question) bool { return o.shard == q.shard && !slices.Contains(o.wholes, r) }
 		if !done && slices.Contains(usable, r) && !slices.ContainsFunc(all, lacks) {
 			return r
 		}
 	}
 	return nil
+}
+
+// avoids tells whether the replica has failed: in an attempt before, or in this one, where others
+// answer in its place.
+func (x *exchange) avoids(r *shard.Replica) bool {
+	return x.attempt.Avoids(r.Name()) || slices.Contains(x.replaced, r.Name())
+}
+
+// givenUp tells whether nothing more is to be asked of the replica in this attempt.
+func (x *exchange) givenUp(r *shard.Replica) bool {
+	return x.avoids(r) || slices.Contains(x.spared, r.Name())
 }
 
 // spares tells whether a replica of the shard was not asked since it has no memory left.
@@ -109,7 +120,7 @@ func closeParts(parts []part) {
 func (x *exchange) parts(p *plan.Plan) (out []part, err error) {
 	all := x.questions(p.Leaves, !p.Raw)
 	for _, q := range all {
-		if r := q.replica; r != nil && x.attempt.Avoids(r.Name()) && !x.attempt.LeavesOut(q.shard.Name()) {
+		if r := q.replica; r != nil && x.avoids(r) && !x.attempt.LeavesOut(q.shard.Name()) {
 			return nil, x.shardError(q.shard, qerr.New(qerr.ShardFailed, "all replicas of shard %s have failed while this request was answered", q.shard.Name()))
 		}
 	}
@@ -156,25 +167,25 @@ func (x *exchange) replace(p *plan.Plan, all []question, got []part, lost []lost
 		}
 	}
 	by := map[*shard.Shard]*shard.Replica{}
-	free, without := true, x.attempt
+	free, replaced := true, slices.Clone(x.replaced)
 	for _, l := range lost {
 		by[l.shard] = x.instead(l.question, l.failed, again...)
 		if shard.Shed(l.err) { // what it has is there: nobody who has less is asked because of it
 			x.spared = append(x.spared, l.failed...)
 		} else {
-			without = without.Avoiding(l.failed...)
+			replaced = append(replaced, l.failed...)
 		}
 		free = free && shard.Free(l.err)
 	}
 	for _, l := range lost {
-		if r := by[l.shard]; r == nil || without.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) {
+		if r := by[l.shard]; r == nil || x.givenUp(r) || slices.Contains(replaced, r.Name()) {
 			if x.spares(l.shard) {
 				return got, nil, x.shardError(l.shard, l.err)
 			}
-			return got, nil, &answer.LostReplica{Names: l.failed, Err: l.err} // which Next takes out
+			return got, nil, &answer.LostReplica{Names: l.failed, Err: l.err}
 		}
 	}
-	x.attempt = without
+	x.replaced = replaced
 	for i := range again {
 		again[i].replica, again[i].replicas, again[i].spare = by[again[i].shard], nil, false
 	}

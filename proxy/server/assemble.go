@@ -90,11 +90,10 @@ func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
 func (x *exchange) questions(leaves []*plan.Leaf, alone bool) []question {
 	// Of pieces that were planned together an earlier one may have met a replica that failed.
 	left := func(p *plan.Part) []*shard.Replica {
-		failed := func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) || slices.Contains(x.spared, r.Name()) }
-		if !slices.ContainsFunc(p.Replicas, failed) {
+		if !slices.ContainsFunc(p.Replicas, x.givenUp) {
 			return p.Replicas
 		}
-		if well := slices.DeleteFunc(slices.Clone(p.Replicas), failed); len(well) > 0 {
+		if well := slices.DeleteFunc(slices.Clone(p.Replicas), x.givenUp); len(well) > 0 {
 			return well
 		}
 		return p.Replicas // it is refused where it is asked

@@ -216,7 +216,7 @@ func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 	q := x.view.Raw(plan.Reading{
 		Budget: x.budget, MaxBytes: x.limits.MaxResponseBytes, Lost: x.rawLost(), Together: together,
 		Gone:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
-		Avoid: func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) },
+		Avoid: x.avoids,
 	})
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
 	part := x.part()

@@ -54,6 +54,7 @@ type exchange struct {
 
 	attempt     answer.Attempt // the one that is made now
 	spared      []string       // replicas that were not asked since they have no memory left
+	replaced    []string       // replicas that failed in this attempt; what they answered before may stay
 	gone        nameSet        // shards that were found to fail; several goroutines tell
 	late        error          // of the first server that was waited for until the deadline
 	calls       shardSeconds
@@ -195,7 +196,7 @@ func (x *exchange) nextAttempt(err error) bool {
 		}
 		x.countLost(len(next.Without) - len(x.attempt.Without))
 	}
-	x.attempt = next
+	x.attempt, x.replaced = next.Avoiding(x.replaced...), nil
 	return true
 }
 

@@ -1,9 +1,7 @@
 package server
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -108,54 +106,81 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 	}
 }
 
-// TestReplacedWhereWhole: where a replica fails for one part of a query, its copy is not asked for
-// another part over a time of which the copy lacks some.
-func TestReplacedWhereWhole(t *testing.T) {
-	w := newGappyPair(t)
-	a := w.replica("a", 2*time.Second, nil)
-	b := w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))
-	to, err := url.Parse(a)
+// failsNow stands before a server. From when fails is set it says 503 to instant and range queries of
+// requests_total as it is now, and after the first of these to everything, where all is.
+type failsNow struct {
+	fails, failed, all atomic.Bool
+}
+
+func (f *failsNow) before(t *testing.T, server string) string {
+	to, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fails, failed atomic.Bool
 	through := httputil.NewSingleHostReverseProxy(to)
 	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
+		asked := string(body(t, r)) + r.URL.RawQuery
+		ofNow := strings.Contains(asked, "requests_total") && !strings.Contains(asked, "offset") && strings.Contains(r.URL.Path, "/query")
+		if ofNow && f.fails.Load() {
+			time.Sleep(300 * time.Millisecond) // what else is asked has been answered by now
+			f.failed.Store(true)
 		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		asked := string(body) + r.URL.RawQuery
-		ofNow := strings.Contains(asked, "requests_total") && !strings.Contains(asked, "offset")
-		if fails.Load() && ofNow && strings.Contains(r.URL.Path, "/query") {
-			failed.Store(true)
+		if f.failed.Load() && (ofNow || f.all.Load()) {
 			http.Error(rw, "busy", http.StatusServiceUnavailable)
 			return
 		}
 		through.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(front.Close)
-	_, base := startProxy(t, t.Context(), w.config(front.URL, b))
-	const query = `sum(count_over_time(requests_total[10m] offset 37m)) + 0 * sum(requests_total)`
-	value := func() string {
-		t.Helper()
-		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(w.now.Add(-10 * time.Second))}})
-		got, msg := fromJSON(t, body)
-		if code != 200 || len(got) != 1 {
-			t.Fatalf("%d %s", code, msg)
-		}
-		for _, points := range got {
-			for _, v := range points {
-				return v
+	return front.URL
+}
+
+// TestReplacedWhereWhole: where a replica fails for one part of a query, its copy is not asked for
+// another part over a time of which the copy lacks some; and where the copy is whole, the query is
+// answered though the replica fails for all that comes after, also what is read raw.
+func TestReplacedWhereWhole(t *testing.T) {
+	const parts = `sum(count_over_time(requests_total[10m] offset 37m)) + 0 * sum(requests_total)`
+	for name, tc := range map[string]struct {
+		query      string
+		gap, falls bool
+	}{
+		"the copy lacks some":         {parts, true, false},
+		"it falls":                    {parts, false, true},
+		"it falls, and some is raw":   {parts + ` + 0 * sum(quantile by (node) (0.5, requests_total offset 40m))`, false, true},
+		"it fails, and some is raw":   {parts + ` + 0 * sum(quantile by (node) (0.5, requests_total offset 40m))`, false, false},
+		"it fails, and now is raw":    {parts + ` + 0 * sum(quantile by (node) (0.5, requests_total))`, false, false},
+		"it falls, and all are apart": {parts + ` + 0 * sum(quantile by (node) (0.5, requests_total offset 20m))`, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newGappyPair(t)
+			var skip func(int, time.Time) bool
+			if tc.gap {
+				skip = w.away(44*time.Minute, 39*time.Minute)
 			}
-		}
-		return ""
-	}
-	want := value()
-	fails.Store(true)
-	if got := value(); got != want || !failed.Load() {
-		t.Errorf("where A fails (%v) it is %s, else %s", failed.Load(), got, want)
+			var a failsNow
+			a.all.Store(tc.falls)
+			b := w.replica("b", 9*time.Second, skip)
+			_, base := startProxy(t, t.Context(), w.config(a.before(t, w.replica("a", 2*time.Second, nil)), b))
+			value := func() string {
+				t.Helper()
+				code, body := ask(t, base, "/api/v1/query", url.Values{"query": {tc.query}, "time": {stamp(w.now.Add(-10 * time.Second))}})
+				got, msg := fromJSON(t, body)
+				if code != 200 || len(got) != 1 {
+					t.Fatalf("%d %s", code, msg)
+				}
+				for _, points := range got {
+					for _, v := range points {
+						return v
+					}
+				}
+				return ""
+			}
+			want := value()
+			a.fails.Store(true)
+			if got := value(); got != want || !a.failed.Load() {
+				t.Errorf("where A fails (%v) it is %s, else %s", a.failed.Load(), got, want)
+			}
+		})
 	}
 }
 

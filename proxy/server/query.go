@@ -138,7 +138,7 @@ func (x *exchange) question() plan.Query {
 	q := plan.Query{
 		Text: req.Query, Expr: x.dec.Expr, NoExplain: x.account == nil, Grid: x.grid(), Range: req.ID.Span() == endpoint.SpanSteps,
 		Interval: x.evaluationInterval(), Raw: x.attempt.Raw, NoPass: x.attempt.Raw != "", Constant: x.dec.Constant,
-		Avoid: func(r *shard.Replica) bool { return x.attempt.Avoids(r.Name()) },
+		Avoid: x.avoids,
 		Lost:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
 	q.Heavy = x.dec.Heavy
