@@ -13,6 +13,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -279,6 +280,9 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		}
 		return s, nil
 	}
+	if err := failedWholes(l.Shard, wholes, well); err != nil {
+		return nil, err
+	}
 	well = how.Together.sorted(choice, well, how.Avoid)
 	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
 		if usable, err := l.Shard.Usable(); err == nil {
@@ -296,4 +300,16 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		s.Lacking = lackedBy(ctx, l.Shard, well[0], from, until, v.now)
 	}
 	return s, nil
+}
+
+// failedWholes is the error where all replicas that are whole have failed while the request was
+// answered, and one of them is still there: what the others lack of it would be missing without a
+// word. One that has gone takes no part, and the others are whole without it.
+func failedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
+	if len(wholes) == 0 || !slices.ContainsFunc(wholes, func(r *shard.Replica) bool { return slices.Contains(well, r) }) ||
+		!slices.ContainsFunc(well, func(r *shard.Replica) bool { return !slices.Contains(wholes, r) }) {
+		return nil
+	}
+	return qerr.New(qerr.ShardFailed, "%s failed while this request was answered, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
+		wholes[0].Name(), s.Name())
 }

@@ -106,8 +106,8 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 	}
 }
 
-// failsNow stands before a server. From when fails is set it says 503 to instant and range queries of
-// requests_total as it is now, and after the first of these to everything, where all is.
+// failsNow stands before a server. From when fails is set it says 503 to instant and range queries
+// of requests_total as it is now, and after the first of these to everything, where all is.
 type failsNow struct {
 	fails, failed, all atomic.Bool
 }
@@ -181,6 +181,28 @@ func TestReplacedWhereWhole(t *testing.T) {
 				t.Errorf("where A fails (%v) it is %s, else %s", a.failed.Load(), got, want)
 			}
 		})
+	}
+}
+
+// TestOnlyWholeReplicaFails: where the one replica that is whole fails for a part, and is still
+// there, the other one's samples are not taken for the whole: the query is refused until it answers
+// or has gone.
+func TestOnlyWholeReplicaFails(t *testing.T) {
+	w := newGappyPair(t)
+	var a failsNow
+	b := w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))
+	_, base := startProxy(t, t.Context(), w.config(a.before(t, w.replica("a", 2*time.Second, nil)), b))
+	get := func() (int, string) {
+		const query = `sum(count_over_time(requests_total[50m])) + 0 * sum(requests_total)`
+		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {query}, "time": {stamp(w.now.Add(-10 * time.Second))}})
+		return code, string(body)
+	}
+	if code, body := get(); code != 200 || !strings.Contains(body, `,"1000"]`) {
+		t.Fatalf("%d %s", code, body)
+	}
+	a.fails.Store(true)
+	if code, body := get(); !strings.Contains(body, `,"1000"]`) && (code == 200 || !strings.Contains(body, "lack some of what it has")) {
+		t.Errorf("where A fails: %d %s", code, body)
 	}
 }
 
