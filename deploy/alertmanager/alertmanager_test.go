@@ -2,12 +2,7 @@ package alertmanager
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -15,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -116,110 +110,13 @@ func TestTwoRoads(t *testing.T) {
 	}
 }
 
-// hook is a receiver that keeps what was firing at each receiver, by alert name.
-type hook struct {
-	mu   sync.Mutex
-	seen map[string]map[string]int // receiver: alert: how often notified as firing
-}
-
-func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var m struct {
-		Receiver string
-		Alerts   []struct {
-			Status string
-			Labels map[string]string
-		}
-	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, 8<<20))
-	if err == nil {
-		err = json.Unmarshal(body, &m)
-	}
-	if err != nil || r.URL.Path != "/"+m.Receiver {
-		http.Error(w, fmt.Sprintf("%s: %v", r.URL.Path, err), http.StatusBadRequest)
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, a := range m.Alerts {
-		if a.Status == "firing" {
-			if h.seen[m.Receiver] == nil {
-				h.seen[m.Receiver] = map[string]int{}
-			}
-			h.seen[m.Receiver][key(a.Labels)]++
-		}
-	}
-}
-
-// key is what a table below calls an alert: its name and, where it has them, cluster, node and
-// place.
-func key(labels map[string]string) string {
-	out := labels["alertname"]
-	for _, l := range []string{"cluster", "node", "rack", "zone"} {
-		if labels[l] != "" {
-			out += " " + labels[l]
-		}
-	}
-	return out
-}
-
-func (h *hook) snapshot() map[string][]string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	out := map[string][]string{}
-	for receiver, alerts := range h.seen {
-		out[receiver] = slices.Sorted(maps.Keys(alerts))
-	}
-	return out
-}
-
-func (h *hook) count(receiver, alert string) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.seen[receiver][alert]
-}
-
-func ls(pairs ...string) map[string]string {
-	out := map[string]string{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		out[pairs[i]] = pairs[i+1]
-	}
-	return out
-}
-
-func post(ctx context.Context, url string, alerts ...map[string]string) error {
-	type alert struct {
-		Labels map[string]string `json:"labels"`
-		EndsAt time.Time         `json:"endsAt"`
-	}
-	list := []alert{}
-	for _, l := range alerts {
-		list = append(list, alert{l, time.Now().Add(10 * time.Minute)})
-	}
-	body, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v2/alerts", bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(res.Body, 1<<10))
-		return fmt.Errorf("%s: %s", res.Status, text)
-	}
-	return nil
-}
-
 // TestLive sends alerts to a real Alertmanager with the routes and inhibitions of the file and sees
 // who is told of what.
 func TestLive(t *testing.T) {
 	xid := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "jaguar", "node", "n1", "gpu", "3", "xid", "79")
+	xidLegacy := ls("alertname", "GPUXidFatalLegacy", "severity", "auto", "cluster", "jaguar", "node", "n4", "gpu", "0", "xid", "79")
+	xidUnknown := ls("alertname", "GPUXidUnknown", "severity", "info", "cluster", "jaguar", "node", "n4", "gpu", "0", "xid", "999")
+	ecc := ls("alertname", "GPUUncorrectableECC", "severity", "auto", "cluster", "jaguar", "node", "n4", "gpu", "0")
 	fleetNodes := ls("alertname", "FleetNodesNotReady", "severity", "critical", "cluster", "jaguar")
 	fleetGPU := ls("alertname", "FleetGPUUnhealthy", "severity", "critical", "cluster", "jaguar")
 	fleetUnseen := ls("alertname", "FleetGPUExporterMissing", "severity", "critical", "cluster", "jaguar")
@@ -303,10 +200,18 @@ func TestLive(t *testing.T) {
 		}},
 		{
 			"a fleet alert silences its cluster's nodes",
-			[]map[string]string{fleetNodes, xid, diskFull, hot, arpNear, otherCluster},
+			[]map[string]string{fleetNodes, diskFull, hot, arpNear, ecc, xidUnknown, otherCluster},
 			map[string][]string{
 				"critical":    {"FleetNodesNotReady jaguar"},
 				"remediation": {"GPUXidFatal ibis n1"},
+			},
+		},
+		{
+			"but an Xid that is over in five minutes is told to the controller, which keeps it, and to nobody else",
+			[]map[string]string{fleetNodes, fleetGPU, fleetFailing, xid, xidLegacy, xidUnknown, ecc, diskFull, hot},
+			map[string][]string{
+				"critical":    {"FleetGPUUnhealthy jaguar", "FleetNodesNotReady jaguar"},
+				"remediation": {"GPUXidFatal jaguar n1", "GPUXidFatalLegacy jaguar n4"},
 			},
 		},
 		{
@@ -314,9 +219,9 @@ func TestLive(t *testing.T) {
 			[]map[string]string{fleetNodes, arp},
 			map[string][]string{"critical": {"FleetNodesNotReady jaguar", "NodeARPTableOverflow jaguar"}},
 		},
-		{"sick GPUs everywhere do not hide a full disk", []map[string]string{fleetGPU, xid, hot, diskFull}, map[string][]string{
+		{"sick GPUs everywhere do not hide a full disk", []map[string]string{fleetGPU, xid, ecc, hot, diskFull}, map[string][]string{
 			"critical":    {"FleetGPUUnhealthy jaguar"},
-			"remediation": {"NodeFilesystemFull jaguar n2"},
+			"remediation": {"GPUXidFatal jaguar n1", "NodeFilesystemFull jaguar n2"},
 		}},
 		{"GPUs that nobody measures are one page, and what is measured is told", []map[string]string{fleetUnseen, unseen, unseenIbis, offBus, xid, hot}, map[string][]string{
 			"critical":    {"FleetGPUExporterMissing jaguar"},
@@ -332,16 +237,17 @@ func TestLive(t *testing.T) {
 			"warning":     {"GPUHot ibis n1"},
 			"remediation": {"GPUXidFatal jaguar n1", "NodeFilesystemFull jaguar n2"},
 		}},
-		{"nodes that fall sick together are not drained one by one", []map[string]string{fleetFailing, xid, diskFull, otherCluster, hot}, map[string][]string{
+		{"nodes that fall sick together are not drained one by one", []map[string]string{fleetFailing, xid, ecc, diskFull, otherCluster, hot}, map[string][]string{
 			"critical":    {"FleetNodesFailing jaguar"},
 			"warning":     {"GPUHot jaguar n1"},
-			"remediation": {"GPUXidFatal ibis n1"},
+			"remediation": {"GPUXidFatal ibis n1", "GPUXidFatal jaguar n1"},
 		}},
 		{
 			"and are no second page where the first says why",
 			[]map[string]string{fleetHot, fleetFailing, fleetFailingIbis, xid},
 			map[string][]string{
-				"critical": {"FleetGPUHot jaguar", "FleetNodesFailing ibis"},
+				"critical":    {"FleetGPUHot jaguar", "FleetNodesFailing ibis"},
+				"remediation": {"GPUXidFatal jaguar n1"},
 			},
 		},
 		{"an unreachable node is one finding", []map[string]string{unreachable, diskFull, xid}, map[string][]string{
