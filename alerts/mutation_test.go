@@ -218,6 +218,11 @@ func tryMutants(t *testing.T, f *caseFile, c *ruleCase, originals []ruleAt, muta
 	}
 	recordFile, alertFile := mutantFiles(t, f, originals, mutants)
 	records := groupsOf(recordFile)
+	for _, g := range records {
+		for _, r := range g.AlertingRules() { // one that is read by what it reads
+			r.SetRestored(true)
+		}
+	}
 	// What an alert does at a moment depends on its last `for` and `keep_firing_for` only, so that
 	// it is evaluated just that long before each moment that is looked at: cases of days would take
 	// minutes else. It begins anew, without memory, where there is a gap.
@@ -312,8 +317,16 @@ func firing(r *rules.AlertingRule) []string {
 // original is what the i-th rule of an alert is called where its mutants are evaluated.
 func original(name string, i int) string { return fmt.Sprintf("%s_original_%d", name, i) }
 
+// reads tells whether a selector is of what is written down of an alert.
+func reads(s *parser.VectorSelector, alert string) bool {
+	return nameOf(s) == "ALERTS" && slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
+		return m.Name == "alertname" && m.Type == labels.MatchEqual && m.Value == alert
+	})
+}
+
 // mutantFiles writes two rule files and returns their paths: the recording rules of the case's
-// files that the alert needs, and the alert with its mutants. Recording rules are evaluated first:
+// files that the alert needs, with the alert itself where one of them reads what was written down
+// of it, and the alert with its mutants. Recording rules are evaluated first:
 // promtool evaluates groups in no order, and one evaluation later makes no difference that a case
 // may depend on.
 func mutantFiles(t *testing.T, f *caseFile, originals []ruleAt, mutants []*mutant) (records, alerts string) {
@@ -332,7 +345,7 @@ func mutantFiles(t *testing.T, f *caseFile, originals []ruleAt, mutants []*mutan
 		all = append(all, g.Groups...)
 	}
 	p := newParser()
-	need := map[string]bool{}
+	need, itself := map[string]bool{}, false
 	names := func(expr string) {
 		e, err := p.ParseExpr(expr)
 		if err != nil {
@@ -341,6 +354,7 @@ func mutantFiles(t *testing.T, f *caseFile, originals []ruleAt, mutants []*mutan
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
 			if s, ok := n.(*parser.VectorSelector); ok {
 				need[nameOf(s)] = true
+				itself = itself || reads(s, name)
 			}
 			return nil
 		})
@@ -390,8 +404,8 @@ func mutantFiles(t *testing.T, f *caseFile, originals []ruleAt, mutants []*mutan
 	for i, g := range all {
 		keep := rulefmt.RuleGroup{Name: fmt.Sprintf("%04d %s", i, g.Name)}
 		for _, r := range g.Rules {
-			if r.Record != "" && need[r.Record] {
-				keep.Rules = append(keep.Rules, r)
+			if r.Record != "" && need[r.Record] || itself && r.Alert == name {
+				keep.Rules = append(keep.Rules, plain(r))
 			}
 		}
 		if len(keep.Rules) > 0 {

@@ -482,7 +482,7 @@
         gpuHotNodesShare: 0.005,
         // … and at least so many.
         gpuHotNodes: 3,
-        // Nodes with a finding for the remediation controller that had none an hour ago, as a share of all. Of 7,500 these are 75; single faults are a few in an hour.
+        // Nodes with a finding for the remediation controller that fell sick within an hour, as a share of all. Of 7,500 these are 75; single faults are a few in an hour.
         failing: 0.01,
         // … and at least so many.
         failingNodes: 10,

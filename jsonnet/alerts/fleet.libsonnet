@@ -16,8 +16,7 @@
   local m = (import '../lib/mesh.libsonnet')(c),
   local within(text) = std.strReplace(std.rstripChars(text, '\n'), '\n', '\n    '),
 
-  // Those whose findings have a fleet alert of their own are left to it.
-  local sick(range='', offset='') = (import '../lib/sick.libsonnet')(c).sick('NodeUnreachable|NodeARPTableOverflow', range, offset),
+  local sick = (import '../lib/sick.libsonnet')(c),
 
   prometheusAlerts+:: {
     groups+: [
@@ -179,13 +178,14 @@
           }),
           a.alert('FleetNodesFailing', {
             // The flood that nobody thought of: a driver, a firmware or a kernel that breaks links or disks on every node asks for every node to be drained. Nodes that have been sick for long are
-            // none of it. Where no rules ran an hour ago nobody knows which were.
+            // none of it (cluster_node:sick_before:bool). It lasts for as long as those that fell sick together are: what ended by itself would let the remediation controller drain them one by one. Where no
+            // rules ran an hour ago nobody knows which were sick before; until alerts fire again after a start takes ten minutes and more.
             expr: |||
               (
                 count by (%(cl)s) (
                   %(now)s
                   unless on (%(node)s)
-                  %(before)s
+                  last_over_time(cluster_node:sick_before:bool[%(carry)s])
                   unless on (%(node)s)
                   node:planned:bool
                 )
@@ -198,12 +198,12 @@
                 cluster:nodes:count offset %(w)s
               )
               > %(share)g
-            ||| % { cl: cl, node: node, now: sick(), before: sick(t.d('5m'), t.d('1h')), w: t.d('1h'), nodes: th.failingNodes, share: th.failing },
+            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere), carry: t.recorded('5m'), w: t.d('75m'), nodes: th.failingNodes, share: th.failing },
             hold: '2m',
             keep: '20m',
             severity: 'critical',
-            summary: 'Many nodes have fallen sick within an hour.',
-            description: '{{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} have a finding for the remediation controller and had none an hour ago. So many at once have one cause, and to drain them does not mend it: look at what they have in common and what was rolled out.' % cl,
+            summary: 'Many nodes have fallen sick together.',
+            description: '{{ $value | humanizePercentage }} of the nodes of {{ $labels.%s }} have a finding for the remediation controller, and fell sick together. So many at once have one cause, and to drain them does not mend it: look at what they have in common and what was rolled out.' % cl,
             dashboard: 'alerts',
           }),
         ],

@@ -4,6 +4,9 @@ function(config) {
   local node = '%s, %s' % [config.clusterLabel, config.nodeLabel],
   local g = (import 'gpu.libsonnet')(config),
 
+  // elsewhere are alerts whose findings have a fleet alert of their own: FleetNodesFailing leaves them to it.
+  elsewhere:: 'NodeUnreachable|NodeARPTableOverflow',
+
   // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time.
   sick(except='', range='', offset='')::
     local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!=""%(except)s}%(at)s)' % {

@@ -18,6 +18,8 @@
     0 * cluster:nodes:count
   ||| % { cl: cl, node: node, to: to, other: 1 - to, now: cordoned(''), before: cordoned(' offset ' + t.d('5m')) },
 
+  local sick = (import '../lib/sick.libsonnet')(c),
+
   // bad are the nodes that are not ready or have a finding for the remediation controller. One that is not ready and cordoned was cordoned first, if it was not bad before: who upgrades an idle node has it down within
   // seconds of the cordon.
   local bad = |||
@@ -30,7 +32,7 @@
     )
     or on (%(node)s)
     %(sick)s
-  ||| % { node: node, ksm: c.selectors.ksm, w: t.recorded('5m'), sick: (import '../lib/sick.libsonnet')(c).sick() },
+  ||| % { node: node, ksm: c.selectors.ksm, w: t.recorded('5m'), sick: sick.sick() },
 
   prometheusRules+:: {
     groups+: [
@@ -125,6 +127,30 @@
           {
             record: 'cluster:nodes_cordoned:sum',
             expr: 'sum by (%s) (max by (%s) (kube_node_spec_unschedulable{%s}))' % [cl, node, c.selectors.ksm],
+          },
+        ],
+      },
+      {
+        name: 'fleet.sick',
+        interval: t.d('1m'),
+        rules: [
+          {
+            // 1 for each node with a finding for the remediation controller that fell sick one by one: it was sick an hour ago, and at no time since then were those that fell sick together so many that
+            // FleetNodesFailing came. It stays so while it is sick and for an hour of being well. Without the second condition all would be sick before after an hour, those of a flood too.
+            record: 'cluster_node:sick_before:bool',
+            expr: |||
+              group by (%(node)s) (
+                %(now)s
+              )
+              and on (%(node)s)
+              (
+                last_over_time(cluster_node:sick_before:bool[%(carry)s])
+                or on (%(node)s)
+                %(then)s
+                unless on (%(cl)s)
+                last_over_time(ALERTS{alertname="FleetNodesFailing"}[%(flood)s])
+              )
+            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h')), carry: t.recorded('1h'), flood: t.d('65m') },
           },
         ],
       },
