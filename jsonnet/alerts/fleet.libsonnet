@@ -18,6 +18,14 @@
 
   local sick = (import '../lib/sick.libsonnet')(c),
 
+  // all is how many nodes there are, or while kube-state-metrics is away, which is when much else goes wrong, how many there usually are (rules/targets.libsonnet): what does not ask the control plane which
+  // nodes are sick would have no share of them then, and stand in nobody's way.
+  local all(indent) = std.strReplace(std.rstripChars(|||
+    cluster:nodes:count
+    or on (%s)
+    cluster:nodes_usual:count
+  ||| % cl, '\n'), '\n', '\n' + indent),
+
   prometheusAlerts+:: {
     groups+: [
       {
@@ -166,9 +174,11 @@
                 >= %(nodes)g
               )
               / on (%(cl)s)
-              cluster:nodes:count
+              (
+                %(all)s
+              )
               > %(share)g
-            ||| % { cl: cl, node: node, gpus: th.gpuHot, nodes: th.gpuHotNodes, share: th.gpuHotNodesShare },
+            ||| % { cl: cl, node: node, all: all('  '), gpus: th.gpuHot, nodes: th.gpuHotNodes, share: th.gpuHotNodesShare },
             hold: '3m',
             keep: '15m',
             severity: 'critical',
@@ -193,12 +203,18 @@
               )
               / on (%(cl)s)
               (
-                cluster:nodes:count
+                (
+                  %(all)s
+                )
                 and on (%(cl)s)
-                cluster:nodes:count offset %(w)s
+                (
+                  cluster:nodes:count offset %(w)s
+                  or on (%(cl)s)
+                  cluster:nodes_usual:count offset %(w)s
+                )
               )
               > %(share)g
-            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere), carry: t.recorded('5m'), w: t.d('75m'), nodes: th.failingNodes, share: th.failing },
+            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere), all: all('    '), carry: t.recorded('5m'), w: t.d('75m'), nodes: th.failingNodes, share: th.failing },
             hold: '2m',
             keep: '20m',
             severity: 'critical',
