@@ -228,6 +228,7 @@ var Cases = []Case{
 		Beside: map[string]string{
 			"FleetGPUUnhealthy": "GPUs of nodes that are not ready cannot be allocated", "NodeUnreachable": becausePage, "GPUPodsPendingLong": becausePod, "PendingWhileGPUsFree": becausePod,
 			"GangPartiallyRunning": becausePod, "LocationLost": becauseRacks,
+			"NodeNotReady": "the same of each node, unless Alertmanager holds it back",
 		},
 	},
 	{

@@ -142,6 +142,8 @@ func TestLive(t *testing.T) {
 	certIbis := ls("alertname", "KubeletCertificateExpires", "severity", "warning", "scope", "node", "cluster", "ibis", "node", "n1")
 	throttled := ls("alertname", "GPUThrottled", "severity", "warning", "cluster", "jaguar", "node", "n1", "gpu", "1")
 	hotIbis := ls("alertname", "GPUHot", "severity", "warning", "cluster", "ibis", "node", "n1", "gpu", "0")
+	notReady := ls("alertname", "NodeNotReady", "severity", "warning", "cluster", "jaguar", "node", "n2")
+	notReadyIbis := ls("alertname", "NodeNotReady", "severity", "warning", "cluster", "ibis", "node", "n2")
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
 	unreachableIbis := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "ibis", "node", "n2")
 	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
@@ -200,7 +202,7 @@ func TestLive(t *testing.T) {
 		}},
 		{
 			"a fleet alert silences its cluster's nodes",
-			[]map[string]string{fleetNodes, diskFull, hot, arpNear, ecc, xidUnknown, otherCluster},
+			[]map[string]string{fleetNodes, diskFull, notReady, hot, arpNear, ecc, xidUnknown, otherCluster},
 			map[string][]string{
 				"critical":    {"FleetNodesNotReady jaguar"},
 				"remediation": {"GPUXidFatal ibis n1"},
@@ -250,9 +252,14 @@ func TestLive(t *testing.T) {
 				"remediation": {"GPUXidFatal jaguar n1"},
 			},
 		},
-		{"an unreachable node is one finding", []map[string]string{unreachable, diskFull, xid}, map[string][]string{
-			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
-		}},
+		{
+			"an unreachable node is one finding",
+			[]map[string]string{unreachable, diskFull, notReady, notReadyIbis, xid},
+			map[string][]string{
+				"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
+				"warning":     {"NodeNotReady ibis n2"},
+			},
+		},
 		{"a lost shard silences what follows from it", []map[string]string{
 			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, oom, xid,
 		}, map[string][]string{
@@ -331,10 +338,14 @@ func TestLive(t *testing.T) {
 			"critical": {"KubeAPIErrorBudgetBurnSlow jaguar", "KubeAPIThrottlingSevere jaguar"},
 			"warning":  {"KubeAPIErrorBudgetBurnSlow ibis"},
 		}},
-		{"a lost rack is no node to reboot", []map[string]string{rackLost, unreachable, unreachableIbis, xid}, map[string][]string{
-			"warning":     {"LocationLost jaguar r7"},
-			"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable ibis n2"},
-		}},
+		{
+			"a lost rack is no node to reboot",
+			[]map[string]string{rackLost, unreachable, notReady, unreachableIbis, xid},
+			map[string][]string{
+				"warning":     {"LocationLost jaguar r7"},
+				"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable ibis n2"},
+			},
+		},
 		{"and a lost zone does not hide another zone's rack", []map[string]string{zoneLost, rackLost}, map[string][]string{
 			"critical": {"LocationLost jaguar a"}, "warning": {"LocationLost jaguar r7"},
 		}},

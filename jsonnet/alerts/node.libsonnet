@@ -63,6 +63,27 @@
             summary: 'A node cannot be reached.',
             description: '{{ $value | humanizePercentage }} of the probers do not reach %s. Its kubelet still reports, or has been silent for longer than a machine boots.' % where,
           }),
+          a.alert('NodeNotReady', onNode {
+            // A node that is not ready gets no pods, and those that it had are gone after five minutes: to drain it changes nothing, and where its machine runs no reboot is owed. Somebody must look, by day. Of a machine that
+            // answers nobody the ticket waits for longer than it boots, and for NodeUnreachable, which holds it back.
+            expr: |||
+              node:ready:max == 0
+              and on (%(node)s)
+              (
+                max by (%(node)s) (up{%(exporter)s}) == 1
+                or on (%(node)s)
+                max by (%(node)s) (probe_success{%(mesh)s}) == 1
+                or on (%(node)s)
+                max_over_time(node:ready:max[%(boot)s]) == 0
+              )
+              unless on (%(node)s)
+              node:planned:bool
+            ||| % { node: node, exporter: s, mesh: c.selectors.nodeMesh, boot: t.d(c.node.boot) },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'A node is not ready.',
+            description: 'The %s has not been ready for a quarter of an hour, and nobody took it out. Where its machine answers, its kubelet, its container runtime or its network plugin is broken; its GPUs stand idle until somebody looks.' % where,
+          }),
           a.alert('NodeFilesystemReadOnly', onNode {
             expr: |||
               max by (%(fs)s) (node_filesystem_readonly{%(s)s, %(local)s} == 1)
