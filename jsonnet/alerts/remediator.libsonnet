@@ -28,10 +28,16 @@
             description: 'The remediation controller of {{ $labels.%(cl)s }} could not do what it had decided {{ $value | humanize }} times in half an hour: the API server or Alertmanager does not answer as it should.',
           }),
           stuck('refused', {
-            // A fleet alert says itself that nothing is done, and who cordoned a node knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
+            // Of a fleet alert there is the next one, and who cordoned a node knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
             expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned"}[%(hour)s])) > 0',
             hold: '6h',
             description: 'The remediation controller of {{ $labels.%(cl)s }} has refused nodes for six hours, {{ $value | humanize }} times in the last one: its budget is used up, and sick nodes wait. What uses it up is hardly about single nodes.',
+          }),
+          stuck('held', {
+            // A page that fires for so long is worked at by somebody who may have forgotten this; of a rack there is a ticket alone, on a Friday evening for Monday, and who silenced either sees neither.
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason="fleet_alert"}[%(hour)s])) > 0',
+            hold: '2h',
+            description: 'The remediation controller of {{ $labels.%(cl)s }} has taken out no node for two hours, and refused {{ printf "%%.0f" $value }} times in the last one, because a fleet alert or a lost rack or zone holds it back. End what that is about, or cordon the nodes of the lost place: meanwhile every sick node of the cluster stays in use.',
           }),
           stuck('silent', {
             // Alertmanager repeats each finding every ten minutes. What a fleet alert or a lost rack inhibits it does not send.
