@@ -172,7 +172,7 @@
       young: '15m',
       // How long a machine may take to boot, from when its kubelet falls silent: one of eight GPUs tests its memory for ten minutes and more. Nobody restarts a node that is not ready for less.
       boot: '20m',
-      // Reasons of node-problem-detector that speak of a failing disk, for which a node is drained. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
+      // Reasons of node-problem-detector that speak of a failing disk: a ticket, or a drain where a file system of the node is read-only or cannot be read. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
       diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },
 

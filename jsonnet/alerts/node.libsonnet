@@ -32,6 +32,28 @@
     description: 'The neighbour table of %s of %s holds {{ $value | humanizePercentage }} of what gc_thresh3 allows. Past it, connections to new addresses fail at random; all nodes come there together, since each talks to all.' % [{ ipv4: 'IPv4', ipv6: 'IPv6' }[family], where],
   }),
 
+  // diskError are nodes of whose disks the kernel's log speaks and whose own file systems say the same (and) or do not (unless). node-problem-detector takes a buffer I/O error of any device, and does not say of which: a volume
+  // that is detached while it is written to, a disk of iSCSI, the virtual CD of a BMC. An error of ext4 or XFS may be a pod's volume's. Eight sound GPUs and their gang are not drained for those.
+  local diskError(how, o, text) = a.alert('NodeDiskError', onNode {
+    expr: |||
+      sum by (%(node)s, reason) (
+        increase(problem_counter{%(npd)s, reason=~"%(reasons)s"}[%(w)s]) > 0
+      )
+      %(how)s on (%(node)s)
+      (
+        node_filesystem_device_error{%(s)s, %(local)s} == 1
+        or
+        node_filesystem_readonly{%(s)s, %(local)s} == 1
+        and on (%(fs)s)
+        node:filesystem_seen_writable:bool
+      )
+    ||| % { node: node, npd: c.selectors.npd, reasons: c.node.diskProblems, w: t.d('10m'), how: how, s: s, 'local': c.node.filesystems, fs: fs },
+    // Where the storage of many nodes stumbles FleetNodesFailing, which keeps machines from acting, stands after two minutes.
+    hold: '3m',
+    summary: 'The kernel log speaks of disk errors.',
+    description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s. %s' % [where, text],
+  } + o),
+
   prometheusAlerts+:: {
     groups+: [
       {
@@ -104,19 +126,14 @@
             summary: 'A file system cannot be read.',
             description: 'The kernel answers no questions about the file system %s. Its size and free space are unknown, so no other alert speaks of it.' % mount,
           }),
-          a.alert('NodeDiskError', onNode {
-            expr: |||
-              sum by (%s, reason) (
-                increase(problem_counter{%s, reason=~"%s"}[%s]) > 0
-              )
-            ||| % [node, c.selectors.npd, c.node.diskProblems, t.d('10m')],
-            // The kernel says the same of a volume over the network: where its storage stumbles many nodes do, and FleetNodesFailing, which keeps machines from acting, stands after two minutes.
-            hold: '3m',
+          // A drain where the node's own file systems say so too. The kernel has the same words for any block device.
+          diskError('and', {
             severity: 'auto',
             labels: { action: 'drain' },
-            summary: 'The kernel log speaks of disk errors.',
-            description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s.' % where,
-          }),
+          }, 'A file system of the node is read-only or cannot be read.'),
+          diskError('unless', {
+            severity: 'warning',
+          }, 'All file systems of the node answer and are as they were: it may be a volume over the network, a virtual medium of the BMC, or the beginning of a bad disk.'),
           a.alert('NodeFilesystemFull', onNode {
             expr: 'node:filesystem_used:ratio > %g' % th.full,
             hold: '10m',
