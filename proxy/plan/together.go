@@ -268,7 +268,8 @@ func (t *Together) sorted(c *choice, well []*shard.Replica, avoid func(*shard.Re
 		}
 	}
 	if len(left) == 0 {
-		return c.inOrder(well, avoid)
+		c.copies = c.inOrder(well, avoid)
+		return c.copies
 	}
 	return left
 }

@@ -122,6 +122,9 @@ func TestTogetherCopies(t *testing.T) {
 		if got := g.sorted(ch, tc.then, tc.avoid); !slices.Equal(got, tc.last) {
 			t.Errorf("%s: %d copies are read then, want %d, or in another order", tc.name, len(got), len(tc.last))
 		}
+		if got := g.sorted(ch, append(list(back), tc.then...), tc.avoid); !slices.Equal(got, tc.last) {
+			t.Errorf("%s: %d copies are read at last, want %d, or in another order", tc.name, len(got), len(tc.last))
+		}
 		if _, err := g.Mixed(); (err != nil) != tc.lost {
 			t.Errorf("%s: mixed is %v", tc.name, err)
 		}

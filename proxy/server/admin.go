@@ -107,6 +107,7 @@ func wrongHost(w http.ResponseWriter, r *http.Request) bool {
 
 // adminMissing explains what is not there.
 func adminMissing(w http.ResponseWriter, r *http.Request) {
+	boundAnswer(w)
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, adminAPI), "/")
 	if strings.HasPrefix(r.URL.Path, adminAPI) && slices.Contains(notServed, name) {
 		qerr.New(qerr.NotFound, "this version of Spillway does not serve the admin resource %s yet", name).WriteTo(w)
@@ -154,6 +155,7 @@ func adminData(w http.ResponseWriter, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	boundAnswer(w)                  // an explanation with the answer may have taken longer than a profile
 	_, _ = w.Write(append(b, '\n')) // the caller may be gone
 }
 

@@ -44,7 +44,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	} else {
 		qe.WriteTo(client)
 	}
-	_ = client.rc.SetWriteDeadline(time.Time{})
+	// The deadline stays: what was written is small, and net/http sends it after this.
 }
 
 // inner is what this process asks itself: a request that was understood already, and an account of

@@ -392,7 +392,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 		return nil
 	}, func(error) { close(stopped) })
 	g.Add(serve(main, openHealth(main, l.main)), func(error) { _ = main.Close() })
-	g.Add(serve(admin, l.admin), func(error) { _ = admin.Close() })
+	g.Add(serve(admin, boundDoor(admin, l.admin)), func(error) { _ = admin.Close() })
 	if metrics := s.httpServer(s.metricsHandler()); l.metrics != nil {
 		g.Add(serve(metrics, openHealth(metrics, l.metrics)), func(error) { _ = metrics.Close() })
 	}

@@ -53,9 +53,10 @@ func TestWhoReadsNoPage(t *testing.T) {
 	metrics := s.metricsAddr.String()
 	open := func() float64 { return r.metric("spillway_connections") }
 	before := open()
-	const each = 6 // more than make metrics at once
+	const each = 5 // more than make metrics at once
 	main := strings.TrimPrefix(base, "http://")
-	for address, path := range map[string]string{main: "/-/healthy", metrics: "/metrics", admin: "/metrics"} {
+	for i, path := range []string{"/-/healthy", "/nothing", "/metrics", "/nothing", "/metrics", "/api/spillway/v1/nothing"} {
+		address := []string{main, metrics, admin}[i/2]
 		for range each {
 			conn, err := net.Dial("tcp", address)
 			if err != nil {
@@ -68,7 +69,7 @@ func TestWhoReadsNoPage(t *testing.T) {
 			}()
 		}
 	}
-	r.eventually("all have come", func() bool { return open() >= before+3*each })
+	r.eventually("all have come", func() bool { return open() >= before+6*each })
 	for range 20 {
 		if code, _, body := spoken(t, metrics, "GET /metrics"); code != http.StatusOK {
 			t.Errorf("somebody else: %d %.200s", code, body)
@@ -80,7 +81,8 @@ func TestWhoReadsNoPage(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if n := open(); n > before {
-		t.Errorf("%v connections are still open", n-before)
+		t.Errorf("%v connections are still open, %v of the main listener and %v of the admin's", n-before,
+			r.metric("spillway_connections", "listener=main"), r.metric("spillway_connections", "listener=admin"))
 	}
 }
 
