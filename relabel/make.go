@@ -71,6 +71,10 @@ func Make(ctx context.Context, o Options) (*Plan, error) {
 		o.External = uses.External
 	}
 	o.Propose.External = o.External
+	o.Uses = o.Uses.Copy() // what is added here is of this plan
+	if err := served(ctx, o); err != nil {
+		return nil, err
+	}
 
 	inv, err := inventory.Collect(ctx, o.Source, func(series int64) { progress("inventory", series, 0) })
 	if err != nil {
@@ -79,12 +83,16 @@ func Make(ctx context.Context, o Options) (*Plan, error) {
 	if inv.Series == 0 {
 		return nil, fmt.Errorf("%s: %w", o.Source, ErrNoSeries)
 	}
+	unrecorded := unrecorded(o.Uses, inv)
+	for _, u := range unrecorded {
+		o.Uses.Guess(u)
+	}
 	index := o.Uses.Index(o.External, inv.Known())
 	o.Propose.Collisions = propose.NewCollisions(inv, o.Uses, index, o.Propose)
 	if err := observe(ctx, o, inv, index, progress); err != nil {
 		return nil, err
 	}
-	m := &maker{o: o, inv: inv, index: index, progress: progress}
+	m := &maker{o: o, inv: inv, index: index, unrecorded: unrecorded, progress: progress}
 	m.rules, m.refused = propose.Propose(inv, o.Uses, index, o.Propose)
 	if err := m.prove(ctx); err != nil {
 		return nil, err
@@ -135,6 +143,8 @@ type maker struct {
 	rules    []propose.Rule
 	refused  []propose.Refusal
 	proof    prove.Proof
+
+	unrecorded []uses.Unrecorded
 }
 
 // prove runs the rules over every series until all that are left pass together. Each round takes at
@@ -336,6 +346,12 @@ func (m *maker) plan(ctx context.Context) (*Plan, error) {
 		return nil, fmt.Errorf("the proof saw %d series go and the plan adds up to %d: this is an error of the program, please report it", m.proof.Dropped, p.Dropped.Series)
 	}
 	p.Alarms = alarms(m.o.Uses, m.inv, m.proof, p.Stored, p.Dropped)
+	if text := rulesAreMissing(m.unrecorded); text != "" {
+		p.Alarms = slices.Insert(p.Alarms, 0, text)
+	}
+	for _, u := range m.unrecorded {
+		p.Unrecorded = append(p.Unrecorded, u.Name)
+	}
 	p.normalise()
 	return p, nil
 }

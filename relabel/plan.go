@@ -33,8 +33,11 @@ type Plan struct {
 	Refused []propose.Refusal `json:"refused"`
 	// Elsewhere are metrics that a rule takes from one job by name and of which another job keeps
 	// something, sorted. The proxy's warnings look at it.
-	Elsewhere []string    `json:"elsewhere,omitempty"`
-	Proof     prove.Proof `json:"proof"`
+	Elsewhere []string `json:"elsewhere,omitempty"`
+	// Unrecorded are names of recorded series that are used and whose rules are not known, sorted:
+	// what these read is not known either, so that nothing of the plan counts as proven.
+	Unrecorded []string    `json:"unrecorded,omitempty"`
+	Proof      prove.Proof `json:"proof"`
 	// Warnings are what the reader should know.
 	Warnings []string `json:"warnings"`
 	// Checksum is over all the rest, as written. A plan that was changed by hand is refused: its

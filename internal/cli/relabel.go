@@ -246,8 +246,8 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 			percent(j.Dropped.Series, j.Stored.Series))
 	}
 	proven := "proven"
-	if p.Proof.Replay.Weak() != "" {
-		proven = "held against every series; the replay showed little"
+	if why := p.Unproven(); why != "" {
+		proven = "held against every series; " + why
 	}
 	fmt.Fprintf(t, "\n%s, %s:\n", Count(len(p.Rules), "rule"), proven)
 	for _, s := range p.Proof.Steps {

@@ -41,8 +41,8 @@ func Prometheus(p *relabel.Plan, w io.Writer) error {
 // header says what the rules were made of.
 func header(p *relabel.Plan) []string {
 	shown := "each with a proof that no known use changes beyond the risk that stands above it"
-	if p.Proof.Replay.Weak() != "" {
-		shown = "each held against every series; the replay showed little"
+	if why := p.Unproven(); why != "" {
+		shown = "each held against every series; " + why
 	}
 	lines := []string{
 		fmt.Sprintf("# Drop rules of the plan of %s, written by `spillway relabel emit`.", p.Made.UTC().Format(time.RFC3339)),

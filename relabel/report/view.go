@@ -151,8 +151,8 @@ func (v *view) headline(p *relabel.Plan) {
 		v.Lead = fmt.Sprintf("No series goes. %s what nothing needs away from %s.", capital(plural(int64(len(p.Rules)), "rule takes", "rules take")), plural(p.Proof.Changed, "series", "series"))
 	default:
 		proven := "each proven over every series"
-		if p.Proof.Replay.Weak() != "" {
-			proven = "each held against every series; the replay showed little"
+		if why := p.Unproven(); why != "" {
+			proven = "each held against every series; " + why
 		}
 		v.Lead = fmt.Sprintf("No %s needs %s of the %s that are stored. %s them away, "+proven+".",
 			uses.Looked(func(kind uses.Kind) bool { return p.Inputs.Uses[string(kind)] > 0 }, ""), count(gone.Series),

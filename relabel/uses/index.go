@@ -40,6 +40,8 @@ type Set struct {
 	boards    *board         // while files are read of which all dashboards are promised
 	inside    int            // how many documents the one that is read stands in
 
+	sloth, pyrra bool // whether objectives of theirs were read
+
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large
 	parsed   map[string]parsedQuery         // a dashboard repeats a query for each of its panels
 }
@@ -71,6 +73,13 @@ func (s *Set) Add(u *Use) {
 	if u.Kind != Logged && u.Kind != Kept {
 		s.warnOfEverything(u)
 	}
+}
+
+// Copy is a set with the same uses, to which others can be added.
+func (s *Set) Copy() *Set {
+	c := *s
+	c.Uses, c.Warnings = slices.Clone(s.Uses), slices.Clone(s.Warnings)
+	return &c
 }
 
 // maxTold bounds how many selectors without a name are told of one use, one by one.

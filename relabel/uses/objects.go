@@ -539,6 +539,7 @@ func unmarked(name string) string {
 // slos refuses service levels whose queries a plugin makes, unless the rules that came of them were
 // read: Sloth puts the names of service and SLO on all that it records.
 func (a *asker) slos(n *node) {
+	a.set.pyrra = a.set.pyrra || strings.HasPrefix(n.text("apiVersion"), "pyrra.dev/")
 	spec := n
 	if n.text("kind") == "PrometheusServiceLevel" {
 		spec = n.get("spec")
@@ -546,6 +547,7 @@ func (a *asker) slos(n *node) {
 		return
 	}
 	for _, slo := range spec.list("slos") {
+		a.set.sloth = true
 		if plugin := slo.get("sli", "plugin"); plugin != nil {
 			a.set.made = append(a.set.made, madeElsewhere{
 				service: spec.text("service"), slo: slo.text("name"),
