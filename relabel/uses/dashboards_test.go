@@ -53,7 +53,7 @@ const classic = `{
     {"name": "cluster", "type": "query", "datasource": {"uid": "$DS"},
      "query": {"query": "label_values(kube_node_info, cluster)", "refId": "A"}},
     {"name": "pod", "type": "query", "definition": "query_result(sum by (pod) (x{cluster=\"$cluster\"}))"},
-    {"name": "kind", "type": "custom", "query": "cpu, memory : mem", "includeAll": true, "allValue": "c.*"},
+    {"name": "kind", "type": "custom", "query": "cpu, memory : mem", "allowCustomValue": false, "includeAll": true, "allValue": "c.*"},
     {"name": "metric", "type": "query", "query": "metrics(^disk_)"},
     {"name": "log", "type": "query", "datasource": "${LOKI}", "query": "label_values(job)"},
     {"name": "prefix", "type": "constant", "query": "node"}
@@ -110,7 +110,7 @@ func TestDashboardSchemas(t *testing.T) {
 	  {"kind": "PanelQuery", "spec": {"query": {"kind": "DataQuery", "group": "prometheus", "spec": {"expr": "beta"}}}},
 	  {"kind": "PanelQuery", "spec": {"query": {"kind": "DataQuery", "group": "loki", "spec": {"expr": "{job=\"x\"}"}}}},
 	  {"kind": "PanelQuery", "spec": {"query": {"kind": "loki", "spec": {"expr": "{job=\"x\"}"}}}}]}}}}},
-	 "variables": [{"kind": "CustomVariable", "spec": {"name": "v", "query": "p,q"}},
+	 "variables": [{"kind": "CustomVariable", "spec": {"name": "v", "query": "p,q", "allowCustomValue": false}},
 	  {"kind": "QueryVariable", "spec": {"name": "w", "query": {"kind": "DataQuery", "group": "prometheus", "spec": {"__legacyStringValue": "label_values(w_metric, l)"}}}}],
 	 "annotations": [{"kind": "AnnotationQuery", "spec": {"name": "N", "query": {"kind": "DataQuery", "group": "prometheus", "spec": {"expr": "noted"}}}}],
 	 "title": "V2"}`

@@ -28,7 +28,7 @@ func fakeGrafana(t *testing.T, dashboards int, denied ...string) *httptest.Serve
 		_, _ = fmt.Fprintf(w, "[%s]", strings.Join(items, ","))
 	})
 	mux.HandleFunc("/api/dashboards/uid/{uid}", func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprintf(w, `{"meta": {}, "dashboard": {"title": %q, "templating": {"list": [{"name": "v", "type": "custom", "query": "a,b"}]},
+		_, _ = fmt.Fprintf(w, `{"meta": {}, "dashboard": {"title": %q, "templating": {"list": [{"name": "v", "type": "custom", "query": "a,b", "allowCustomValue": false}]},
 			"panels": [{"title": "P", "targets": [{"expr": "m_%s"}]}, {"title": "L", "libraryPanel": {"uid": "l1", "name": "lib"}}]}}`, r.PathValue("uid"), r.PathValue("uid"))
 	})
 	mux.HandleFunc("/api/library-elements", func(w http.ResponseWriter, r *http.Request) {

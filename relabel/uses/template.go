@@ -32,6 +32,9 @@ type variable struct {
 	// typed is what stands in a text box: as good as any value in a string, and the only one known
 	// elsewhere.
 	typed bool
+	// open says that somebody may type another value, or link to it: any is as good in a string,
+	// but for the name of a metric, where that would keep everything.
+	open bool
 }
 
 // scope is where a query stands: what its variables can be, and what else can change it.
@@ -209,6 +212,7 @@ type filler struct {
 type place struct {
 	quote    byte // the quote of the string around it, or 0
 	regex    bool // the string is a regular expression
+	name     bool // the string is the value of a matcher on the name
 	brackets int
 	braces   int
 	duration bool // after offset
@@ -258,6 +262,7 @@ func (f *filler) fill(query string) string {
 		case '"', '\'', '`':
 			so := strings.TrimRight(b.String(), " \t\r\n")
 			p.quote, p.regex = c, strings.HasSuffix(so, "=~") || strings.HasSuffix(so, "!~")
+			p.name = strings.HasSuffix(strings.TrimRight(so, "=!~ \t\r\n"), model.MetricNameLabel)
 		case '[':
 			p.brackets++
 		case ']':
@@ -292,7 +297,7 @@ func (f *filler) value(name, path, format string, p place, rest, next string) st
 	known := chosen.variable != nil && !chosen.mark && path == ""
 	switch {
 	case p.quote != 0:
-		if !known || chosen.variable.typed {
+		if !known || chosen.variable.typed || chosen.variable.open && !p.name {
 			return f.mark(name)
 		}
 		return quoted(chosen.value, format, chosen.variable.regexes, p)

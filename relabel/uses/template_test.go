@@ -28,6 +28,7 @@ func TestVariables(t *testing.T) {
 		{name: "disk", any: true, literal: true, pattern: "disk_.*"},
 		{name: "nested", values: []string{"node_$any", "x"}},
 		{name: "quoted", values: []string{`a"b`}},
+		{name: "open", values: []string{"cpu", "mem"}, open: true},
 	} {
 		s.variables[v.name] = v
 	}
@@ -58,6 +59,11 @@ func TestVariables(t *testing.T) {
 		{`$empty`, ``},
 		{`sum($nested)`, `{__name__=~"node_(?:.*)"} all; x none`},
 		{`x{a="$quoted"}`, `x{a="a\"b"} all`},
+		{`x{a="$open",b="1"}`, `x{a=~".*",b="1"} all`},
+		{`x{a=~"p-$open"}`, `x{a=~".*"} all`},
+		{`{__name__=~"node_${open}_bytes",a=~"$open"}`, `{__name__=~"node_cpu_bytes",a=~".*"} all; {__name__=~"node_mem_bytes",a=~".*"} all`},
+		{`{ __name__ = "$open" }`, `cpu all; mem all`},
+		{`sum(rate(x_$open[5m]))`, `x_cpu none; x_mem none`},
 		{`x{a=~"p-$label|q"}`, `x{a=~"p-(?:.*)|q"} all`},
 		{`x{a=~"p-$any|q"}`, `x{a=~".*"} all`},
 		{`x{a="${any.path}"}`, `x{a=~".*"} all`},
@@ -141,6 +147,33 @@ func TestAsked(t *testing.T) {
 		if got := strings.Join(told(needs), "; "); got != c.needs || promQL != c.promQL || c.warning == "" && warning != "" ||
 			!strings.Contains(warning, c.warning) {
 			t.Errorf("%s\nneeds %s, asks %s; %s\nnot   %s, asks %s", c.query, got, promQL, warning, c.needs, c.promQL)
+		}
+	}
+}
+
+// TestCustomVariables: a value that is not in the list of a custom variable can be the one that was
+// chosen, typed, or linked to; only where the variable refuses those, slices can go.
+func TestCustomVariables(t *testing.T) {
+	for variable, want := range map[string]string{
+		`"query": "a"`:                                                                             `x{v=~".*"} all | x_a_y all`,
+		`"query": "a", "allowCustomValue": true`:                                                   `x{v=~".*"} all | x_a_y all`,
+		`"query": "a", "allowCustomValue": false`:                                                  `x{v="a"} all | x_a_y all`,
+		`"query": "a", "current": {"value": "b"}`:                                                  `x{v=~".*"} all | x_a_y all; x_b_y all`,
+		`"query": "a", "current": {"value": ["b"]}`:                                                `x{v=~".*"} all | x_a_y all; x_b_y all`,
+		`"query": "a", "allowCustomValue": false, "current": {"value": "b"}`:                       `x{v="a"} all; x{v="b"} all | x_a_y all; x_b_y all`,
+		`"query": "a", "allowCustomValue": false, "current": {"text": "All", "value": ["$__all"]}`: `x{v="a"} all | x_a_y all`,
+	} {
+		set := new(Set)
+		if err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"templating":{"list":[{"name":"m","type":"custom",`+
+			variable+`}]},"panels":[{"title":"P","targets":[{"expr":"x{v=\"$m\"}"},{"expr":"x_${m}_y"}]}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, u := range set.Uses {
+			got = append(got, strings.Join(told(u.Needs), "; "))
+		}
+		if strings.Join(got, " | ") != want {
+			t.Errorf("%s: %q, want %q", variable, got, want)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (d declaration) read() *variable {
 	v := &variable{name: d.name, regexes: d.at.truth("multi") || d.at.truth("includeAll")}
 	switch d.kind {
 	case "custom":
-		v.values = customValues(d.at)
+		v.values, v.open = customValues(d.at), d.at.get("allowCustomValue") == nil || d.at.truth("allowCustomValue")
 	case "constant":
 		v.values = []string{d.at.word("query")}
 	case "switch":
@@ -94,8 +94,8 @@ func currentText(at *node) string {
 	return at.word("current", "text")
 }
 
-// customValues are the values of a custom variable: of its options, and of its list, where a comma
-// may be escaped and a value may follow its name.
+// customValues are the values of a custom variable: of its options, of its list, where a comma may
+// be escaped and a value may follow its name, and those that it was saved with.
 func customValues(at *node) []string {
 	var out []string
 	add := func(v string) {
@@ -122,6 +122,11 @@ func customValues(at *node) []string {
 	}
 	for _, o := range at.list("options") {
 		add(o.word("value"))
+	}
+	for _, value := range append(at.list("current", "value"), at.get("current", "value")) {
+		if text := value.word(); text != "" {
+			add(text)
+		}
 	}
 	return out
 }
