@@ -110,7 +110,11 @@ func (s *scaler) metric(m *node, where string) {
 			at = m.get(kind)
 		}
 		base := regexp.QuoteMeta(strings.TrimSuffix(strings.TrimSuffix(name, "_per_second"), "_per_minute"))
-		pattern := base + "(_total|_seconds_total|_seconds)?"
+		const ends = "(_total|_seconds_total|_seconds)?"
+		pattern := base + ends
+		if !strings.HasPrefix(name, "container_") { // the chart's own rules cut that off
+			pattern += "|container_" + base + ends
+		}
 		if full := regexp.QuoteMeta(name); full != base {
 			pattern += "|" + full
 		}
@@ -164,6 +168,9 @@ func (s *scaler) adapter(n *node, key string) (bool, error) {
 	if n.text("seriesQuery") != "" {
 		return true, s.adapterRule(n)
 	}
+	if key == "rules" && isAdapterRules(n) {
+		s.set.Warnings = append(s.set.Warnings, inFile(s.file, n.line, errors.New("prometheus-adapter has its default rules there, which offer every metric to autoscalers; of these, the ones that autoscalers ask for are kept, if their objects are given (--autoscalers)")).Error())
+	}
 	mine := false
 	for _, field := range []string{"containerQuery", "nodeQuery"} {
 		if q := n.get(field); q.text() != "" {
@@ -175,6 +182,15 @@ func (s *scaler) adapter(n *node, key string) (bool, error) {
 		}
 	}
 	return mine, nil
+}
+
+// isAdapterRules tells whether these are the rules among the values of prometheus-adapter's chart,
+// with the default ones, which they have unless they say otherwise.
+func isAdapterRules(n *node) bool {
+	if n.get("default") != nil {
+		return n.truth("default")
+	}
+	return n.object() && (len(n.list("custom")) > 0 || n.get("custom") != nil && n.get("external") != nil)
 }
 
 // adapterRule adds what a rule discovers, and what it then asks of it.

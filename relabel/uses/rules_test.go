@@ -1,6 +1,7 @@
 package uses
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -223,11 +224,50 @@ data:
 		`adapter.yaml:8 prometheus-adapter, series {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} | {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} | {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} all`,
 		`adapter.yaml:10 prometheus-adapter, query of {__name__!~".*(?:_total$).*",__name__=~"^container_.*"} |  | {__name__!~".*(?:_total$).*",__name__=~".*",__name__=~"^container_.*",a="1"} all`,
 		`adapter.yaml:13 prometheus-adapter, cpu, containerQuery | sum by (pod) (rate(container_cpu_usage_seconds_total{container!="",}[3m])) | container_cpu_usage_seconds_total{container!=""} all`,
-		`hpa.yaml:9 autoscaler prod/web, metric http_requests_per_second |  | {__name__=~"http_requests(_total|_seconds_total|_seconds)?|http_requests_per_second"} all`,
+		`hpa.yaml:9 autoscaler prod/web, metric http_requests_per_second |  | {__name__=~"http_requests(_total|_seconds_total|_seconds)?|container_http_requests(_total|_seconds_total|_seconds)?|http_requests_per_second"} all`,
 		`hpa.yaml:22 ScaledObject worker, trigger 2 | sum(queue_depth{queue="a"}) | queue_depth{queue="a"} none`,
 	)
 	if len(set.Warnings) != 1 || !strings.Contains(set.Warnings[0], "offers every metric") {
 		t.Errorf("warnings: %q", set.Warnings)
+	}
+}
+
+// TestAdapterDefaults: the default rules of prometheus-adapter cut a part off both ends of a name.
+func TestAdapterDefaults(t *testing.T) {
+	const hpa = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: {metrics: [{type: Pods, pods: {metric: {name: %s}}}]}\n"
+	for name, metrics := range map[string]string{
+		"cpu_usage":              "container_cpu_usage_seconds_total container_cpu_usage_total container_cpu_usage cpu_usage",
+		"cpu_usage_per_second":   "container_cpu_usage_seconds_total cpu_usage_per_second",
+		"container_memory_bytes": "container_memory_bytes container_memory_bytes_total !container_container_memory_bytes",
+		"requests":               "requests_total !other_requests_total",
+	} {
+		set := new(Set)
+		if err := Autoscalers(set, folder(t, "hpa.yaml", fmt.Sprintf(hpa, name))); err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range strings.Fields(metrics) {
+			metric, not := strings.CutPrefix(metric, "!")
+			if set.keeps(metric) == not {
+				t.Errorf("%s: %s is kept: %v", name, metric, !not)
+			}
+		}
+	}
+	for values, warns := range map[string]bool{
+		"rules: {default: true}\n":                                           true,
+		"rules: {default: false, custom: [{seriesQuery: a}]}\n":              false,
+		"rules: {custom: [{seriesQuery: a}]}\n":                              true,
+		"rules: {custom: [], existing: '', external: []}\n":                  true,
+		"groups: [{name: g, rules: [{alert: A, expr: up > 0}]}]\n":           false,
+		"rules: {custom: 1}\n":                                               false,
+		"defaultRules: {create: true, rules: {etcd: true, general: true}}\n": false,
+	} {
+		set := new(Set)
+		if err := Rules(set, folder(t, "v.yaml", values, "r.yaml", "groups: [{name: g, rules: [{alert: A, expr: up > 0}]}]\n")); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(strings.Join(set.Warnings, "\n"), "default rules"); got != warns {
+			t.Errorf("%s: warnings %q", values, set.Warnings)
+		}
 	}
 }
 
