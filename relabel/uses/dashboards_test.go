@@ -165,6 +165,29 @@ func TestDashboardSchemas(t *testing.T) {
 	}
 }
 
+// TestSections: variables of rows and tabs are read as those of the dashboard; where two sections
+// have one of the same name, it can be what either says.
+func TestSections(t *testing.T) {
+	panel := func(source, expr string) string {
+		return fmt.Sprintf(`{"kind":"Panel","spec":{"title":"p","data":{"kind":"QueryGroup","spec":{"queries":[{"kind":"PanelQuery","spec":{"query":{"kind":"DataQuery","datasource":{"uid":%q},"spec":{"expr":%q}}}}]}}}}`, source, expr)
+	}
+	section := func(kind, variables, layout string) string {
+		return fmt.Sprintf(`{"kind":%q,"spec":{"title":"s","variables":[%s],"layout":%s}}`, kind, variables, layout)
+	}
+	const grid = `{"kind":"GridLayout","spec":{"items":[]}}`
+	const custom = `{"kind":"CustomVariable","spec":{"name":%q,"query":%q,"allowCustomValue":false}}`
+	const asked = `{"kind":"QueryVariable","spec":{"name":"a","query":{"kind":"DataQuery","group":%q,"spec":{"query":"label_values(%s, node)"}}}}`
+	const source = `{"kind":"DatasourceVariable","spec":{"name":%q,"pluginId":%q}}`
+	tab := section("TabsLayoutTab", fmt.Sprintf(custom+","+asked+","+source, "m", "two", "prometheus", "used_tab", "both", "loki"), grid)
+	variables := fmt.Sprintf(custom+","+asked+","+asked+","+source+","+source, "m", "one", "prometheus", "used_row", "loki", "unused",
+		"both", "prometheus", "logs", "loki")
+	row := section("RowsLayoutRow", variables, `{"kind":"TabsLayout","spec":{"tabs":[`+tab+`]}}`)
+	holds(t, "sections", "d.json", `{"apiVersion":"dashboard.grafana.app/v2beta1","kind":"Dashboard","metadata":{"name":"n"},"spec":{"title":"t","elements":{
+		"p":`+panel("x", "sum(used_${m}_bytes)")+`,"q":`+panel("${both}", "used_both")+`,"r":`+panel("${logs}", "unused")+`},"variables":[`+fmt.Sprintf(custom, "m", "three")+`],
+		"layout":{"kind":"RowsLayout","spec":{"rows":[`+row+`]}}}}`,
+		"used_row used_tab used_one_bytes used_two_bytes used_three_bytes used_both")
+}
+
 func TestDashboardErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"panels": [}`:                            "f.json:1: invalid character '}'",

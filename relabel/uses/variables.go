@@ -20,10 +20,30 @@ func readVariables(n *node) *scope {
 			s.adhoc = true
 		}
 		if r := v.read(); v.name != "" {
-			s.variables[v.name] = r
+			s.variables[v.name] = r.or(s.variables[v.name])
 		}
 	}
 	return s
+}
+
+// or is what a variable can be where another one has its name: sections of a dashboard may.
+func (v *variable) or(other *variable) *variable {
+	if other == nil {
+		return v
+	}
+	out := *v
+	for _, value := range other.values {
+		if !slices.Contains(out.values, value) {
+			out.values = append(out.values, value)
+		}
+	}
+	out.any = v.any || other.any || len(v.values) == 0 || len(other.values) == 0
+	if out.pattern != other.pattern {
+		out.pattern = ""
+	}
+	out.literal = v.literal && other.literal
+	out.regexes, out.typed, out.open = v.regexes && other.regexes, v.typed || other.typed, v.open || other.open
+	return &out
 }
 
 // declaration is a variable as a dashboard declares it.
@@ -37,13 +57,28 @@ func declared(n *node) []declaration {
 	for _, v := range n.list("templating", "list") {
 		out = append(out, declaration{v.text("name"), v.text("type"), v})
 	}
-	for _, v := range n.list("variables") {
+	for _, v := range sectioned(n) {
 		kind := strings.ToLower(strings.TrimSuffix(v.text("kind"), "Variable"))
 		if kind == "text" {
 			kind = "textbox"
 		}
 		out = append(out, declaration{v.text("spec", "name"), kind, v.get("spec")})
 	}
+	return out
+}
+
+// sectioned are the variables of a dashboard of the new schema, and those of its rows and tabs,
+// which stand in its layout.
+func sectioned(n *node) []*node {
+	out := slices.Clone(n.list("variables"))
+	n.get("layout").any(func(section *node) bool {
+		for _, v := range section.list("variables") {
+			if strings.HasSuffix(v.text("kind"), "Variable") {
+				out = append(out, v)
+			}
+		}
+		return false
+	})
 	return out
 }
 

@@ -190,9 +190,12 @@ func datasources(n *node) map[string]string {
 			out[v.text("name")] = v.text("query")
 		}
 	}
-	for _, v := range n.list("variables") {
-		if v.text("kind") == "DatasourceVariable" {
-			out[v.text("spec", "name")] = v.text("spec", "pluginId")
+	for _, v := range sectioned(n) {
+		if name, id := v.text("spec", "name"), v.text("spec", "pluginId"); v.text("kind") == "DatasourceVariable" {
+			if have, twice := out[name]; twice && have != id {
+				id = "" // in one section the one, in another the other
+			}
+			out[name] = id
 		}
 	}
 	return out
