@@ -20,6 +20,11 @@ const (
 // promtool. What stands before the path may be a variable that ends in a slash.
 var callOf = regexp.MustCompile("api/v1/(?:query|(?:series|labels?|export)\\b)|[/\"'`}]federate\\b|\\bpromtool\\s+query\\b")
 
+// clientOf finds the calls of clients that add the path themselves, those for Python and for Go,
+// and parameters of a request whose address stands elsewhere.
+var clientOf = regexp.MustCompile(`\b(?:custom_query(?:_range)?|get_current_metric_value|get_metric_range_data|get_metric_aggregation)\s*\(|` +
+	`\b(?:\w*v1\w*|\w*[pP]rom\w*)(?:\.\w+)*\.Query(?:Range)?\(|\bparams\s*[=:]\s*(?:\{|dict\()[^{}]{0,500}?\bquery["']?\s*[:=]`)
+
 // baseOf finds the address of an API whose paths stand elsewhere, and pathOf such paths.
 var (
 	baseOf = regexp.MustCompile(`\bapi/v1(?:/?[^\w/.]|/?$)`)
@@ -62,11 +67,12 @@ func calls(text string) (queries []string, all bool) {
 	address := !strings.ContainsAny(strings.TrimSpace(text), " \t\n") && !(len(made) > 0 && strings.ContainsAny(text[:made[0][0]], "\"'`"))
 	other := !address && spelled.MatchString(text)
 	apart := !address && baseOf.MatchString(text) && (len(starts) > 0 || other || pathOf.MatchString(text))
-	if len(made) == 0 && !apart && !alone || len(starts) == 0 && !other && !caller.MatchString(text) {
+	client, unnamed := clients(text)
+	if len(made) == 0 && !apart && !alone && !client || len(starts) == 0 && !other && !client && !caller.MatchString(text) {
 		return nil, true
 	}
 	known := map[string]called{} // equal ones are tried once
-	all = !other && !apart && paired(text, made, starts)
+	all = !other && !apart && !unnamed && paired(text, made, starts)
 	var in quoting
 	for i, start := range starts {
 		value := text[start[1]:]
@@ -100,6 +106,16 @@ func calls(text string) (queries []string, all bool) {
 		}
 	}
 	return queries, all
+}
+
+// clients tells whether a client's functions are called in a text, and whether one of these calls
+// does not give its query by name.
+func clients(text string) (called, unnamed bool) {
+	for _, at := range clientOf.FindAllStringIndex(text, -1) {
+		called = true
+		unnamed = unnamed || text[at[1]-1] != '(' || !strings.HasPrefix(strings.TrimLeft(text[at[1]:], " \t\r\n"), "query=")
+	}
+	return called, unnamed
 }
 
 // paired tells whether each call has a parameter of its own: the last one before it, in the same

@@ -43,6 +43,31 @@ func TestWaysToCall(t *testing.T) {
 	}
 }
 
+// TestClients: clients that add the path themselves are calls too; all names in their texts stay.
+func TestClients(t *testing.T) {
+	for script, want := range map[string]string{
+		"p = PrometheusConnect(url='http://x')\np.custom_query('sum(used_a)')":            "used_a",
+		"p.custom_query(query='sum(used_a)')":                                             "used_a",
+		"p.custom_query_range (query='sum(used_a)', step=5)":                              "used_a",
+		"QUERY = 'sum(used_a)'\nprom.custom_query(QUERY)":                                 "used_a",
+		"p.get_current_metric_value(metric_name='used_a')":                                "used_a",
+		"p.get_metric_range_data('used_a')":                                               "used_a",
+		"Q = {'gpu': 'sum(used_a)'}\nrequests.get(url, params={'query': Q['gpu']})":       "used_a",
+		"requests.get(url, params=dict(time=t, query=q))\nq = 'used_a'":                   "used_a",
+		"requests.get(url, params={\n  'time': t,\n  \"query\": \"used_a\"})":             "used_a",
+		"axios.get(u, {params: {query: `used_a`}})":                                       "used_a",
+		"v1api.Query(ctx, \"sum(used_a)\", time.Now())":                                   "used_a",
+		"res, warnings, err := v1.NewAPI(c).QueryRange(ctx, q, r)\nq := \"used_a\"":       "",
+		"a := promv1.NewAPI(c)\nv, _, err := c.promAPI.QueryRange(ctx, `sum(used_a)`, r)": "used_a",
+		"db.Query(ctx, \"select unused\")":                                                "",
+		"requests.get(url, params={'q': 'unused'})":                                       "",
+		"db.custom_queries('unused')\nparams = {'a': b}\nquery = 'unused'":                "",
+		"the function custom_query asks unused":                                           "",
+	} {
+		holds(t, script, "f.yaml", inScript(script), want)
+	}
+}
+
 // TestArgumentsOfCalls: a bare word that a program gives by name is a variable, and a query may go
 // on in the next line.
 func TestArgumentsOfCalls(t *testing.T) {
