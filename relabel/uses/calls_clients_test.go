@@ -2,6 +2,7 @@ package uses
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -123,4 +124,35 @@ func TestArgumentsOfCommands(t *testing.T) {
   web: {url: "http://p:9090/api/v1/query", body: "query=sum(used_d)"}
 `), "used_a used_b used_c used_d")
 	holds(t, "an argument of a template", "f.yaml", object("AnalysisTemplate", "spec:\n  args: [{name: q, value: used_a}]\n  job: {args: ['query={{args.q}}']}\n"), "used_a")
+}
+
+// TestFlags: a query stands behind a flag in one argument, or in the next one.
+func TestFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		`["--query=sum(used_a)"]`:                                       "used_a",
+		`["--query=used_a"]`:                                            "used_a",
+		`["--query", used_a]`:                                           "used_a",
+		`["--query", "sum(used_a)", used_b]`:                            "used_a",
+		`["--prometheus-query=sum(used_a)", "-expr=sum(used_b) > 1"]`:   "used_a used_b",
+		`["--promql=sum by (a) (used_a)"]`:                              "used_a",
+		`["--match={__name__=\"used_a\"}", "--match[]=used_b"]`:         "used_a used_b",
+		`["--match", "{__name__=~\"used_.*\"}"]`:                        "used_a used_b",
+		`["--threshold=sum(used_a) > 1"]`:                               "used_a",
+		`["-c", "tool --query 'sum(used_a) / 2' --expr=used_b; other"]`: "used_a used_b",
+		`["--query=sum(rate(used_a[$(RANGE)])) > $(X)"]`:                "used_a",
+		`["--query=sum(used_a{a=\"$A\"}) > {{x}}"]`:                     "used_a",
+	} {
+		holds(t, args, "f.yaml", object("Deployment", "spec: {containers: [{command: [x], args: "+args+"}]}\n"), want)
+	}
+	set := new(Set)
+	if err := Rules(set, folder(t, "f.yaml", object("Deployment", `spec:
+  args: ["--query=dnssrv+_grpc._tcp.thanos.svc", "--query=http://p:9090", "--query", "--match=", "--log.match=info", "--query-url=x_y", "--query=$(Q)",
+    "--query={{ .q }}", "--set=a_b", "--match={}", "--expr={.items[0].a_b}"]
+`))); err != nil || set.keeps("a_b") || len(set.Everything()) > 0 {
+		t.Errorf("%v %s", err, strings.Join(set.lines(""), "\n"))
+	}
+	set = new(Set)
+	if err := Rules(set, folder(t, "f.yaml", object("Deployment", `spec: {args: ['--match={job="kubelet"}']}`+"\n"))); err != nil || len(set.Everything()) != 1 {
+		t.Errorf("a selector without a name: %v %s", err, strings.Join(set.lines(""), "\n"))
+	}
 }

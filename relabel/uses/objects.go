@@ -108,6 +108,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 			a.walk(n.fields[k], a.keyOf(n, k, key, path), append(path, k))
 		}
 	case n.items != nil:
+		a.listed(n, key, path)
 		for i, item := range n.items {
 			a.walk(item, key, append(path[:len(path):len(path)], fmt.Sprintf("[%d]", i)))
 		}
@@ -312,6 +313,11 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 func (a *asker) lines(n *node, where, text string) {
 	if strings.Contains(text, "{{") {
 		for _, q := range templateQueries(text) {
+			a.add(n, where, q)
+		}
+	}
+	if a.others == 0 {
+		for _, q := range flagged(text) {
 			a.add(n, where, q)
 		}
 	}
