@@ -34,6 +34,7 @@ func Autoscalers(set *Set, path string) error {
 		}
 		errs = append(errs, scalerFile(set, file, text))
 	}
+	set.unread(path, list)
 	err = errors.Join(errs...)
 	if len(set.Uses) == before { // then its tests and vendored files are not what is wrong with the folder
 		err = cmp.Or(set.unrendered(path), err)

@@ -152,7 +152,8 @@ func TestFlags(t *testing.T) {
 		t.Errorf("%v %s", err, strings.Join(set.lines(""), "\n"))
 	}
 	set = new(Set)
-	if err := Rules(set, folder(t, "f.yaml", object("Deployment", `spec: {args: ['--match={job="kubelet"}']}`+"\n"))); err != nil || len(set.Everything()) != 1 {
+	dir := folder(t, "f.yaml", object("Deployment", `spec: {args: ['--match={job="kubelet"}']}`+"\n"))
+	if err := Rules(set, dir); err != nil || len(set.Everything()) != 1 {
 		t.Errorf("a selector without a name: %v %s", err, strings.Join(set.lines(""), "\n"))
 	}
 }

@@ -39,6 +39,7 @@ func Dashboards(set *Set, path string) error {
 	}
 	errs = append(errs, b.finish())
 	passedOver(set, "dashboards", b.others)
+	set.unread(path, list)
 	err = errors.Join(errs...)
 	if b.found == 0 { // then its tests and vendored files are not what is wrong with the folder
 		err = cmp.Or(set.unrendered(path), err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -63,40 +62,8 @@ func Rules(set *Set, path string) error {
 // ruleFiles are the extensions of files that are read for rules.
 var ruleFiles = []string{".yaml", ".yml", ".json", ".rules"}
 
-// noRules are the extensions of texts for people and of programs' sources, which quote rules.
-var noRules = []string{".md", ".mdx", ".rst", ".adoc", ".html", ".go", ".py", ".ts", ".js", ".jsonnet", ".libsonnet"}
-
 // ruleLine finds what every rule has.
 var ruleLine = regexp.MustCompile(`(?m)^\s*(- )?expr:\s`)
-
-// unread warns of files below a path that are left out by their extension, and that seem to have
-// rules. Those larger than 1 MiB are not looked at.
-func (s *Set) unread(path string, read []string) {
-	files, err := s.files(path)
-	if err != nil {
-		return
-	}
-	var found []string
-	known := map[string]bool{}
-	for _, file := range read {
-		known[file] = true
-	}
-	for _, file := range files {
-		if known[file] || slices.Contains(noRules, strings.ToLower(filepath.Ext(file))) {
-			continue
-		}
-		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 {
-			continue
-		}
-		if text, err := plainfile.Read(file); err == nil && ruleLine.Match(text) {
-			found = append(found, file)
-		}
-	}
-	if len(found) > 0 {
-		s.Warnings = append(s.Warnings, fmt.Sprintf("rules seem to be in %s (%s), and are not read: the names of files of rules end in %s",
-			strings.Join(found[:min(3, len(found))], ", "), number(int64(len(found)), "file", "files"), strings.Join(ruleFiles, ", ")))
-	}
-}
 
 // ruleFile adds the rules of one file, and says how many there were and whether a document of it
 // has nothing to do with rules.

@@ -30,6 +30,40 @@ func TestFilesOfRules(t *testing.T) {
 	}
 }
 
+// TestProgramsBesideFiles: scripts with calls of the API are read whatever flag names their folder,
+// and programs and other files that seem to ask are named.
+func TestProgramsBesideFiles(t *testing.T) {
+	const empty = `{"title":"T","panels":[],"schemaVersion":39}`
+	for name, c := range map[string]struct{ file, text, keeps, says string }{
+		"a script":      {"s.sh", "#!/bin/sh\ncurl -sG http://p/api/v1/query --data-urlencode 'query=sum(used_a)'\n", "used_a", ""},
+		"no extension":  {"bin/ask", "curl http://p/api/v1/query?query=used_a\n", "used_a", ""},
+		"Python":        {"s.py", "p.custom_query('sum(used_a)')\n", "used_a", "every metric named in it is kept"},
+		"Go":            {"s.go", "v1api.Query(ctx, `sum(unused)`, t)\n", "", "s.go (1 file), and are not read: list their queries"},
+		"a test":        {"s_test.go", "v1api.Query(ctx, `sum(unused)`, t)\n", "", ""},
+		"a large one":   {"s.sh", "curl http://p/api/v1/query?query=unused\n" + strings.Repeat("#", 64<<10), "", "s.sh (1 file), and are not read: list their queries"},
+		"Terraform":     {"r.tf", "model = jsonencode({expr = \"sum(unused)\"})\n", "", "r.tf (1 file), and are not read"},
+		"Alloy":         {"c.alloy", "params = {\"match[]\" = [\"unused\"]}\n", "", "c.alloy (1 file), and are not read"},
+		"prose":         {"README.md", "curl http://p/api/v1/query?query=unused\n", "", ""},
+		"other scripts": {"s.sh", "curl http://x/unused\n", "", ""},
+		"no text":       {"s.bin", "curl http://p/api/v1/query?query=unused\n\x00", "", ""},
+	} {
+		for flag, read := range flags {
+			dir := folder(t, "d.json", empty, "r.yaml", "groups: [{name: g, rules: [{alert: A, expr: up > 0}]}]\n", c.file, c.text)
+			set := new(Set)
+			for range 2 {
+				if err := read(set, dir); err != nil {
+					t.Errorf("%s behind --%s: %v", name, flag, err)
+				}
+			}
+			said := strings.Join(set.Warnings, "\n")
+			if set.keeps("unused") || c.keeps != "" && !set.keeps(c.keeps) ||
+				!strings.Contains(said, c.says) || c.says == "" && strings.Contains(said, c.file) {
+				t.Errorf("%s behind --%s:\n%s\n%s", name, flag, strings.Join(set.lines(dir), "\n"), said)
+			}
+		}
+	}
+}
+
 // TestNamesOfSources: a data source whose name sounds like another language may be Prometheus' all
 // the same, and what is not asked of it is told.
 func TestNamesOfSources(t *testing.T) {

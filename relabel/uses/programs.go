@@ -1,0 +1,105 @@
+package uses
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
+)
+
+// forPeople are the extensions of texts for people, which show calls that nobody makes.
+var forPeople = []string{".md", ".mdx", ".rst", ".adoc", ".html", ".txt", ".csv", ".svg", ".ipynb", ".prom"}
+
+// sources are the extensions of programs' sources: they quote rules and queries, and all that they
+// name would be nearly all that there is.
+var sources = []string{
+	".go", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".java", ".kt", ".scala", ".rs", ".c", ".cc", ".cpp", ".h", ".cs", ".swift",
+	".jsonnet", ".libsonnet",
+}
+
+// seemsToAsk finds what rules have, and, in other languages than YAML, other queries.
+var seemsToAsk = regexp.MustCompile(`(?m)^\s*(- )?expr:\s|\bexpr"?\s*=|"expr"\s*:|["']match\[\]["']|\b(?i:promql)"?\s*[=:]`)
+
+// The sizes up to which files with other extensions are looked at, and scripts are read.
+const (
+	largestProgram = 1 << 20
+	largestScript  = 64 << 10
+)
+
+// programs reads the files below a path that are left out by their extension, and are scripts, for
+// the calls of Prometheus' API in them. It returns sources of programs and large scripts that have
+// such calls, which are not read, and other files that seem to have queries.
+func (s *Set) programs(path string, read []string) (asking, seeming []string) {
+	files, err := s.files(path)
+	if err != nil {
+		return nil, nil
+	}
+	known := map[string]bool{}
+	for _, file := range read {
+		known[file] = true
+	}
+	for _, file := range files {
+		extension := strings.ToLower(filepath.Ext(file))
+		if known[file] || slices.Contains(ruleFiles, extension) || slices.Contains(forPeople, extension) ||
+			strings.HasSuffix(strings.TrimSuffix(file, filepath.Ext(file)), "_test") {
+			continue
+		}
+		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() || info.Size() > largestProgram {
+			continue
+		}
+		text, err := plainfile.Read(file)
+		if err != nil || !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
+			continue
+		}
+		source := slices.Contains(sources, extension)
+		asked, all := calls(string(text))
+		switch {
+		case (len(asked) > 0 || !all) && (source || len(text) > largestScript):
+			asking = append(asking, file)
+		case len(asked) > 0 || !all:
+			s.script(file, string(text), asked, all)
+		case !source && extension != ".py" && seemsToAsk.Match(text):
+			seeming = append(seeming, file)
+		}
+	}
+	return asking, seeming
+}
+
+// script adds what a script asks Prometheus' API.
+func (s *Set) script(file, text string, asked []string, all bool) {
+	n := &node{line: 1, scalar: text}
+	if !s.once(Object, file, n) {
+		return // another flag has named its folder
+	}
+	a := asker{set: s, file: file}
+	where := "script " + filepath.Base(file)
+	a.called(n, where, text, asked, all)
+	a.lines(n, where, text)
+	for _, err := range a.errs {
+		s.Warnings = append(s.Warnings, err.Error()+"; what it asks counts as unused")
+	}
+}
+
+// unread reads scripts below a path, and warns of files that are left out by their extension and
+// ask, or seem to have rules or queries. Those larger than 1 MiB are not looked at.
+func (s *Set) unread(path string, read []string) {
+	warn := func(files []string, before, behind string) {
+		if len(files) == 0 {
+			return
+		}
+		warning := fmt.Sprintf("%s %s (%s), and are not read: %s", before, strings.Join(files[:min(3, len(files))], ", "),
+			number(int64(len(files)), "file", "files"), behind)
+		if !slices.Contains(s.Warnings, warning) {
+			s.Warnings = append(s.Warnings, warning)
+		}
+	}
+	asking, seeming := s.programs(path, read)
+	warn(asking, "programs that ask Prometheus' API are in", "list their queries in a file for --queries")
+	warn(seeming, "rules seem to be in", "the names of files of rules end in "+strings.Join(ruleFiles, ", "))
+}
