@@ -317,7 +317,7 @@ func (a *asker) lines(n *node, where, text string) {
 		}
 	}
 	if a.others == 0 {
-		for _, q := range flagged(text) {
+		for _, q := range append(linked(text), flagged(text)...) {
 			a.add(n, where, q)
 		}
 	}

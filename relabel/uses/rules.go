@@ -267,13 +267,30 @@ func rule(set *Set, file, group string, r *node) error {
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range r.get(field).names() {
 			text := r.get(field, key)
+			where := u.Where + ", " + strings.TrimSuffix(field, "s") + " " + key
 			for _, query := range templateQueries(text.text()) {
-				where := u.Where + ", " + strings.TrimSuffix(field, "s") + " " + key
 				set.Add(&Use{Kind: Rule, File: file, Line: text.first(), Query: query, Alerts: alert != "", Where: where})
 			}
+			links(set, file, where, text)
 		}
 	}
 	return nil
+}
+
+// links adds what the addresses in an alert's text ask, which whoever is called opens. One whose
+// query only the alert makes asks what is not known here, which no error is for.
+func links(set *Set, file, where string, n *node) {
+	a := asker{set: set, file: file, title: where, as: Rule}
+	if asked, all := calls(n.text()); len(asked) > 0 || !all {
+		asked = slices.DeleteFunc(asked, func(query string) bool {
+			_, whole := wholeTemplate(templated(query))
+			return whole
+		})
+		a.called(n, where, n.text(), asked, all)
+	}
+	for _, query := range linked(n.text()) {
+		a.add(n, where, query)
+	}
 }
 
 // templateQueries are the queries that a template asks: the argument of its function query. A text

@@ -283,3 +283,32 @@ func TestRulesMustBeLists(t *testing.T) {
 		}
 	}
 }
+
+// TestLinksOfAlerts: what the links in an alert's texts ask is used, and so is what they ask in any
+// other document.
+func TestLinksOfAlerts(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://p/graph?g0.expr=sum%28used_a%29":                                                                "used_a",
+		"see http://p/graph?g0.expr=sum(used_a)&g1.expr=used_b&g0.tab=1 for more":                               "used_a used_b",
+		"[graph](http://p/graph?g0.expr=sum%28used_a%29+%3E+1) and text":                                        "used_a",
+		"[graph](http://p/graph?g0.expr=sum(used_a))":                                                           "used_a",
+		"http://p/graph?g0.expr=used_a%7Bnode%3D%22{{ $labels.node }}%22%7D":                                    "used_a",
+		"http://p/graph?g0.expr=used_a{node=\"{{ $labels.node }}\"} > 1 ":                                       "used_a",
+		"http://vm/vmui/#/?g0.expr=sum(used_a":                                                                  "used_a",
+		"http://p/graph?g0.expr={{ $x | urlquery }}":                                                            "",
+		"http://g/explore?left={\"queries\":[{\"expr\":\"sum(used_a{a=\\\"b\\\"})\"}]}":                         "used_a",
+		"http://g/explore?panes=%7B%22a%22:%7B%22queries%22:%5B%7B%22expr%22:%22sum(used_a)%22%7D%5D%7D%7D&x=1": "used_a",
+		"http://g/explore/metrics/trail?metric=used_a&var-ds=x":                                                 "used_a",
+		"http://g/a/grafana-metricsdrilldown-app/drilldown?from=1&metric=used_a":                                "used_a",
+		"http://p/api/v1/query?query=sum(used_a)":                                                               "used_a",
+		"http://p/api/v1/query?query={{ $x }}":                                                                  "",
+		"http://shop/explore?metric=unused and \"expr\" unused":                                                 "",
+		"the unused metric, g0.expression=unused":                                                               "",
+	} {
+		rule := "groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up == 0\n    annotations:\n      d: " + jsonText(text) + "\n"
+		holds(t, text, "f.yaml", rule, want)
+		if !strings.Contains(text, "{{ $x }}") {
+			holds(t, text, "f.yaml", object("X", "spec: {u: "+jsonText(text)+"}\n"), want)
+		}
+	}
+}
