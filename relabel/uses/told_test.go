@@ -162,3 +162,21 @@ func TestDashboardsOfFiles(t *testing.T) {
 		t.Errorf("%v, warnings %q", err, set.Warnings)
 	}
 }
+
+// TestTextsOfPanels: links in texts, and what panels' programs and other data sources ask.
+func TestTextsOfPanels(t *testing.T) {
+	for panel, want := range map[string]string{
+		`"options":{"mode":"markdown","content":"[see](http://p/graph?g0.expr=sum(used_a)) more"}`:                                            "used_a",
+		`"options":{"mode":"html","content":"<a href='/explore?left=%7B%22queries%22:%5B%7B%22expr%22:%22sum(used_a)%22%7D%5D%7D'>x</a>"}`:    "used_a",
+		`"content":"<script>fetch('/api/datasources/proxy/1/api/v1/query?query=used_a')</script>"`:                                            "used_a",
+		`"options":{"onRender":"const m = 'used_a';\nfetch('/api/v1/query?query=' + m)"}`:                                                     "used_a",
+		`"options":{"helpers":"fetch('/api/v1/query?query=sum(used_a)')"}`:                                                                    "used_a",
+		`"options":{"root":{"actions":[{"fetch":{"url":"http://p/api/v1/query","queryParams":[["query","sum(used_a)"],["time","1"]]}}]}}`:     "used_a",
+		`"targets":[{"urlPath":"/api/v1/query","params":[["query","sum(used_a{x=\"$v\"})"]]}]`:                                                "used_a",
+		`"targets":[{"urlPath":"/api/v1/query","queryParams":"time=1&query=sum(used_a)"}]`:                                                    "used_a",
+		`"links":[{"url":"/explore/metrics/trail?metric=used_a&var-ds=x"},{"url":"/a/grafana-metricsdrilldown-app/drilldown?metric=used_b"}]`: "used_a used_b",
+		`"targets":[{"urlPath":"/other","params":[["query","unused"]]}],"description":"the expr of unused, see /api/v1 and ?metric=unused"`:   "",
+	} {
+		holds(t, panel, "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","type":"x",`+panel+`}]}`, want)
+	}
+}

@@ -36,6 +36,7 @@ func (w *walker) walk(n *node, panel, source string) {
 		w.walk(item, panel, source)
 	}
 	if !n.object() {
+		w.text(n, panel)
 		return
 	}
 	if s := w.source(n); s != "" {
@@ -47,6 +48,9 @@ func (w *walker) walk(n *node, panel, source string) {
 			uid: lib.text("uid"), name: lib.text("name"), file: w.file, title: w.title, line: lib.line,
 			scope: w.scope,
 		})
+	}
+	if path := n.get("urlPath"); callOf.MatchString(path.text()) {
+		w.parameters(n, panel)
 	}
 	for _, key := range n.keys {
 		value := n.fields[key]
@@ -253,6 +257,7 @@ func (w *walker) called(n *node, panel string) {
 	for _, query := range asked {
 		w.add(at, panel, query)
 	}
+	w.parameters(n, panel)
 	for _, options := range []string{"url_options", "urlOptions"} {
 		for _, list := range []string{"params", "body_form", "bodyForm"} {
 			for _, p := range n.list(options, list) {
@@ -268,6 +273,9 @@ func (w *walker) called(n *node, panel string) {
 func (w *walker) link(at *node, panel string) {
 	text := at.text()
 	if !strings.Contains(text, "expr") {
+		for _, query := range linked(text) {
+			w.add(at, panel, query)
+		}
 		w.walk(at, panel, "")
 		return
 	}
