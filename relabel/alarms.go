@@ -68,6 +68,9 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 			"(--dashboards, --grafana), rules (--rules) and autoscalers (--autoscalers), and the usage log (--usage); look at the largest rules in the report; then put the rules on one server first.",
 			dropped.Series, stored.Series))
 	}
+	if len(set.Unrendered) > 0 {
+		out = append(out, "Not rendered, and not read: "+strings.Join(set.Unrendered, "; ")+". What only these sources ask counts as unused. Where all that comes of them was given, leave them out (--exclude='*.libsonnet' --exclude='*.jsonnet').")
+	}
 	if left := set.LeftOut(); left != "" {
 		out = append(out, "Left out by --exclude: "+left+". What is used in there was not looked at and counts as unused: see that nobody reads these files, or give them without --exclude.")
 	}

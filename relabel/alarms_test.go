@@ -72,3 +72,33 @@ func TestLeftOut(t *testing.T) {
 		}
 	}
 }
+
+// TestNotRendered: sources of jsonnet beside rules that are read are an alarm, until they are left
+// out.
+func TestNotRendered(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "groups: [{name: g, rules: [{alert: A, expr: up > 0}]}]\n", "b.libsonnet": "{ rules+:: [{ expr: 'lost > 1' }] }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pattern, want := range map[string]bool{"": true, "*.libsonnet": false} {
+		for name, read := range map[string]func(*uses.Set, string) error{"rules": uses.Rules, "autoscalers": uses.Autoscalers} {
+			set := new(uses.Set)
+			if pattern != "" {
+				if err := set.Exclude(pattern); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := read(set, dir); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(alarms(set, &inventory.Inventory{}, prove.Proof{}, propose.Saving{}, propose.Saving{}), "\n")
+			if strings.Count(got, "what is in it is jsonnet that is not rendered (1 files") != map[bool]int{true: 1}[want] {
+				t.Errorf("--%s without %q: %s", name, pattern, got)
+			}
+		}
+	}
+}

@@ -38,6 +38,8 @@ func Autoscalers(set *Set, path string) error {
 	err = errors.Join(errs...)
 	if len(set.Uses) == before { // then its tests and vendored files are not what is wrong with the folder
 		err = cmp.Or(set.unrendered(path), err)
+	} else {
+		set.besideUnrendered(path)
 	}
 	if err != nil {
 		return fmt.Errorf("autoscalers: %w", err)

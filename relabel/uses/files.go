@@ -163,6 +163,14 @@ func (s *Set) unrendered(path string) error {
 	return fmt.Errorf("%s: what is in it is jsonnet that is not rendered (%d files, such as %s): render it first (jsonnet -J vendor -m OUT FILE), and give the folder OUT", path, len(sources), sources[0])
 }
 
+// besideUnrendered notes such sources beside files that were read.
+func (s *Set) besideUnrendered(path string) {
+	if err := s.unrendered(path); err != nil && !slices.Contains(s.Unrendered, err.Error()) {
+		s.Unrendered = append(s.Unrendered, err.Error())
+		s.Warnings = append(s.Warnings, err.Error())
+	}
+}
+
 // nothingFound warns that a path has nothing of what its flag is for, with the number of queries
 // that were found there all the same.
 func (s *Set) nothingFound(path, what string, before int) {

@@ -23,6 +23,9 @@ type Set struct {
 	// Warnings are what people should know and what is no error: a variable that nothing resolves,
 	// a keep that has expired, a log that is younger than the window.
 	Warnings []string
+	// Unrendered are the folders with sources of jsonnet beside what was read, with the reason why
+	// these were not.
+	Unrendered []string
 	// From and To are the times of the first and the last line of a usage log that counted; zero
 	// where no log was read.
 	From, To time.Time

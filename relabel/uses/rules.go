@@ -47,8 +47,8 @@ func Rules(set *Set, path string) error {
 	err = errors.Join(errs...)
 	if found == 0 { // then its tests and vendored files are not what is wrong with the folder
 		err = cmp.Or(set.unrendered(path), err)
-	} else if u := set.unrendered(path); u != nil {
-		set.Warnings = append(set.Warnings, u.Error())
+	} else {
+		set.besideUnrendered(path)
 	}
 	if err != nil {
 		return fmt.Errorf("rules: %w", err)
