@@ -75,3 +75,32 @@ func TestWhatAsksNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestRemoteWrite: what a list keeps for remote write is used; where all is sent on, that is told.
+func TestRemoteWrite(t *testing.T) {
+	to := func(labels, regex, action string) string {
+		return "{url: x, write_relabel_configs: [{source_labels: [" + labels + "], regex: '" + regex + "', action: " + action + "}]}"
+	}
+	for text, c := range map[string]struct {
+		keeps string
+		told  bool
+	}{
+		"[" + to("__name__", "used_a|used_b.*", "keep") + "]":    {"used_a used_b_x", false},
+		"[" + to("__name__", ".*", "keep") + "]":                 {"", true},
+		"[" + to("__name__", "used_a", "keep") + ", {url: y}]":   {"used_a", true},
+		"[" + to("__name__", "unused", "drop") + "]":             {"", true},
+		"[" + to("job", "unused", "keep") + "]":                  {"", true},
+		"[" + to("job, __name__", "a;used_a|b;.*", "keep") + "]": {"used_a", false},
+		"{url: x}": {"", false},
+	} {
+		operator := strings.NewReplacer("write_relabel_configs", "writeRelabelConfigs", "source_labels", "sourceLabels").Replace(text)
+		for _, doc := range []string{"remote_write: " + text + "\n", object("Prometheus", "spec: {remoteWrite: "+operator+"}\n")} {
+			holds(t, doc, "f.yaml", doc, c.keeps)
+			set := new(Set)
+			err := Rules(set, folder(t, "f.yaml", doc))
+			if err != nil || strings.Contains(strings.Join(set.Warnings, "\n"), "remote write sends on") != c.told {
+				t.Errorf("%s: %v, warnings %q", doc, err, set.Warnings)
+			}
+		}
+	}
+}

@@ -94,6 +94,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 		groups := a.groups(n)
 		a.elsewhere(n, key, path)
 		a.perses(n)
+		a.remoteWrites(n)
 		s := scaler{set: a.set, file: a.file}
 		s.metric(n, a.title)
 		adapter, err := s.adapter(n, key)
