@@ -180,3 +180,23 @@ func TestTextsOfPanels(t *testing.T) {
 		holds(t, panel, "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","type":"x",`+panel+`}]}`, want)
 	}
 }
+
+// TestTypesOfBefore: a data source that is a variable of Prometheus is Prometheus, whatever type
+// stands beside it.
+func TestTypesOfBefore(t *testing.T) {
+	for source, want := range map[string]string{
+		`{"type":"loki","uid":"${ds}"}`:                     "used_a",
+		`{"type":"elasticsearch","uid":"${DS_PROMETHEUS}"}`: "used_a",
+		`{"type":"prometheus","uid":"${logs}"}`:             "used_a",
+		`{"type":"loki","uid":"${logs}"}`:                   "",
+		`{"type":"loki","uid":"${other}"}`:                  "",
+	} {
+		metric := "used_a"
+		if want == "" {
+			metric = "unused"
+		}
+		holds(t, source, "d.json", `{"title":"T","schemaVersion":39,"__inputs":[{"name":"DS_PROMETHEUS","type":"datasource","pluginId":"prometheus"}],
+			"templating":{"list":[{"name":"ds","type":"datasource","query":"prometheus"},{"name":"logs","type":"datasource","query":"loki"}]},
+			"panels":[{"title":"P","datasource":`+source+`,"targets":[{"expr":"sum(`+metric+`)"}]}]}`, want)
+	}
+}

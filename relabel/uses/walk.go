@@ -116,6 +116,11 @@ func (w *walker) source(n *node) string {
 	name := ds.text()
 	if ds.object() {
 		if t := ds.text("type"); t != "" && !strings.Contains(t, "$") {
+			if m := reference.FindStringSubmatch(ds.text("uid")); m != nil && !prometheus(t) {
+				if chosen := w.datasources[m[1]+m[2]+m[5]]; chosen != "" && prometheus(chosen) {
+					return chosen // the type is of before the variable was
+				}
+			}
 			return t
 		}
 		if name = ds.text("uid"); name == "" {
