@@ -120,7 +120,8 @@ func (f *failsNow) before(t *testing.T, server string) string {
 	through := httputil.NewSingleHostReverseProxy(to)
 	front := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		asked := string(body(t, r)) + r.URL.RawQuery
-		ofNow := strings.Contains(asked, "requests_total") && !strings.Contains(asked, "offset") && strings.Contains(r.URL.Path, "/query")
+		ofNow := strings.Contains(asked, "requests_total") && !strings.Contains(asked, "offset") &&
+			!strings.Contains(asked, "[50m]") && strings.Contains(r.URL.Path, "/query")
 		if ofNow && f.fails.Load() {
 			time.Sleep(300 * time.Millisecond) // what else is asked has been answered by now
 			f.failed.Store(true)
@@ -201,8 +202,8 @@ func TestOnlyWholeReplicaFails(t *testing.T) {
 		t.Fatalf("%d %s", code, body)
 	}
 	a.fails.Store(true)
-	if code, body := get(); !strings.Contains(body, `,"1000"]`) && (code == 200 || !strings.Contains(body, "lack some of what it has")) {
-		t.Errorf("where A fails: %d %s", code, body)
+	if code, body := get(); code == 200 || !strings.Contains(body, "lack some of what it has") {
+		t.Errorf("where A fails (%v): %d %s", a.failed.Load(), code, body)
 	}
 }
 

@@ -32,6 +32,21 @@ func renamed(held []storedSeries, name, before string, value float64) (out []sto
 	return byInstance(out)
 }
 
+// toldApart are the series of these names of 30 nodes on one of a pair, beside up: 1000 on the
+// first replica, 2000 on the second.
+func toldApart(now time.Time, replica int, names ...string) (out []storedSeries) {
+	held := heldByOneOf(now, 30, replica)
+	for _, name := range names {
+		out = append(out, renamed(held, name, "", 1000*float64(replica+1))...)
+	}
+	for _, s := range held {
+		if s.lbls.Get("__name__") == "up" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // TestParcelsBesideParcels: two parts of a query that are evaluated in parcels are read of the same
 // copies, though one fails between them.
 func TestParcelsBesideParcels(t *testing.T) {
@@ -39,15 +54,7 @@ func TestParcelsBesideParcels(t *testing.T) {
 	var urls [2]string
 	var fail, failed atomic.Bool
 	for i := range 2 {
-		held := heldByOneOf(now, 30, i)
-		value := 1000 * float64(i+1)
-		all := append(renamed(held, "requests_total", "", value), renamed(held, "other_total", "", value)...)
-		for _, s := range held {
-			if s.lbls.Get("__name__") == "up" {
-				all = append(all, s)
-			}
-		}
-		server := promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), all).URL()
+		server := promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), toldApart(now, i, "requests_total", "other_total")).URL()
 		urls[i] = before(t, server, func(r *http.Request) bool {
 			if i == 1 || !fail.Load() || !strings.HasSuffix(r.URL.Path, "/read") {
 				return false
@@ -72,8 +79,8 @@ func TestParcelsBesideParcels(t *testing.T) {
 	}
 }
 
-// TestParcelsOfTwoSelectors: a server that does not say which targets one of two selectors has is
-// asked again, or is lost: what only that selector has would be in no parcel.
+// TestParcelsOfTwoSelectors: where a server without a copy does not say which targets one of two
+// selectors has, the query fails: what only that selector has would be in no parcel.
 func TestParcelsOfTwoSelectors(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	var urls [2]string
@@ -118,14 +125,7 @@ func TestParcelsOfOneBase(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	var urls [2]string
 	for i := range 2 {
-		held := heldByOneOf(now, 30, i)
-		all := renamed(held, "requests_total", "", 1000*float64(i+1))
-		for _, s := range held {
-			if s.lbls.Get("__name__") == "up" {
-				all = append(all, s)
-			}
-		}
-		urls[i] = promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), all).URL()
+		urls[i] = promShard(t, labels.FromStrings("replica", fmt.Sprint(i)), toldApart(now, i, "requests_total")).URL()
 	}
 	s, base := startProxy(t, t.Context(), replicasConfig("    heartbeat: up\n", urls[:]...))
 	s.parcel = 1

@@ -13,9 +13,10 @@
 //
 // A replica is whole in a bucket of five minutes if it lacks nothing that another one has beyond
 // what chance explains: series and samples of each job, scrapes of each minute, and targets reached
-// at the newest scrape. What is written in docs/replicas.md is decided here: judge.go says which
-// replica lacks what, heartbeats.go keeps it, ask.go asks for what is not known, lacking.go puts it
-// into words.
+// at the newest scrape. Where each lacks something, the buckets before tell what small jobs lack by
+// the phases of their scrapes alone. What is written in docs/replicas.md is decided here: judge.go
+// says which replica lacks what, heartbeats.go keeps it, ask.go asks for what is not known,
+// lacking.go puts it into words.
 //
 // A promise is hashmod, names or shard_by. Hashmod and Names say what matchers can select where,
 // and a Fact says whether one server is known to keep it, from the Values that it has:
