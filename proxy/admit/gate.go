@@ -411,6 +411,9 @@ func (w *waiter) given() (Place, error) {
 func (g *Gate) part(w *waiter, now int64) {
 	w.lane.tick(now)
 	w.flow.remove(w)
+	if w.lane.awaits == w {
+		w.lane.awaits = nil
+	}
 	w.lane.waiting--
 	g.waiting--
 	w.lane.waited += time.Duration(now - w.since)

@@ -43,6 +43,7 @@ type lane struct {
 	widest  float64 // of its calls of late, in places
 	flows   map[uint64]*flow
 	queued  []*flow // those with waiters
+	awaits  *waiter // for whom none of the lane takes its room, while it or his address lacks what he wants
 }
 
 // room tells whether the lane may hold n more places.
@@ -130,7 +131,11 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 	if lacks.waiter != nil && lacks.turned == 0 && !lacks.after(best) {
 		lacks.turned = max(now, 1)
 	}
+	l.awaits = nil
 	if wide.waiter == nil || wide.after(best) {
+		if best.waiter != nil && !l.room(best.n) {
+			l.awaits = best.waiter
+		}
 		return best.waiter, behind
 	}
 	beside := wide.n
@@ -138,6 +143,7 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 		beside += best.n
 	}
 	if !l.room(beside) { // none of the lane passes who is as wide
+		l.awaits = wide.waiter
 		if best = l.passing(g, wide.waiter, now); best.waiter == nil {
 			best = wide
 		}

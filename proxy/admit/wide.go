@@ -77,8 +77,18 @@ func (p *peer) leave(l *lane, n int) {
 func (p *peer) room(g *Gate, w *waiter) bool { return p.held+w.n <= g.ofPeer || g.own(w.lane, w.n) }
 
 // keeps tells whether places are kept for somebody of the peer who wants several. Who waits for
-// room in his lane too keeps none.
-func (p *peer) keeps() bool { return p.wide != nil && p.wide.lane.room(p.wide.n) }
+// room in his lane too keeps none: what others have of it, or what is left for one of another
+// address whose turn is first there.
+func (p *peer) keeps() bool {
+	if p.wide == nil {
+		return false
+	}
+	l, n := p.wide.lane, p.wide.n
+	if l.awaits != nil && l.awaits != p.wide {
+		n += l.awaits.n
+	}
+	return l.room(n)
+}
 
 // mayKeep tells whether places are kept for the waiter, or are to be when it is his turn in his
 // lane: for one of the peer at a time, of several lanes' for one that is within his lane's share,

@@ -142,3 +142,55 @@ func TestWideOfAFullAddress(t *testing.T) {
 		}
 	})
 }
+
+// TestWideBehindOneOfItsLane: who waits because none of his lane passes who is first there keeps
+// nothing of his address meanwhile: its other lanes do not stand still for what another address, or
+// the lane's own calls, hold.
+func TestWideBehindOneOfItsLane(t *testing.T) {
+	for _, c := range []struct {
+		name, first  string // the address of who is first
+		other, batch int    // places that the address holds, that the lane does
+	}{
+		{"his address has too many", "other", 8, 1},
+		{"his lane has too many", "", 0, 3},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			g := NewGate(24, 10, []Lane{{Name: "batch", Share: 0.25, Most: 6}, {Name: "default", Share: 0.75}})
+			order := make(chan string, 4)
+			// Only what somebody has while others wait counts as what his flow has had.
+			all := take(t, g, Asker{}, 21)
+			another := waits(t, g, Asker{}, 1, "another", order)
+			others := []*Place{take(t, g, Asker{Lane: "batch", Flow: 1}, c.batch)}
+			g.Leave(all, 21)
+			if another(); <-order != "another" {
+				t.Fatal("the others have not begun")
+			}
+			walls := take(t, g, Asker{Peer: "grafana"}, 8)
+			if c.other > 0 {
+				others = append(others, take(t, g, Asker{Peer: c.first}, c.other))
+			}
+			wide := waits(t, g, Asker{Peer: "grafana", Lane: "batch", Flow: 1}, 3, "wide", order)
+			first := waits(t, g, Asker{Peer: c.first, Lane: "batch", Flow: 2}, 5, "first", order)
+			dashboard := waits(t, g, Asker{Peer: "grafana", Flow: 2}, 7, "dashboard", order)
+			g.Leave(walls, 7)
+			synctest.Wait()
+			if len(order) != 1 {
+				t.Fatalf("%s: %d of 24 places are held, and of the address that holds one nobody is let in", c.name, g.Held())
+			}
+			if got := <-order; got != "dashboard" {
+				t.Errorf("%s: it is the turn of %s", c.name, got)
+			}
+			for _, p := range others {
+				g.Leave(p, p.Places())
+			}
+			var wg sync.WaitGroup
+			for _, leave := range []func(){first, wide, dashboard} {
+				wg.Go(leave)
+			}
+			wg.Wait() // all had their turn
+			if g.Leave(walls, 1); g.Held() != 0 {
+				t.Errorf("%s: %d places are held at the end", c.name, g.Held())
+			}
+		})
+	}
+}
