@@ -146,6 +146,8 @@ const patience, maxPatience = 2 * time.Second, 8 * time.Second
 // ourselves, in our lane. What is not found when we ask is not in the result. 0 is not remembered,
 // since there may have been no series only at that moment: how long it is to be believed is for the
 // caller to decide, by Remember.
+//
+// ctx bounds only how long others' questions are waited for; the error is *Late where it ends then.
 func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(keys []Key, found func(i int, n int64)) error,
 ) (map[Key]int64, error) {
 	out, asked := make(map[Key]int64, len(keys)), map[Key]bool{}
@@ -167,10 +169,25 @@ func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(key
 		}
 		long.Stop()
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			left := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { _, ok := out[k]; return ok || asked[k] })
+			return nil, &Late{Keys: left, Err: context.Cause(ctx)}
 		}
 	}
 }
+
+// Late is the error of who waits no longer for what others ask.
+type Late struct {
+	// Keys are those of which the number is not known.
+	Keys []Key
+	// Err is what ended the wait.
+	Err error
+}
+
+// Error implements error.
+func (l *Late) Error() string { return l.Err.Error() }
+
+// Unwrap is what ended the wait.
+func (l *Late) Unwrap() error { return l.Err }
 
 // claim adds to out what is known, and returns the keys that the caller is now to ask for, which
 // are in asked from then on, and what to wait for, and until when, where somebody else asks. What

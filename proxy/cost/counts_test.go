@@ -371,3 +371,26 @@ func TestKeyOf(t *testing.T) {
 		}
 	}
 }
+
+// TestLate: who waits no longer is told which numbers nobody has found for him: not those that are
+// known, nor those that he asked for himself.
+func TestLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		c.Remember(key(1), 5)
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = c.Find(t.Context(), "lane", []Key{key(2)}, all(7, time.Hour, nil)) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Find(ctx, "lane", []Key{key(1), key(2), key(3)}, func(_ []Key, found func(int, int64)) error {
+			found(0, 0)
+			return nil
+		})
+		var late *Late
+		if !errors.As(err, &late) || !slices.Equal(late.Keys, []Key{key(2)}) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after a second: %v, %+v", err, late)
+		}
+		wg.Wait()
+	})
+}

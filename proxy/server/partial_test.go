@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -386,6 +387,34 @@ func TestFaultsOfConnecting(t *testing.T) {
 		}
 		got = r.ask(r.request(context.Background(), a, "partial_response", "true"))
 		r.isPartial(a, got)
+	}
+	r.idle()
+}
+
+// TestSilentShardOfACrowd: many ask for what the same series have to be counted for, and a shard is
+// silent. Each that may go without it waits for those who count three fifths of its time, and not
+// for one after the other until nothing is left.
+func TestSilentShardOfACrowd(t *testing.T) {
+	t.Parallel()
+	const limit, crowd = 10 * time.Second, 12
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, roomy(limit))
+	fault{script: "stall", want: 503}.set(t, r.shards["jaguar"][1][0], askings())
+	var wg sync.WaitGroup
+	var late atomic.Int64
+	for i := range crowd {
+		wg.Go(func() {
+			query := fmt.Sprintf(`up{cluster="jaguar"} + %d`, i)
+			form := url.Values{"query": {query}, "start": {"999999700"}, "end": {"1000000000"}, "step": {"15"}}
+			a := asking{name: fmt.Sprint(i), id: endpoint.QueryRange, path: "/api/v1/query_range", form: form}
+			got := r.ask(r.request(context.Background(), a, "partial_response", "true"))
+			if r.isPartial(a, got); got.took > limit*3/4 {
+				late.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := late.Load(); n > crowd/2 {
+		t.Errorf("%d of %d have waited for the silent shard for more than three quarters of their time", n, crowd)
 	}
 	r.idle()
 }

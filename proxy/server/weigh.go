@@ -29,6 +29,15 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 		Unlearned: x.trial != nil, // which no estimate is to know of
 		Held:      func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
 	}
+	if x.partial {
+		scale.Patience = x.part
+		scale.GiveUp = func(s *shard.Shard) error {
+			if !x.mayLack(s) {
+				return nil
+			}
+			return x.shardError(s, slow(question{shard: s}, errSlowShard))
+		}
+	}
 	if n, err = x.lighter(scale.Pieces(x.ctx, q, p)); err == nil {
 		err = x.touches(scale.Touched(x.ctx, q, p, x.strict.MaxSeriesTouched)) // by what was counted, too
 	}

@@ -2,6 +2,7 @@ package weigh
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -479,7 +480,7 @@ func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error)
 		}
 	}
 	listed := int64(sc.listed())
-	out, err := sc.Known.Counts.Find(ctx, sc.Lane, keys, func(keys []cost.Key, found func(int, int64)) error {
+	out, err := sc.find(ctx, keys, by, func(keys []cost.Key, found func(int, int64)) error {
 		grids, most, open := make([][]merge.Grid, len(keys)), make([]int64, len(keys)), make([]int, len(keys))
 		for i, k := range keys {
 			grids[i] = by[k].grids()
@@ -536,6 +537,29 @@ func (sc *Scale) count(ctx context.Context, unknown []selected) (numbers, error)
 		}
 	}
 	return out, err
+}
+
+// find is Find for as long as the request has patience with those who ask before it: each one's
+// question may take the time that its request has, and to wait for one after the other would be to
+// wait until the deadline for a server that is silent, though the answer may go without it.
+func (sc *Scale) find(ctx context.Context, keys []cost.Key, by map[cost.Key]selected, ask func([]cost.Key, func(int, int64)) error,
+) (numbers, error) {
+	if sc.Patience == nil {
+		return sc.Known.Counts.Find(ctx, sc.Lane, keys, ask)
+	}
+	wait, cancel := context.WithTimeout(ctx, sc.Patience())
+	defer cancel()
+	out, err := sc.Known.Counts.Find(wait, sc.Lane, keys, ask)
+	var late *cost.Late
+	if !errors.As(err, &late) || ctx.Err() != nil {
+		return out, err
+	}
+	for _, k := range late.Keys {
+		if err := sc.GiveUp(by[k].part.Shard); err != nil {
+			return nil, err
+		}
+	}
+	return sc.Known.Counts.Find(ctx, sc.Lane, keys, ask)
 }
 
 // grids are the moments at which series are counted: in one range, or each alone where the server

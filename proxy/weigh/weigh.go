@@ -73,6 +73,12 @@ type Scale struct {
 	// Held is told what a server of a shard would hold of the query, or of each of its pieces where
 	// there are several, by the best that Pieces found, where it looked; nil is nobody.
 	Held func(s *shard.Shard, w Weight)
+	// Patience is for how long from now on what others ask is waited for before GiveUp is asked;
+	// nil is as long as the context lasts.
+	Patience func() time.Duration
+	// GiveUp is told of a shard whose numbers others have asked for and not got: the error with
+	// which the request goes without it; nil where the request needs it, and waits on.
+	GiveUp func(s *shard.Shard) error
 	// Ask asks the questions, all at once, and calls found with the place of each and the largest
 	// number in its answer as it comes, from any goroutine. An error is the request's, or a
 	// server's refusal.
