@@ -280,7 +280,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		}
 		return s, nil
 	}
-	if err := failedWholes(l.Shard, wholes, well); err != nil {
+	if err := FailedWholes(l.Shard, wholes, well); err != nil {
 		return nil, err
 	}
 	well = how.Together.sorted(choice, well, how.Avoid)
@@ -302,10 +302,10 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	return s, nil
 }
 
-// failedWholes is the error where all replicas that are whole have failed while the request was
+// FailedWholes is the error where all replicas that are whole have failed while the request was
 // answered, and one of them is still there: what the others lack of it would be missing without a
 // word. One that has gone takes no part, and the others are whole without it.
-func failedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
+func FailedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
 	if len(wholes) == 0 || !slices.ContainsFunc(wholes, func(r *shard.Replica) bool { return slices.Contains(well, r) }) ||
 		!slices.ContainsFunc(well, func(r *shard.Replica) bool { return !slices.Contains(wholes, r) }) {
 		return nil

@@ -306,11 +306,15 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	if err != nil {
 		return nil, false, err
 	}
-	wholes = slices.DeleteFunc(slices.Clone(wholes), func(r *shard.Replica) bool { return !slices.Contains(sound, r) })
-	if len(wholes) > 0 {
-		return wholes, true, nil
+	left := slices.DeleteFunc(slices.Clone(wholes), func(r *shard.Replica) bool { return !slices.Contains(sound, r) })
+	if len(left) > 0 {
+		return left, true, nil
 	}
-	return sound, false, nil
+	well, err := s.Well()
+	if err != nil {
+		return nil, false, err
+	}
+	return sound, false, plan.FailedWholes(s, wholes, well)
 }
 
 // sound are the replicas of the shard to ask where all of them are: at least one, or an error.

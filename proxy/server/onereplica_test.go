@@ -107,9 +107,10 @@ func TestOneReplicaForWhatOverlaps(t *testing.T) {
 }
 
 // failsNow stands before a server. From when fails is set it says 503 to instant and range queries
-// of requests_total as it is now, and after the first of these to everything, where all is.
+// of requests_total as it is now, and after the first of these to everything, where all is; from
+// when lists is set to all that lists series and labels.
 type failsNow struct {
-	fails, failed, all atomic.Bool
+	fails, failed, all, lists atomic.Bool
 }
 
 func (f *failsNow) before(t *testing.T, server string) string {
@@ -126,7 +127,8 @@ func (f *failsNow) before(t *testing.T, server string) string {
 			time.Sleep(300 * time.Millisecond) // what else is asked has been answered by now
 			f.failed.Store(true)
 		}
-		if f.failed.Load() && (ofNow || f.all.Load()) {
+		listed := strings.HasSuffix(r.URL.Path, "/series") || strings.Contains(r.URL.Path, "/label")
+		if f.failed.Load() && (ofNow || f.all.Load()) || listed && f.lists.Load() {
 			http.Error(rw, "busy", http.StatusServiceUnavailable)
 			return
 		}
@@ -204,6 +206,33 @@ func TestOnlyWholeReplicaFails(t *testing.T) {
 	a.fails.Store(true)
 	if code, body := get(); code == 200 || !strings.Contains(body, "lack some of what it has") {
 		t.Errorf("where A fails (%v): %d %s", a.failed.Load(), code, body)
+	}
+}
+
+// TestOnlyWholeReplicaFailsToList: likewise for lists of series, of labels and of their values,
+// which would lack what was only there while the other one was away.
+func TestOnlyWholeReplicaFailsToList(t *testing.T) {
+	w := newGappyPair(t)
+	var a failsNow
+	b := w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))
+	config := w.config(a.before(t, w.replica("a", 2*time.Second, nil)), b)
+	since := func(ago time.Duration) url.Values {
+		return url.Values{"start": {stamp(w.now.Add(-ago))}, "end": {stamp(w.now)}, "match[]": {"requests_total"}}
+	}
+	for _, path := range []string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/node/values"} {
+		a.lists.Store(false)
+		_, base := startProxy(t, t.Context(), config) // with all retries that it may make
+		if code, body := ask(t, base, path, since(50*time.Minute)); code != 200 {
+			t.Fatalf("%s: %d %s", path, code, body)
+		}
+		a.lists.Store(true)
+		code, body := ask(t, base, path, since(50*time.Minute))
+		if code != 502 || !strings.Contains(string(body), "lack some of what it has") {
+			t.Errorf("%s where A fails: %d %s", path, code, body)
+		}
+		if code, body := ask(t, base, path, since(20*time.Minute)); code != 200 {
+			t.Errorf("%s in a time of which B has all: %d %s", path, code, body)
+		}
 	}
 }
 
