@@ -75,6 +75,11 @@ func listOf(names []string) string {
 			end = end[w:]
 		}
 	}
+	// Of a list that begins with nothing Prometheus knows no names, and looks at all values.
+	if end != "" && slices.Contains(names, end) && slices.ContainsFunc(names, func(name string) bool { return name != end }) {
+		_, w := utf8.DecodeRuneInString(end)
+		end = end[w:]
+	}
 	for i, name := range names {
 		names[i] = strings.TrimSuffix(name, end)
 	}

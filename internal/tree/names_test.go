@@ -25,6 +25,7 @@ func TestShorter(t *testing.T) {
 		{`(a|` + many(`|b`) + `)`, `(a|` + many(`|b`) + `)`},
 		{`a\.` + many(`|a\.b`) + `|`, `(?:|a\.(?:|b))`},
 		{`(ä\.` + many(`|å\.`) + `)`, `(?:ä|å)\.`},
+		{`(a\.b` + many(`|xa\.b`) + `)`, `(?:a|xa)\.b`}, // one is the end of all
 		{`a|b\.`, `a|b\.`},
 	} {
 		if got := shorter(c.re); got != c.want {
