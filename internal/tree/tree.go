@@ -3,6 +3,14 @@ package tree
 
 import "github.com/prometheus/prometheus/promql/parser"
 
+// Parser reads all syntax that a server may have switched on; one that has not says so itself.
+var Parser = parser.NewParser(parser.Options{
+	EnableExperimentalFunctions:  true,
+	ExperimentalDurationExpr:     true,
+	EnableExtendedRangeSelectors: true,
+	EnableBinopFillModifiers:     true,
+})
+
 // Bare is an expression without what stands around it and changes nothing: parentheses, and the
 // engine's note that it is the same at all steps.
 func Bare(e parser.Expr) parser.Expr {

@@ -13,6 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 var now = time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
@@ -52,7 +54,6 @@ func TestLook(t *testing.T) {
 		{"other panel", Rule{Panel: "8"}, false},
 		{"query in another form", Rule{Query: "sum(rate(container_cpu_usage_seconds_total{namespace='a',pod=~'x.+'}[5m]))by(pod)"}, true},
 		{"other query", Rule{Query: "sum by (pod) (rate(container_cpu_usage_seconds_total[5m]))"}, false},
-		{"what is no query", Rule{Query: "sum("}, false},
 		{"regex", Rule{Regex: `sum by \(pod\).*container_cpu.*`}, true},
 		{"regex of a part", Rule{Regex: `container_cpu`}, false},
 		{"selector by name", Rule{Selector: "container_cpu_usage_seconds_total"}, true},
@@ -118,6 +119,46 @@ func TestLongText(t *testing.T) {
 	}
 }
 
+// TestQueriesOfAllSyntax: a rule's query meets every request of that query that is let through, in
+// syntax that servers have switched on, too, and lists of selectors however they are written.
+func TestQueriesOfAllSyntax(t *testing.T) {
+	for _, tc := range []struct {
+		rule  string
+		query string   // of the request
+		match []string // likewise, where it selects series
+	}{
+		{rule: "rate(up[2m+3m])", query: "rate(up[2m + 3m])"},
+		{rule: "up  offset (1m*2)", query: "up offset (1m * 2)"},
+		{rule: "up + fill(0)  up", query: "up + fill (0) up"},
+		{rule: "rate(up[5m] anchored)", query: "rate(up[5m]  anchored)"},
+		{rule: "sort_by_label(up,'a')", query: `sort_by_label(up, "a")`},
+		{rule: `up{a='b'}`, match: []string{`up{a="b"}`}},
+		{rule: `up{a="b"}`, match: []string{`up{ a='b' }`}},
+		{rule: `up{a="b, c",d="e"},{f=~"g{1,2}"}`, match: []string{`up{d="e",a="b, c"}`, `{f=~'g{1,2}'}`}},
+		{rule: `up, up`, match: []string{"up", "up"}},
+	} {
+		var table Table
+		if err := table.Configure([]Rule{{Name: "r", Reason: "b", Query: tc.rule}}); err != nil {
+			t.Errorf("%s: %v", tc.rule, err)
+			continue
+		}
+		text := OfSelectors(tc.match)
+		if tc.query != "" {
+			expr, err := tree.Parser.ParseExpr(tc.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = tree.String(expr)
+		}
+		if f := table.Look(&Subject{Query: func() string { return text }}, now); f.Rule == nil {
+			t.Errorf("%s does not meet %s", tc.rule, text)
+		}
+		if f := table.Look(&Subject{Query: func() string { return text + " " }}, now); f.Rule != nil {
+			t.Errorf("%s meets another one", tc.rule)
+		}
+	}
+}
+
 // TestRefusedRules: what is no rule is refused by the name of the field.
 func TestRefusedRules(t *testing.T) {
 	for _, tc := range []struct {
@@ -136,6 +177,9 @@ func TestRefusedRules(t *testing.T) {
 		{Rule{Name: "r", Reason: "b", Regex: ")|("}, "regex: "},
 		{Rule{Name: "r", Reason: "b", Selector: "{"}, "selector: "},
 		{Rule{Name: "r", Reason: "b", Query: strings.Repeat("a", MaxPattern+1)}, "at most"},
+		{Rule{Name: "r", Reason: "b", Query: "sum(rate(foo[5m…"}, "query: "}, // as live queries show it
+		{Rule{Name: "r", Reason: "b", Query: `up, {a="b"`}, "query: "},
+		{Rule{Name: "r", Reason: "b", Query: "up, sum(up)"}, "query: "},
 		{Rule{Name: "r", Reason: "b", Range: -1}, "range, step: "},
 		{Rule{Name: "r", Reason: "b", User: strings.Repeat("a", MaxField+1)}, "at most 256 bytes"},
 	} {

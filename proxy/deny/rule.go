@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/tree"
 )
 
@@ -141,10 +142,13 @@ func compile(r Rule, source Source) (*rule, error) {
 	if bare == (Rule{}) {
 		return nil, errors.New("it names nothing to refuse; give one or more of endpoint, tenant, user, dashboard, panel, query, regex, selector, range, step")
 	}
-	if r.Query != "" {
-		out.query = Normal(r.Query)
-	}
 	var err error
+	if r.Query != "" {
+		if out.query, err = normal(r.Query); err != nil {
+			return nil, fmt.Errorf("query: %.200q is neither PromQL nor a list of selectors, so it is no request's; where it was cut, as long ones are in the usage log, name a selector or the dashboard: %s",
+				r.Query, clip.Prefix(err.Error(), MaxReason))
+		}
+	}
 	if r.Regex != "" {
 		if _, err = regexp.Compile(r.Regex); err == nil { // by itself, or ")|(" would be one
 			out.regex, err = regexp.Compile("^(?s:" + r.Regex + ")$")
@@ -164,13 +168,50 @@ func compile(r Rule, source Source) (*rule, error) {
 	return out, nil
 }
 
-// Normal is a query as Prometheus prints it, or as it is where it is none.
-func Normal(query string) string {
-	expr, err := parser.NewParser(parser.Options{EnableExperimentalFunctions: true}).ParseExpr(query)
-	if err != nil {
-		return query
+// normal is a query as Prometheus prints it, or selectors with a comma and a space between them,
+// each as it prints them.
+func normal(query string) (string, error) {
+	expr, err := tree.Parser.ParseExpr(query)
+	if err == nil {
+		return tree.String(expr), nil
 	}
-	return tree.String(expr)
+	var selectors []string
+	for rest := query; rest != ""; {
+		end, sel := 0, parser.Expr(nil)
+		for sel == nil { // a comma may stand in a selector
+			i := strings.Index(rest[end:], ",")
+			if i < 0 {
+				i = len(rest) - end
+			}
+			if end += i; end > 0 {
+				if e, err := tree.Parser.ParseExpr(rest[:end]); err == nil {
+					sel = e
+				}
+			}
+			if sel == nil && end == len(rest) {
+				return "", err
+			}
+			end++
+		}
+		if _, ok := sel.(*parser.VectorSelector); !ok {
+			return "", err
+		}
+		selectors = append(selectors, tree.String(sel))
+		rest = strings.TrimLeft(rest[min(end, len(rest)):], " ")
+	}
+	return strings.Join(selectors, ", "), nil
+}
+
+// OfSelectors is the text of a request for what series are selected, as a rule's query is compared
+// with it.
+func OfSelectors(match []string) string {
+	out := slices.Clone(match)
+	for i, text := range out {
+		if sel, err := tree.Parser.ParseExpr(text); err == nil {
+			out[i] = tree.String(sel)
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // Check tells what is wrong with a rule of the configuration.

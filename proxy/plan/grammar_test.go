@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // What may run on each shard, and what not, without and with labels that tell shards apart.
@@ -109,7 +111,7 @@ func TestGrammar(t *testing.T) {
 		{`count_values by (node) ("node", up)`, byNode, "count_values sets a label", "pushed"},
 		{`a + fill(0) b`, byNode, "fill makes up a side of +", ""},
 	} {
-		e, err := Parser.ParseExpr(c.expr)
+		e, err := tree.Parser.ParseExpr(c.expr)
 		if err != nil {
 			t.Fatalf("%s: %v", c.expr, err)
 		}
@@ -177,7 +179,7 @@ func TestGuards(t *testing.T) {
 		`max by (node) (sum by (node, job) (up))`:   1,
 		`a{node="x"} / on (node) (b / on (node) c)`: 1,
 	} {
-		e, err := Parser.ParseExpr(expr)
+		e, err := tree.Parser.ParseExpr(expr)
 		if err != nil {
 			t.Fatal(err)
 		}

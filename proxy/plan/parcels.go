@@ -120,7 +120,7 @@ func joins(e parser.Node) bool {
 // average inner is what is averaged, so that it is evaluated once, and outer its sums and counts.
 // Both are used up by an evaluation, which changes them. The positions in inner are those in Text.
 func (l *Leaf) Parcel() (inner, outer parser.Expr, err error) {
-	if inner, err = Parser.ParseExpr(l.Text); err != nil || l.Fold != merge.FoldAvg {
+	if inner, err = tree.Parser.ParseExpr(l.Text); err != nil || l.Fold != merge.FoldAvg {
 		return inner, nil, err
 	}
 	agg, ok := tree.Bare(inner).(*parser.AggregateExpr)
@@ -132,14 +132,14 @@ func (l *Leaf) Parcel() (inner, outer parser.Expr, err error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("no average: %s", agg)
 	}
-	outer, err = Parser.ParseExpr(text)
+	outer, err = tree.Parser.ParseExpr(text)
 	return inner, outer, err
 }
 
 // sumAndCount is an average as sums and counts, told apart by a label. It is one query for both, so
 // that both are of the same samples.
 func sumAndCount(text string) (string, bool) {
-	both, err := Parser.ParseExpr(text)
+	both, err := tree.Parser.ParseExpr(text)
 	if err != nil {
 		return "", false
 	}

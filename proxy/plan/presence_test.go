@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -247,7 +248,7 @@ func TestPresenceAgainstTheEngine(t *testing.T) {
 	seed := randseed.Of(t, *presenceSeed)
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 1e7, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
-		Parser: Parser, LookbackDelta: 5 * time.Minute,
+		Parser: tree.Parser, LookbackDelta: 5 * time.Minute,
 	})
 	for _, c := range []struct {
 		name  string
@@ -277,7 +278,7 @@ func TestPresenceAgainstTheEngine(t *testing.T) {
 			wrong := 0
 			for range *presenceCount {
 				text := w.vector(1 + w.rng.IntN(4))
-				expr, err := Parser.ParseExpr(text)
+				expr, err := tree.Parser.ParseExpr(text)
 				if err != nil {
 					counts["not valid"]++
 					continue
@@ -406,7 +407,7 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 	written := 0
 	for range *presenceCount {
 		text := w.vector(1 + w.rng.IntN(4))
-		expr, err := Parser.ParseExpr(text)
+		expr, err := tree.Parser.ParseExpr(text)
 		if err != nil {
 			continue
 		}
@@ -416,7 +417,7 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 			continue
 		}
 		written++
-		back, err := Parser.ParseExpr(out)
+		back, err := tree.Parser.ParseExpr(out)
 		if err != nil {
 			t.Errorf("%s is written as %s, which is no expression: %v", text, out, err)
 			continue
@@ -450,7 +451,7 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 		`topk(1, m{cluster="jaguar"}) and on ("a.b") n`,
 		`count_values("le", m{cluster="jaguar"})`, `quantile without (x) (scalar(n{cluster="jaguar"}), m)`, `m{cluster="jaguar",__name__!="x"}`, `{__name__=~"m|n",cluster="jaguar"}`,
 	} {
-		expr, err := Parser.ParseExpr(text)
+		expr, err := tree.Parser.ParseExpr(text)
 		if err != nil {
 			t.Logf("%s: %v", text, err)
 			continue
@@ -459,7 +460,7 @@ func TestRewriteKeepsTheExpression(t *testing.T) {
 		if !ok {
 			continue // refused to pass; raw answers
 		}
-		back, err := Parser.ParseExpr(out)
+		back, err := tree.Parser.ParseExpr(out)
 		if err != nil {
 			t.Errorf("%s is sent as %s: %v", text, out, err)
 			continue

@@ -18,7 +18,7 @@ import (
 type Query struct {
 	// Text is its source; it parses.
 	Text string
-	// Expr is Text parsed by Parser, or nil. It is only read, so that whoever has it need not parse
+	// Expr is Text parsed by tree.Parser, or nil. It is only read, so that whoever has it need not parse
 	// it twice where shards answer the whole query.
 	Expr parser.Expr
 	// Grid is when it is evaluated, Range whether as a range query.
@@ -144,7 +144,7 @@ func (v *View) Query(ctx context.Context, q Query) (*Plan, error) {
 func (q *Query) parse() (parser.Expr, error) {
 	var known tree.Regexps
 	known.KnowAll(q.Expr)
-	expr, err := known.Parse(Parser, q.Text)
+	expr, err := known.Parse(tree.Parser, q.Text)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // TestHandedOverTree: a plan made with the parsed query is the one made without, whatever road it
@@ -84,7 +85,7 @@ func TestHandedOverTree(t *testing.T) {
 }
 
 func parses(text string) bool {
-	_, err := Parser.ParseExpr(text)
+	_, err := tree.Parser.ParseExpr(text)
 	return err == nil
 }
 
@@ -129,7 +130,7 @@ func TestSays(t *testing.T) {
 		`m offset (1m + 1s) @ 5 * 2`:  false, `sum(m offset (1m + 1s) @ end() - 1)`: false,
 		`max_over_time(m[5m:1m] offset (1m + 1s) @ 5) * 2`: true,
 	} {
-		e, err := Parser.ParseExpr(text)
+		e, err := tree.Parser.ParseExpr(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -106,7 +106,7 @@ func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration)
 	touched := false
 	var known tree.Regexps
 	known.KnowAll(e)
-	c, err := known.Parse(Parser, text) // the request's own tree is shared and must not change
+	c, err := known.Parse(tree.Parser, text) // the request's own tree is shared and must not change
 	if err != nil {
 		return "", false
 	}
@@ -143,7 +143,7 @@ func rewrite(text string, e parser.Expr, g *shard.Group, interval time.Duration)
 func says(text string, e parser.Expr) bool {
 	var known tree.Regexps
 	known.KnowAll(e)
-	back, err := known.Parse(Parser, text)
+	back, err := known.Parse(tree.Parser, text)
 	if err != nil || tree.String(back) != text {
 		return false
 	}
@@ -176,11 +176,3 @@ func computesDurations(n parser.Node) bool {
 	}
 	return false
 }
-
-// Parser accepts all syntax that shards may support.
-var Parser = parser.NewParser(parser.Options{
-	EnableExperimentalFunctions:  true,
-	ExperimentalDurationExpr:     true,
-	EnableExtendedRangeSelectors: true,
-	EnableBinopFillModifiers:     true,
-})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/trust"
@@ -102,7 +103,7 @@ func TestTied(t *testing.T) {
 		`max_over_time(sum(m)[10m:]) or n`:                                       false, `-(m or n)`: false,
 		`{job="x"}`: true, `{__name__=~"m|n"}`: true, `info(m)`: true, `m[step()]`: true, `sum({__name__!=""})`: true,
 	} {
-		e, err := Parser.ParseExpr(text)
+		e, err := tree.Parser.ParseExpr(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func invariant(e parser.Expr) bool {
 	}
 	var known tree.Regexps
 	known.KnowAll(e)
-	own, err := known.Parse(Parser, tree.String(e)) // which is changed
+	own, err := known.Parse(tree.Parser, tree.String(e)) // which is changed
 	if err != nil {
 		return false
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"testing"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -50,7 +51,7 @@ func TestClass(t *testing.T) {
 		{`up{cluster="a"}`, Named},
 		{`{}`, Unselective},
 	} {
-		matchers, err := promql.ParseMetricSelector(tc.selector)
+		matchers, err := tree.Parser.ParseMetricSelector(tc.selector)
 		if err != nil {
 			t.Fatal(tc.selector, err)
 		}
@@ -61,7 +62,7 @@ func TestClass(t *testing.T) {
 }
 
 func TestEmptiedSelector(t *testing.T) {
-	matchers, err := promql.ParseMetricSelector(`{cluster=~"a|b", prometheus_replica!=""}`)
+	matchers, err := tree.Parser.ParseMetricSelector(`{cluster=~"a|b", prometheus_replica!=""}`)
 	if err != nil {
 		t.Fatal(err)
 	}

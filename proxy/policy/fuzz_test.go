@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/hostile"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -53,7 +54,7 @@ func FuzzPrescan(f *testing.F) {
 			if e := refusal(t, err); e.Kind != qerr.TooExpensive || e.Bound != BoundQueryShape {
 				t.Fatal(err)
 			}
-			if _, perr := promql.ParseExpr(text); perr == nil && len(text) <= 120 {
+			if _, perr := tree.Parser.ParseExpr(text); perr == nil && len(text) <= 120 {
 				t.Fatalf("%q is valid and short, yet %v", text, err)
 			}
 			return
@@ -61,7 +62,7 @@ func FuzzPrescan(f *testing.F) {
 		if !passes(text) {
 			return
 		}
-		expr, perr := promql.ParseExpr(text)
+		expr, perr := tree.Parser.ParseExpr(text)
 		if (expr == nil) == (perr == nil) && perr == nil {
 			t.Fatalf("%q: neither an expression nor an error", text)
 		}

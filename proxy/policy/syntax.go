@@ -5,21 +5,12 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/prompb"
-	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
-
-// promql reads all syntax that a shard may have switched on. A shard that has not says so itself,
-// with Prometheus' own sentence.
-var promql = parser.NewParser(parser.Options{
-	EnableExperimentalFunctions:  true,
-	ExperimentalDurationExpr:     true,
-	EnableExtendedRangeSelectors: true,
-	EnableBinopFillModifiers:     true,
-})
 
 // maxErrorBytes is how much of a parse error reaches the client: it may quote a literal of any
 // length.
@@ -33,7 +24,7 @@ func (parses) Name() string { return "syntax" }
 func (parses) Check(q *Query) error {
 	r := q.Request
 	if r.ID.HasQuery() {
-		expr, err := q.known.Parse(promql, r.Query)
+		expr, err := q.known.Parse(tree.Parser, r.Query)
 		if err != nil {
 			return badText(r.ID, err)
 		}
@@ -43,7 +34,7 @@ func (parses) Check(q *Query) error {
 		}
 	}
 	for _, text := range r.Match {
-		matchers, err := q.known.ParseSelector(promql, text)
+		matchers, err := q.known.ParseSelector(tree.Parser, text)
 		if err != nil {
 			return badText(r.ID, err)
 		}
@@ -51,7 +42,7 @@ func (parses) Check(q *Query) error {
 		q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
 	}
 	for _, text := range r.Filters["match[]"] {
-		if _, err := q.known.ParseSelector(promql, text); err != nil {
+		if _, err := q.known.ParseSelector(tree.Parser, text); err != nil {
 			return badText(r.ID, err)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // engineKind is what an engine is made for.
@@ -49,7 +49,7 @@ func (e *engines) take(k engineKind, expr parser.Expr) (*promql.Engine, string) 
 		LookbackDelta: defaultLookback, EnableAtModifier: true, EnableNegativeOffset: true, EnablePerStepStats: true,
 		EnableDelayedNameRemoval: k.delayed, UseStartTimestamps: k.starts, EnableTypeAndUnitLabels: k.units,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return k.interval.Milliseconds() },
-		Parser:                   planned{plan.Parser, &e.trees},
+		Parser:                   planned{tree.Parser, &e.trees},
 	})
 	e.by[k] = engine
 	return engine, text

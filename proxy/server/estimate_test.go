@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // TestHeldPerSeries: what the engine holds for each series that is read, in points of 16 bytes.
@@ -28,7 +28,7 @@ func TestHeldPerSeries(t *testing.T) {
 		{"sort(m)", 2, steps},
 		{"max_over_time(m[1h:15s])", 2, 0},
 	} {
-		e, err := plan.Parser.ParseExpr(c.query)
+		e, err := tree.Parser.ParseExpr(c.query)
 		if err != nil {
 			t.Fatal(err)
 		}

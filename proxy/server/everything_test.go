@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
-	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 var everythingRequests = flag.Int("everything.requests", 200, "random requests of TestEverything and TestEveryDocument, over random topologies")
@@ -120,7 +120,7 @@ func (e *everything) selector(named bool) selector {
 	}
 	out := selector{text: "{" + strings.Join(parts, ",") + "}"}
 	var err error
-	if out.matchers, err = plan.Parser.ParseMetricSelector(out.text); err != nil {
+	if out.matchers, err = tree.Parser.ParseMetricSelector(out.text); err != nil {
 		e.t.Fatalf("%s: %v", out.text, err)
 	}
 	out.class = "unselective"

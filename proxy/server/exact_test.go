@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
@@ -97,7 +98,7 @@ func queriesAreExact(t *testing.T, leastRaw int, replicas ...int) {
 	}
 	engine := promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 1e8, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true,
-		Parser: plan.Parser,
+		Parser: tree.Parser,
 	})
 	passed := map[string]int{}
 	end := w.start.Add(w.length)

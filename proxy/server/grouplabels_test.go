@@ -10,7 +10,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // Matchers on group labels and replica labels choose groups, in every operator and on every road;
@@ -87,7 +87,7 @@ func TestGroupLabelsChooseGroups(t *testing.T) {
 			if got, want := federatedText(t, base, form(sel)), federatedText(t, ref.URL(), form(sel)); got != want {
 				t.Errorf("federate %s:\n%s\nwant\n%s", sel, got, want)
 			}
-			expr, err := plan.Parser.ParseMetricSelector(sel)
+			expr, err := tree.Parser.ParseMetricSelector(sel)
 			if err != nil {
 				t.Fatal(err)
 			}

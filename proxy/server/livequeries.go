@@ -51,7 +51,7 @@ func (x *exchange) show() {
 	req := x.dec.Request
 	c := x.caller
 	x.shown = x.s.live.Enter(live.Facts{
-		ID: x.uid, Endpoint: string(req.ID), Query: words(req), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel,
+		ID: x.uid, Endpoint: string(req.ID), Query: words(x.said), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel,
 		Rule: c.Rule, Lane: x.lane, Claimed: c.Claimed, Started: x.began.UTC(), Deadline: x.began.Add(x.dec.Deadline).UTC(),
 	}, x.look, x.end)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
-	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/internal/tree"
 )
 
 // held are the label sets, as one Prometheus would have them, that any replica holds and that match
@@ -61,7 +61,7 @@ func TestMetadataIsComplete(t *testing.T) {
 		form := url.Values{"match[]": texts, "start": {stamp(start)}, "end": {stamp(end)}}
 		var parsed [][]*labels.Matcher
 		for _, text := range texts {
-			ms, err := plan.Parser.ParseMetricSelector(text)
+			ms, err := tree.Parser.ParseMetricSelector(text)
 			if err != nil {
 				t.Fatal(err)
 			}

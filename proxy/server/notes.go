@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
@@ -64,12 +65,12 @@ func (x *exchange) placed(notes []string, l *plan.Leaf) []string {
 // whose nodes are theirs, whatever the matchers and the blanks.
 func sentPlaces(sent []string, query string, of posrange.PositionRange) map[posrange.Pos][]posrange.Pos {
 	places := map[posrange.Pos][]posrange.Pos{}
-	expr, err := plan.Parser.ParseExpr(query)
+	expr, err := tree.Parser.ParseExpr(query)
 	if err != nil {
 		return places
 	}
 	for _, text := range sent {
-		own, err := plan.Parser.ParseExpr(text)
+		own, err := tree.Parser.ParseExpr(text)
 		if err != nil {
 			continue
 		}

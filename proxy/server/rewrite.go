@@ -225,7 +225,7 @@ func (x *exchange) propose(e *qerr.Error) (p rewrite.Proposal, ok, ended bool) {
 	defer end(nil)
 	ctx, room := x.s.room(ctx, "rewrite")
 	defer room.End()
-	q := rewrite.Question{Request: x.said, Bound: e.Bound, Parser: plan.Parser, Expr: x.saidExpr()}
+	q := rewrite.Question{Request: x.said, Bound: e.Bound, Parser: tree.Parser, Expr: x.saidExpr()}
 	scale := x.scale(ctx, e)
 	try := func(ctx context.Context, req *endpoint.Request) (rewrite.Took, error) {
 		if x.s.pressed(x.st, 0) { // since the search began
@@ -255,7 +255,7 @@ func (x *exchange) saidExpr() parser.Expr {
 	}
 	var known tree.Regexps
 	known.KnowAll(x.dec.Expr)
-	e, err := known.Parse(plan.Parser, x.said.Query)
+	e, err := known.Parse(tree.Parser, x.said.Query)
 	if err != nil {
 		return nil
 	}

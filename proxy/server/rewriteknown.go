@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -93,7 +94,7 @@ func (x *exchange) saidSelectors() (out [][]*labels.Matcher) {
 		return out
 	}
 	for _, text := range x.said.Match {
-		if ms, err := plan.Parser.ParseMetricSelector(text); err == nil {
+		if ms, err := tree.Parser.ParseMetricSelector(text); err == nil {
 			out = append(out, ms)
 		}
 	}

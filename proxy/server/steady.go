@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/merge"
-	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
 const (
@@ -60,7 +60,7 @@ func steady(ctx context.Context, res *promql.Result, rest string, tables []*merg
 		for _, i := range which {
 			nudged[i] = nudgedBy(tables[i], p)
 		}
-		expr, err := plan.Parser.ParseExpr(rest)
+		expr, err := tree.Parser.ParseExpr(rest)
 		if err != nil {
 			return false
 		}

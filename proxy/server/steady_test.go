@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/merge"
-	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
 // TestSteady: an answer that would be another one if its sums were a little larger or smaller is
@@ -89,7 +89,7 @@ func TestSteady(t *testing.T) {
 				return engine.NewRangeQuery(t.Context(), from, promql.NewPrometheusQueryOpts(false, time.Second), text,
 					time.UnixMilli(30_000), time.UnixMilli(60_000), 15*time.Second)
 			}
-			expr, err := plan.Parser.ParseExpr(tc.rest)
+			expr, err := tree.Parser.ParseExpr(tc.rest)
 			if err != nil {
 				t.Fatal(err)
 			}

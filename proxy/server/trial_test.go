@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -343,7 +343,7 @@ func TestCountsForTrialsTeachNothing(t *testing.T) {
 	const asked, alike = `requests_total{node=~"n1.?"}`, `requests_total{node=~"n2.?"}`
 	learned := func() (out []cost.Shown) {
 		for _, text := range []string{asked, alike} {
-			ms, err := plan.Parser.ParseMetricSelector(text)
+			ms, err := tree.Parser.ParseMetricSelector(text)
 			must(t, err)
 			for _, shape := range []bool{false, true} {
 				shown, _ := known.Learned.Look(cost.PrintOfSelector("", ms, shape))

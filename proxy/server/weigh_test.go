@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb/tsdbutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -560,7 +561,7 @@ func TestPiecesKeepTheirWidth(t *testing.T) {
 	s.lightSeries = 1 // all is looked at
 	st := s.state.Load()
 	const text = "sum(rate(requests_total[1m]))"
-	expr, err := plan.Parser.ParseExpr(text)
+	expr, err := tree.Parser.ParseExpr(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/cost"
@@ -136,7 +137,7 @@ func TestUnweighedWidth(t *testing.T) {
 	shards, now := w.st.top.Groups[0].Shards, time.Now()
 	sizes := weigh.NewSizes(t.Context(), w.st.top, nil, time.Now, slog.New(slog.DiscardHandler))
 	known := weigh.Known{Sizes: sizes, Learned: &cost.Learned{}}
-	expr, err := plan.Parser.ParseExpr("sum by (pod) (rate(x_total[5m]))")
+	expr, err := tree.Parser.ParseExpr("sum by (pod) (rate(x_total[5m]))")
 	if err != nil {
 		t.Fatal(err)
 	}
