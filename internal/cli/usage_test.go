@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
 // TestUsageWhileItIsWritten: of a log that is rotated and written to while it is read comes what
@@ -19,7 +21,7 @@ func TestUsageWhileItIsWritten(t *testing.T) {
 	}
 	write(path+".1", "1\n")
 	write(path, "2\n3")
-	parts, err := openUsage(path)
+	parts, err := usage.OpenParts(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +33,7 @@ func TestUsageWhileItIsWritten(t *testing.T) {
 	write(path, "4\n")
 	var out strings.Builder
 	for _, p := range parts {
-		if err := wholeLines(&out, p); err != nil {
+		if err := wholeLines(&out, p.ReadCloser); err != nil {
 			t.Error(err)
 		}
 		if err := p.Close(); err != nil {

@@ -104,19 +104,15 @@ const (
 
 // Log adds what a usage log has, with the files that it was rotated into, since a time. Of a text
 // that was asked for several ranges the longest counts.
-func (q *Questions) Log(ctx context.Context, path string, since time.Time) error {
-	parts, err := usage.Parts(path)
+func (q *Questions) Log(ctx context.Context, path string, since time.Time) (err error) {
+	parts, err := usage.OpenParts(path)
 	if err != nil {
 		return fmt.Errorf("usage log: %w", err)
 	}
+	defer func() { err = errors.Join(err, usage.CloseParts(parts)) }()
 	for _, part := range parts {
-		r, err := usage.OpenPart(part)
-		if err != nil {
-			return fmt.Errorf("usage log: %w", err)
-		}
-		err = errors.Join(q.read(ctx, r, since), r.Close())
-		if err != nil {
-			return fmt.Errorf("usage log: %s: %w", part, err)
+		if err := q.read(ctx, part, since); err != nil {
+			return fmt.Errorf("usage log: %s: %w", part.Name, err)
 		}
 	}
 	return nil

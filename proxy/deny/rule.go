@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/tree"
 )
 
@@ -145,8 +144,8 @@ func compile(r Rule, source Source) (*rule, error) {
 	var err error
 	if r.Query != "" {
 		if out.query, err = normal(r.Query); err != nil {
-			return nil, fmt.Errorf("query: %.200q is neither PromQL nor a list of selectors, so it is no request's; where it was cut, as long ones are in the usage log, name a selector or the dashboard: %s",
-				r.Query, clip.Prefix(err.Error(), MaxReason))
+			return nil, fmt.Errorf("query: %.200q is neither PromQL nor a list of selectors, so it is no request's; where it was cut, as long ones are in the usage log, name a selector or the dashboard: %.500s",
+				r.Query, err)
 		}
 	}
 	if r.Regex != "" {

@@ -186,26 +186,41 @@ func (j *Journal) send(o op) {
 	}
 }
 
-// fail ends the journal. The caller holds j.mu.
+// fail ends the journal. Nobody is remembered any more, in the file either: at the next kill its
+// slots would accuse who was under way now. The caller holds j.mu.
 func (j *Journal) fail(err error) {
 	if !j.off {
 		j.off = true
+		clear(j.live)
 		go j.failed(err) // whoever is told may take his time
 	}
 }
 
 // write writes what is sent, in its order, until Close.
 func (j *Journal) write() {
+	emptied := false
 	for o := range j.ops {
-		if _, err := j.f.WriteAt(o.text, int64(len(magic)+o.at*SlotBytes)); err != nil {
-			j.mu.Lock()
-			j.fail(err)
-			j.mu.Unlock()
+		if j.fine() {
+			if _, err := j.f.WriteAt(o.text, int64(len(magic)+o.at*SlotBytes)); err != nil {
+				j.mu.Lock()
+				j.fail(err)
+				j.mu.Unlock()
+			}
+		}
+		if !emptied && !j.fine() {
+			emptied = j.f.Truncate(0) == nil
 		}
 		if o.done != nil {
 			close(o.done)
 		}
 	}
+}
+
+// fine tells whether requests are remembered.
+func (j *Journal) fine() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.off
 }
 
 // Leave clears the slot of a request that has ended.

@@ -263,3 +263,42 @@ func BenchmarkEnterLeave(b *testing.B) {
 		b.Error(err)
 	}
 }
+
+// TestFailedAccusesNobody: a journal that has failed has nobody in its file, and holds nobody: at a
+// kill long after, those who were under way when it failed would be taken for the cause.
+func TestFailedAccusesNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "running.journal")
+	told := make(chan error, 1)
+	j, _, err := Open(path, func(err error) { told <- err })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := j.Enter(Leftover{Digest: "innocent"}, nothing)
+	j.settle()
+	j.mu.Lock()
+	j.fail(errSlow)
+	j.send(op{s.at, s.text(), nil}) // what was on its way
+	j.mu.Unlock()
+	<-told
+	j.settle()
+	j.mu.Lock()
+	if len(j.live) > 0 {
+		t.Errorf("%d are held", len(j.live))
+	}
+	j.mu.Unlock()
+	left, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(left), "innocent") {
+		t.Errorf("left in the file: %.100q, %v", left, err)
+	}
+	j.Leave(s)
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+	next, suspects, err := Open(path, unfailing)
+	if err != nil || len(suspects) > 0 {
+		t.Errorf("the next one is told of %v, %v", suspects, err)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}

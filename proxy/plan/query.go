@@ -18,8 +18,8 @@ import (
 type Query struct {
 	// Text is its source; it parses.
 	Text string
-	// Expr is Text parsed by tree.Parser, or nil. It is only read, so that whoever has it need not parse
-	// it twice where shards answer the whole query.
+	// Expr is Text parsed by tree.Parser, or nil. It is only read, so that whoever has it need not
+	// parse it twice where shards answer the whole query.
 	Expr parser.Expr
 	// Grid is when it is evaluated, Range whether as a range query.
 	Grid  merge.Grid

@@ -52,8 +52,56 @@ func Parts(path string) ([]string, error) {
 	return out, nil
 }
 
-// OpenPart opens one of them, and unpacks it where it is packed.
-func OpenPart(path string) (io.ReadCloser, error) {
+// Part is one file of a log, open, unpacked where it is packed.
+type Part struct {
+	io.ReadCloser
+	// Name is what the file was called when it was opened.
+	Name string
+}
+
+// tries is how often a log is opened that is rotated meanwhile.
+const tries = 5
+
+// OpenParts opens all files of a log at once, as Parts names them: what is open stays what it is
+// when the log is rotated, where of files that are opened one after the other one would be left out
+// and another one read twice. Where it is rotated meanwhile it begins anew, and after some times it
+// is an error. The caller closes each.
+func OpenParts(path string) ([]Part, error) {
+	for range tries {
+		before, _ := os.Stat(path) // moved away by others is no reason to keep the older ones back
+		names, err := Parts(path)
+		if err != nil {
+			return nil, err
+		}
+		var out []Part
+		for _, name := range names {
+			r, openErr := openPart(name)
+			if openErr != nil {
+				err = errors.Join(err, openErr)
+				continue
+			}
+			out = append(out, Part{r, name})
+		}
+		after, _ := os.Stat(path)
+		if err == nil && (before == nil && after == nil || before != nil && after != nil && os.SameFile(before, after)) {
+			return out, nil
+		}
+		if err = errors.Join(err, CloseParts(out)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%s is rotated faster than its files can be opened; make usage_log.max_size larger", path)
+}
+
+// CloseParts closes them.
+func CloseParts(parts []Part) (err error) {
+	for _, p := range parts {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
+
+func openPart(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil || !strings.HasSuffix(path, ".gz") {
 		return f, err

@@ -171,6 +171,7 @@ func (r *rotating) rotate() error {
 
 func (r *rotating) shift() error {
 	keep := int(r.maxFiles.Load())
+	defer r.trim(keep)
 	if keep == 1 {
 		return os.Remove(r.path)
 	}
@@ -184,6 +185,13 @@ func (r *rotating) shift() error {
 		}
 	}
 	return nil
+}
+
+// trim removes what is left of a time when more files were kept.
+func (r *rotating) trim(keep int) {
+	for os.Remove(r.path+"."+strconv.Itoa(keep)) == nil {
+		keep++
+	}
 }
 
 func (r *rotating) close() error {

@@ -47,15 +47,16 @@ type LogOptions struct {
 // particular are no use either: such calls list what there is. Nor are lines that spillway relabel
 // left itself when it took stock through the proxy. Lines of a version that is not known, and what
 // is no line of such a log, are errors.
-func Log(ctx context.Context, set *Set, path string, o LogOptions) error {
-	parts, err := usage.Parts(path)
+func Log(ctx context.Context, set *Set, path string, o LogOptions) (err error) {
+	parts, err := usage.OpenParts(path)
 	if err != nil {
 		return fmt.Errorf("usage log: %w", err)
 	}
+	defer func() { err = errors.Join(err, usage.CloseParts(parts)) }()
 	l := newLogReader(o)
 	for _, part := range parts {
-		if err := l.file(ctx, part); err != nil {
-			return fmt.Errorf("usage log: %w", err)
+		if number, err := l.read(ctx, part); err != nil {
+			return fmt.Errorf("usage log: %w", inFile(part.Name, number, err))
 		}
 	}
 	l.finish(set, path)
@@ -136,18 +137,6 @@ func newLogReader(o LogOptions) *logReader {
 		l.since = o.Now.Add(-o.Window)
 	}
 	return l
-}
-
-func (l *logReader) file(ctx context.Context, path string) (err error) {
-	r, err := usage.OpenPart(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	if number, err := l.read(ctx, r); err != nil {
-		return inFile(path, number, err)
-	}
-	return nil
 }
 
 // read reads lines and says at which it stopped. A last line without an end that is no record is

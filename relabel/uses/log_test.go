@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -210,4 +213,47 @@ func BenchmarkLog(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "lines/s")
+}
+
+// rotates is a context that rotates a log when it is first looked at.
+type rotates struct {
+	context.Context
+	once sync.Once
+	path string
+}
+
+func (r *rotates) Err() error {
+	r.once.Do(func() {
+		for _, move := range [][2]string{{".1", ".2"}, {"", ".1"}} {
+			if err := os.Rename(r.path+move[0], r.path+move[1]); err != nil {
+				panic(err)
+			}
+		}
+		if err := os.WriteFile(r.path, nil, 0o600); err != nil {
+			panic(err)
+		}
+	})
+	return r.Context.Err()
+}
+
+// TestLogRotatedMeanwhile: a log that is rotated while it is read loses nothing: what was asked in
+// a file that is passed over would be dropped as unused.
+func TestLogRotatedMeanwhile(t *testing.T) {
+	dir := folder(t, "usage.jsonl.1", strings.Repeat(asked(time.Hour, "query", "before"), 1100),
+		"usage.jsonl", asked(time.Minute, "query", "needed"))
+	path := filepath.Join(dir, "usage.jsonl")
+	var set Set
+	if err := Log(&rotates{Context: t.Context(), path: path}, &set, path, LogOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range set.Uses {
+		got = append(got, u.Query)
+	}
+	if slices.Sort(got); !slices.Equal(got, []string{"before", "needed"}) {
+		t.Errorf("%q were asked", got)
+	}
+	if _, err := os.Stat(path + ".2"); err != nil {
+		t.Errorf("it was not rotated: %v", err)
+	}
 }
