@@ -13,8 +13,9 @@
 //   - A server that is no longer found is still asked for a while (shards_from.keep), as is one
 //     whose discovery fails, unless another one has taken its place. After that it is let go, with
 //     a line in the log; the last shard of a group never is. Nor is anybody by the silence of an
-//     API server, which says nothing of who has gone; it is counted, and logged. Where kept servers
-//     and found ones would be more than MaxServers, those that went longest ago are let go earlier.
+//     API server, a file, a name or a list that cannot be read any more, which says nothing of who
+//     has gone; it is counted, and logged. Where kept servers and found ones would be more than
+//     MaxServers, those that went longest ago are let go earlier.
 //   - No shard vanishes because another one's server has its address now: requests that need it are
 //     refused.
 //   - No server is asked on a guess: where a slice begins or ends in time, only the labels

@@ -35,6 +35,7 @@ type list struct {
 	client *http.Client
 	every  time.Duration
 	groups int // in the last one
+	state  listState
 }
 
 // discoverer is Prometheus' own of what refreshes, for the list.
@@ -53,11 +54,18 @@ func (l *list) discoverer(client commonconfig.HTTPClientConfig, o prom.Discovere
 		advice: fmt.Sprintf("a group has at most %d servers, so have it list only those", MaxServers),
 	}
 	return refresh.NewDiscovery(refresh.Options{
-		Logger: o.Logger, Mech: "http", SetName: o.SetName, Interval: l.every, RefreshF: l.read, MetricsInstantiator: m,
+		Logger: o.Logger, Mech: "http", SetName: o.SetName, Interval: l.every, RefreshF: l.refresh, MetricsInstantiator: m,
 	}), nil
 }
 
 var listType = regexp.MustCompile(`^(?i:application/json(;\s*charset=("utf-8"|utf-8))?)$`)
+
+// refresh reads the list, and notes what came of it.
+func (l *list) refresh(ctx context.Context) ([]*targetgroup.Group, error) {
+	groups, err := l.read(ctx)
+	l.state.set(time.Now(), err)
+	return groups, err
+}
 
 // read is what the list says now.
 func (l *list) read(ctx context.Context) ([]*targetgroup.Group, error) {

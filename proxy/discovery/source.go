@@ -37,17 +37,19 @@ type source struct {
 	now   func() time.Time
 
 	clusters []*cluster    // of kubernetes_sd_configs
+	list     *list         // of http
 	nudged   chan struct{} // one of them began to work or to fail
 
 	mu      sync.Mutex
 	groups  map[string]*targetgroup.Group // by their source, as last told
+	heard   map[string]time.Time          // when a file, a pattern of some, or a name was told of last
 	told    chan struct{}                 // closed, and another one made, each time something was learned
 	ready   bool                          // all have answered once, and could be used
 	refused error                         // why what is found cannot be used; nil where it can
 	known   map[string]*server            // by address
 	shards  []config.Shard                // in force
 	print   string                        // of shards, to know a change by
-	silent  time.Time                     // since when an API server does not answer; zero where all do
+	silent  time.Time                     // since when something does not answer; zero where all do
 }
 
 // server is one that was found.
@@ -85,7 +87,7 @@ func (s *source) nudge() {
 
 // discoverer is the one of what refreshes.
 func (s *source) discoverer() (prom.Discoverer, error) {
-	every := model.Duration(cmp.Or(s.from.RefreshInterval, config.DefaultRefreshInterval))
+	every := model.Duration(s.every())
 	var c prom.Config
 	o := prom.DiscovererOptions{Logger: s.log, SetName: s.group}
 	switch {
@@ -102,8 +104,8 @@ func (s *source) discoverer() (prom.Discoverer, error) {
 	reg := prometheus.NewRegistry() // theirs are of single mechanisms; ours are of groups
 	refresh := prom.NewRefreshMetrics(reg)
 	if c == nil {
-		l := &list{url: s.from.HTTP, every: time.Duration(every)}
-		return l.discoverer(s.from.Replica("").HTTPClient, o, refresh)
+		s.list = &list{url: s.from.HTTP, every: time.Duration(every)}
+		return s.list.discoverer(s.from.Replica("").HTTPClient, o, refresh)
 	}
 	m := c.NewDiscovererMetrics(reg, refresh)
 	if err := refresh.Register(); err != nil {
@@ -168,6 +170,13 @@ func (s *source) nextEnd() time.Duration {
 	if end := s.silent.Add(s.keep()); !s.silent.IsZero() && end.After(s.now()) {
 		next = min(next, end.Sub(s.now()))
 	}
+	if s.ready {
+		s.unanswered(func(last time.Time, _ func() error) {
+			if end := last.Add(s.patience()); !end.Before(s.now()) {
+				next = min(next, end.Sub(s.now())+time.Millisecond)
+			}
+		})
+	}
 	return next
 }
 
@@ -181,6 +190,7 @@ func (s *source) take(groups []*targetgroup.Group) {
 		close(s.told)
 		s.told = make(chan struct{})
 	}()
+	s.hear(groups)
 	for _, g := range groups {
 		switch {
 		case g == nil:
@@ -235,7 +245,7 @@ func (s *source) refuse(err error) {
 	s.w.metrics.refused.WithLabelValues(s.group).Set(1)
 }
 
-// listen learns whether the API servers answer. One that does not says nothing of who has gone: the
+// listen learns whether all answer who are asked. Who does not says nothing of who has gone: the
 // last ones are asked on, however long it takes, and after a while that counts as refused.
 func (s *source) listen() {
 	since, err := s.silence()
@@ -254,8 +264,11 @@ func (s *source) listen() {
 	s.w.metrics.refused.WithLabelValues(s.group).Set(0)
 }
 
-// silence is since when an API server does not answer, and why; nil where all do.
+// silence is since when somebody does not answer, and why; nil where all do.
 func (s *source) silence() (since time.Time, why error) {
+	if len(s.clusters) == 0 {
+		return s.quiet()
+	}
 	for _, c := range s.clusters {
 		for _, f := range c.feeds {
 			if at, err := f.fails(); err != nil && (why == nil || at.Before(since)) {

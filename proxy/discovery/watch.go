@@ -65,7 +65,7 @@ func New(ctx context.Context, o Options) *Watch {
 	}
 	w := &Watch{o: o, changed: make(chan struct{}, 1), metrics: &metrics{
 		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet, or which an API server that does not answer has told last.",
+			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet, or which were told last by what answers no more.",
 		}, []string{"group", "state"}),
 		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "spillway_discovery_refused", Help: "1 while what is found for the group cannot be used, so that what was found before stays in force, or while nothing could be looked up for longer than keep; else 0.",
@@ -214,7 +214,8 @@ func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
 func newSource(w *Watch, g *config.Group) (*source, error) {
 	s := &source{
 		w: w, group: g.Name, from: g.ShardsFrom, log: w.o.Logger.With("group", g.Name), now: time.Now,
-		groups: map[string]*targetgroup.Group{}, told: make(chan struct{}), known: map[string]*server{}, nudged: make(chan struct{}, 1),
+		groups: map[string]*targetgroup.Group{}, heard: map[string]time.Time{}, known: map[string]*server{},
+		told: make(chan struct{}), nudged: make(chan struct{}, 1),
 	}
 	for i := range g.ShardsFrom.Relabel {
 		rule, err := g.ShardsFrom.Relabel[i].Rule()

@@ -1,0 +1,122 @@
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// Prometheus' discovery of files, names and lists tells each of them again at every refresh, and
+// nothing where it cannot be read: so whoever is not told of for two of them has failed.
+
+// unheard is how long after two refreshes one has failed: reading takes time.
+const unheard = 5 * time.Second
+
+// every is how often it is looked up.
+func (s *source) every() time.Duration {
+	return cmp.Or(s.from.RefreshInterval, config.DefaultRefreshInterval)
+}
+
+// patience is how long nothing may be told of a file, a name or a list.
+func (s *source) patience() time.Duration { return 2*s.every() + unheard }
+
+var ofFile = regexp.MustCompile(`:[0-9]+$`)
+
+// hear notes who was told of. The caller holds s.mu.
+func (s *source) hear(groups []*targetgroup.Group) {
+	now := s.now()
+	for _, g := range groups {
+		if g == nil {
+			continue
+		}
+		name := g.Source
+		if len(s.from.Files) > 0 {
+			name = ofFile.ReplaceAllString(name, "")
+		}
+		s.heard[name] = now
+	}
+	for _, pattern := range s.from.Files {
+		if names, _ := filepath.Glob(pattern); len(names) > 0 {
+			s.heard[pattern] = now
+		}
+	}
+}
+
+// unanswered calls f with each file, name or list that has answered before, when it did so last,
+// and what it is to say that it does no more.
+func (s *source) unanswered(f func(last time.Time, why func() error)) {
+	for _, pattern := range s.from.Files {
+		names, _ := filepath.Glob(pattern)
+		if last, ok := s.heard[pattern]; ok && len(names) == 0 {
+			f(last, func() error { return fmt.Errorf("no file is called %s any more", pattern) })
+		}
+		for _, name := range names {
+			g := s.groups[name+":0"]
+			if g != nil && len(g.Targets) == 0 { // an empty file is told of once
+				continue
+			}
+			last, ok := s.heard[name]
+			if !ok {
+				last = s.heard[pattern] // a new one that nothing could be read of
+			}
+			f(last, func() error {
+				return fmt.Errorf("the file %s can no longer be read, or has no list of targets; the log has why, at level error", name)
+			})
+		}
+	}
+	for _, name := range s.from.DNSSRV {
+		if last, ok := s.heard[name]; ok {
+			f(last, func() error {
+				return fmt.Errorf("the name %s can no longer be looked up; the log has why, at level error", name)
+			})
+		}
+	}
+	if s.list != nil {
+		if last, err := s.list.state.get(); !last.IsZero() {
+			f(last, func() error {
+				u, _ := url.Parse(s.from.HTTP) // checked when the file was read
+				return cmp.Or(err, fmt.Errorf("the list at %s has not answered", plain(u)))
+			})
+		}
+	}
+}
+
+// quiet is since when the one that has answered longest ago does not, and why; nil where all do.
+func (s *source) quiet() (since time.Time, why error) {
+	s.unanswered(func(last time.Time, say func() error) {
+		if s.now().Sub(last) > s.patience() && (why == nil || last.Before(since)) {
+			since, why = last, say()
+		}
+	})
+	return since, why
+}
+
+// listState is when a list was read last, and why it was not since.
+type listState struct {
+	mu   sync.Mutex
+	last time.Time
+	err  error
+}
+
+func (l *listState) get() (time.Time, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last, l.err
+}
+
+// set notes what came of a refresh.
+func (l *listState) set(now time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err = err; err == nil {
+		l.last = now
+	}
+}
