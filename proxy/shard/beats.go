@@ -155,6 +155,13 @@ func (s *Shard) refreshBeats(ctx context.Context) {
 // ends.
 func (s *Shard) tellLacking(now time.Time) {
 	log := s.topology.opts.Logger
+	switch empty, news := s.beats.Empty(); {
+	case empty && news:
+		log.Warn("the heartbeat selects nothing on any replica, so that none is known to be whole, and queries read all of them; see heartbeat of the group",
+			slog.String("shard", s.Name()), slog.String("heartbeat", s.Group.Heartbeat))
+	case news:
+		log.Info("the heartbeat selects something again", slog.String("shard", s.Name()))
+	}
 	for i, n := range s.beats.News(now) {
 		r := s.Replicas[i]
 		name := slog.String("replica", r.Name())

@@ -1,9 +1,11 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -65,6 +67,7 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 	for _, res := range results {
 		well[res.r] = res.err == nil
 	}
+	o.heartbeats(ctx, t, func(r *Replica) bool { return well[r] })
 	o.recorded(ctx, t, func(r *Replica) bool { return well[r] })
 	for _, f := range t.targetAilments(ctx, time.Now()) {
 		o.add(f.r, "", "%s", f.text)
@@ -83,6 +86,40 @@ func (o *online) add(r *Replica, suffix, format string, args ...any) {
 		Path:    fmt.Sprintf("groups[%d].shards[%d].replicas[%d]%s", gi, r.Shard.Index, r.Index, suffix),
 		Message: r.Name() + ": " + fmt.Sprintf(format, args...),
 	})
+}
+
+// heartbeats tells of groups whose heartbeat selects nothing on all replicas of a shard.
+func (o *online) heartbeats(ctx context.Context, t *Topology, well func(*Replica) bool) {
+	var mu sync.Mutex
+	empty := map[int]string{} // the first shard of each group
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(onlineParallel)
+	for i, group := range t.Groups {
+		for _, s := range group.Shards {
+			if group.Heartbeat == "" || len(s.Replicas) < 2 || slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return !well(r) }) {
+				continue // without one, or of one server, nothing is looked for; or it has its own problem
+			}
+			g.Go(func() error {
+				s.refreshBeats(gctx)
+				if none, _ := s.beats.Empty(); none {
+					mu.Lock()
+					defer mu.Unlock()
+					empty[i] = min(cmp.Or(empty[i], s.Name()), s.Name())
+				}
+				return nil
+			})
+		}
+	}
+	_ = g.Wait()
+	for i := range t.Groups {
+		if empty[i] != "" {
+			o.problems = append(o.problems, config.Problem{
+				Path: fmt.Sprintf("groups[%d].heartbeat", i),
+				Message: fmt.Sprintf("%s selects nothing on any replica of shard %s, so that none is known to be whole, and queries read all copies; name what every server scrapes, such as up{job=\"node-exporter\"}",
+					t.Groups[i].Heartbeat, empty[i]),
+			})
+		}
+	}
 }
 
 // replica checks one server by itself.

@@ -41,9 +41,10 @@ func TestCheckOnline(t *testing.T) {
 	type servers [][]fakeshard.Config // shards of replicas
 	const sum = "sum(up)"
 	for _, tc := range []struct {
-		name string
-		in   servers
-		want []string // path and text of each problem, in order
+		name      string
+		in        servers
+		want      []string // path and text of each problem, in order
+		heartbeat string
 	}{
 		{name: "sound", in: servers{
 			{
@@ -106,6 +107,11 @@ func TestCheckOnline(t *testing.T) {
 		},
 		{name: "rules of one shard", in: servers{{recorder("total", sum, "", 0)}, {recorder("other", sum, "", 10)}}},
 		{
+			name: "a heartbeat of nothing", heartbeat: "upp", in: servers{{{Series: ups(0, 10, "a")}, {Series: ups(0, 10, "b")}}},
+			want: []string{`groups[0].heartbeat: upp selects nothing on any replica of shard jaguar[0]`},
+		},
+		{name: "a heartbeat of one server", heartbeat: "upp", in: servers{{{Series: ups(0, 10, "a")}}}},
+		{
 			name: "not served", in: servers{{{
 				Series: ups(0, 1, "a"),
 				Routes: []fakeshard.Route{{Path: "/api/v1/status/config", Script: "status 404; send no"}},
@@ -135,6 +141,7 @@ func TestCheckOnline(t *testing.T) {
 					hosts = append(hosts, strings.TrimPrefix(u, "http://"))
 				}
 			}
+			g.Heartbeat = tc.heartbeat
 			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})
 			if err != nil {
 				t.Fatal(err)

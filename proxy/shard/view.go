@@ -110,7 +110,7 @@ func (i Info) NotWhole() string {
 	case i.Heartbeat == "":
 		return "its group has no heartbeat, without which nobody knows which copy missed what: queries read all copies (heartbeat, docs/trust.md)"
 	case i.HeartbeatError != "":
-		return "the heartbeat cannot be read: " + i.HeartbeatError
+		return "the heartbeat tells nothing: " + i.HeartbeatError
 	case i.Lacks != "":
 		return i.Lacks + "; another copy is read for what reaches into that, where one is whole"
 	}

@@ -50,6 +50,7 @@ type Heartbeats struct {
 	openAt   time.Time
 	tailAt   time.Time // zero: no successful question yet
 	of       []pulse   // each replica
+	empty    bool      // the log has said that the heartbeat selects nothing
 }
 
 // pulse is what is known of one replica's heartbeats.

@@ -30,7 +30,8 @@ type told struct {
 
 // Pulse is what is known of one replica.
 type Pulse struct {
-	// Error is why the last question to it failed; empty where it did not.
+	// Error is why the last question to it failed, or that the heartbeat selects nothing anywhere;
+	// empty where neither is so.
 	Error string
 	// Lacking is since when it lacks what another one has; zero where it does not.
 	Lacking time.Time
@@ -43,7 +44,27 @@ func (h *Heartbeats) Pulse(replica int) Pulse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.of[replica]
+	if p.err == "" && h.selectsNothing() {
+		p.err = h.selector + " selects nothing on any replica of the shard, so that none is known to be whole"
+	}
 	return Pulse{p.err, p.lacking, p.unreached}
+}
+
+// selectsNothing tells whether no replica has anything of the heartbeat of late. The caller holds
+// mu.
+func (h *Heartbeats) selectsNothing() bool {
+	newest, ok := h.buckets[lastClosed(h.tailAt.UnixMilli())]
+	return ok && !h.tailAt.IsZero() && !newest.data && !h.tail.data
+}
+
+// Empty tells whether the heartbeat selects nothing on any replica of late; news is whether that
+// was otherwise at the last call.
+func (h *Heartbeats) Empty() (empty, news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.empty
+	h.empty = h.selectsNothing()
+	return h.empty, h.empty != was
 }
 
 // reachUnknown forgets who is cut off.

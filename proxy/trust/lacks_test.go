@@ -60,3 +60,41 @@ func TestLacksOfALongWindow(t *testing.T) {
 		t.Errorf("a bucket that was forgotten is known: %v", spans)
 	}
 }
+
+// TestHeartbeatOfNothing: that a heartbeat selects nothing on any replica is told, once, and not
+// before both the last minute and the newest closed bucket are known to have none of it.
+func TestHeartbeatOfNothing(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	has := map[int]bool{}
+	ask := func(_ context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
+		out := []map[int64]Beats{{}, {}}
+		start, end, step := req.Start.Ms, req.End.Ms, req.Step.Milliseconds()
+		if req.ID != endpoint.QueryRange {
+			start, end, step = req.Time.Ms, req.Time.Ms, 1
+		}
+		for at := start; at <= end; at += step {
+			for i := range out {
+				if has[i] {
+					out[i][at] = Beats{jobs: map[string]beat{"j": {20, 80}}}
+				}
+			}
+		}
+		return out, part, nil
+	}
+	h := New("upp", 2)
+	look := func(what string, empty, news bool) {
+		t.Helper()
+		gotEmpty, gotNews := h.Empty()
+		if said := h.Pulse(0).Error != "" && h.Pulse(1).Error != ""; gotEmpty != empty || gotNews != news || said != empty {
+			t.Errorf("%s: empty %v, news %v, %q", what, gotEmpty, gotNews, h.Pulse(0).Error)
+		}
+	}
+	look("before anybody was asked", false, false)
+	h.Refresh(t.Context(), ask, 3, now)
+	look("nothing anywhere", true, true)
+	look("still", true, false)
+	has[1] = true
+	now = now.Add(10 * time.Minute)
+	h.Refresh(t.Context(), ask, 3, now)
+	look("one has it", false, true)
+}
