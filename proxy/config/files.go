@@ -84,6 +84,24 @@ func (c *Config) CheckRegular() error {
 	return problems.sorted(0)
 }
 
+// CheckNewFiles checks, as CheckFiles does, the files that old does not name: one of those may be
+// away for a moment, a new one that cannot be read is a mistake. The error is Problems, without
+// lines.
+func (c *Config) CheckNewFiles(old *Config) error {
+	known := map[string]bool{}
+	old.files(func(_, file string) { known[file] = true })
+	var problems Problems
+	c.files(func(path, file string) {
+		if !known[file] {
+			problems.unreadable(path, file)
+		}
+	})
+	if len(problems) == 0 {
+		return nil
+	}
+	return problems.sorted(0)
+}
+
 func (c *Config) fileProblems() Problems {
 	var problems Problems
 	c.files(problems.unreadable)

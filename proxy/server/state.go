@@ -190,6 +190,9 @@ func (s *Server) reload(b by) error {
 	}
 	cfg, err := config.Load(s.opts.ConfigFile)
 	if err == nil {
+		err = cfg.CheckNewFiles(s.base)
+	}
+	if err == nil {
 		err = s.put(cfg, loadDrops)
 	}
 	s.fileRefused = err != nil
