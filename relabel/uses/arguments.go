@@ -4,15 +4,24 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/common/model"
 )
 
 // The arguments of commands: a flag with a query, in the same text or in the next one of a list.
 var (
-	flagOf    = regexp.MustCompile(`(?:^|[\s"'\x60])--?(?:[\w.-]*(?:[qQ]uery|[pP]rom[qQ][lL]|[eE]xpr)|(?:[\w.-]*[.-])?match(?:\[\])?)(?:=|\s+)`)
-	flagAlone = regexp.MustCompile(`^--?(?:[\w.-]*(?:[qQ]uery|[pP]rom[qQ][lL]|[eE]xpr)|(?:[\w.-]*[.-])?match(?:\[\])?)$`)
-	podFills  = regexp.MustCompile(`\$\((\w+)\)`) // what Kubernetes fills in
-	anyFlag   = regexp.MustCompile(`^--?[\w.-]+=`)
+	flagOf    = regexp.MustCompile(`(?:^|[\s"'\x60])--?` + flagName + `(?:=|\s+)`)
+	flagAlone = regexp.MustCompile(`^--?` + flagName + `$`)
+	// metricFlag is a flag whose values may be words of other programs.
+	metricFlag = regexp.MustCompile(`-metric(?:-?name)?\W*$`)
+	podFills   = regexp.MustCompile(`\$\((\w+)\)`) // what Kubernetes fills in
+	anyFlag    = regexp.MustCompile(`^--?[\w.-]+=`)
 )
+
+// flagName are the names of flags for queries, and for metrics; the last two are of VPA's
+// recommender.
+const flagName = `(?:[\w.-]*(?:[qQ]uery|[pP]rom[qQ][lL]|[eE]xpr)|(?:[\w.-]*[.-])?match(?:\[\])?|metric(?:-?name)?|` +
+	`metric-for-pod-labels|history-(?:cpu|memory)-metric)`
 
 // maxFlags bounds the flags of a text that are read.
 const maxFlags = 1000
@@ -30,6 +39,11 @@ func flagged(text string) []string {
 	if at := anyFlag.FindStringIndex(text); at != nil && isQuery(templated(text[at[1]:])) {
 		add(text[at[1]:])
 	}
+	if at := assignment.FindStringSubmatchIndex(text); at != nil {
+		if value := text[at[1]:]; isQuery(templated(value)) || isSetting(text[at[2]:at[3]]) && isFlagged(value) {
+			add(value)
+		}
+	}
 	for _, at := range flagOf.FindAllStringIndex(text, maxFlags) {
 		value := text[at[1]:]
 		switch {
@@ -42,7 +56,7 @@ func flagged(text string) []string {
 			value, _, _ = strings.Cut(value, "\n")
 			value = strings.TrimRight(value, ";&|,\"'`")
 		}
-		if isFlagged(value) {
+		if isFlagged(value) && (!metricFlag.MatchString(text[at[0]:at[1]]) || strings.ContainsAny(value, "_:")) {
 			add(value)
 		}
 	}
@@ -56,22 +70,62 @@ func isFlagged(value string) bool {
 	if namesMetric(query, true) {
 		return true
 	}
-	needs := []Need{}
-	if strings.HasPrefix(query, "{") {
-		needs, _ = Needs(query)
+	needs, warning := Needs(query)
+	if _, err := promql.ParseMetricSelector(query); err == nil && strings.HasPrefix(query, "{") {
+		return len(needs) == 1 && needs[0].selective()
 	}
-	_, err := promql.ParseMetricSelector(query)
-	return err == nil && len(needs) == 1 && needs[0].selective()
+	return warning == "" && strings.Contains(query, "(") && slices.ContainsFunc(needs, func(n Need) bool { // MetricsQL
+		_, exact := n.Name()
+		return exact
+	})
 }
 
 // listed adds the queries among a list of arguments that stand behind their flags.
 func (a *asker) listed(n *node, key string, path []string) {
 	for i, item := range n.items {
+		if i > 0 && item.text() == "prometheus" && strings.TrimLeft(n.items[i-1].text(), "-") == "storage" {
+			a.recommended(item, a.title)
+		}
 		if i == 0 || a.others > 0 || a.queryKey(key) || !flagAlone.MatchString(strings.TrimSpace(n.items[i-1].text())) {
 			continue
 		}
-		if text := strings.TrimSpace(item.text()); text != "" && !isQuery(templated(text)) && isFlagged(text) {
+		if text := strings.TrimSpace(item.text()); text != "" && !isQuery(templated(text)) && isFlagged(text) &&
+			(strings.ContainsAny(text, "_:") || !metricFlag.MatchString(n.items[i-1].text())) {
 			a.add(item, a.title+", "+strings.ReplaceAll(strings.Join(path, "."), ".[", "["), text)
 		}
 	}
+}
+
+// The variables of containers that are for queries: in a list, or as one text. Those for the name
+// of a metric have one, or several of them, which are no words.
+var (
+	assignment = regexp.MustCompile(`^([A-Za-z_]\w*)=`)
+	settingOf  = regexp.MustCompile(`(?i)(?:query|queries|promql|expr|prom\w*_query_\w+)$`)
+	namesOf    = regexp.MustCompile(`(?:^|_)METRICS?(?:_?NAMES?)?$`)
+)
+
+// isSetting tells whether a variable of a container may have a query.
+func isSetting(name string) bool {
+	return model.LegacyValidation.IsValidMetricName(name) && (settingOf.MatchString(name) || namesOf.MatchString(name))
+}
+
+// setting adds the value of a variable of a container, where it is a query, or names metrics.
+func (a *asker) setting(n *node, key, where, text string) bool {
+	switch key = strings.TrimSuffix(key, "="); {
+	case a.others > 0 || !isSetting(key):
+		return false
+	case settingOf.MatchString(key) && isFlagged(text):
+		a.add(n, where, text)
+		return true
+	}
+	names := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	if !namesOf.MatchString(key) || len(names) == 0 || slices.ContainsFunc(names, func(name string) bool {
+		return !strings.ContainsAny(name, "_:") || !model.LegacyValidation.IsValidMetricName(name)
+	}) {
+		return false
+	}
+	for _, name := range names {
+		a.add(n, where, name)
+	}
+	return true
 }

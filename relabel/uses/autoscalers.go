@@ -112,17 +112,44 @@ func (s *scaler) metric(m *node, where string) {
 		if at == nil {
 			at = m.get(kind)
 		}
-		base := regexp.QuoteMeta(strings.TrimSuffix(strings.TrimSuffix(name, "_per_second"), "_per_minute"))
-		const ends = "(_total|_seconds_total|_seconds)?"
-		pattern := base + ends
-		if !strings.HasPrefix(name, "container_") { // the chart's own rules cut that off
-			pattern += "|container_" + base + ends
+		s.add(&Use{Line: at.line, Where: where + ", metric " + name, Needs: []Need{adapted(name)}})
+	}
+}
+
+// adapted are the metrics of which prometheus-adapter may make a name.
+func adapted(name string) Need {
+	base := regexp.QuoteMeta(strings.TrimSuffix(strings.TrimSuffix(name, "_per_second"), "_per_minute"))
+	const ends = "(_total|_seconds_total|_seconds)?"
+	pattern := base + ends
+	if !strings.HasPrefix(name, "container_") { // the chart's own rules cut that off
+		pattern += "|container_" + base + ends
+	}
+	if full := regexp.QuoteMeta(name); full != base {
+		pattern += "|" + full
+	}
+	return Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern)}, Labels: All}
+}
+
+// resourceOf finds the addresses of metrics in Kubernetes' own API, which prometheus-adapter
+// serves. The metric is the last part of its path.
+var resourceOf = regexp.MustCompile(`apis/(?:custom|external)\.metrics\.k8s\.io/v\w+/namespaces?/[^\s"'\x60?]*/([^\s"'\x60?/;|&)]+)`)
+
+// resourceMetrics adds the metrics that a text asks Kubernetes for. One whose name the text does
+// not have, as a shell's variable, may be any that is named in it.
+func (a *asker) resourceMetrics(n *node, where, text string) {
+	for _, at := range resourceOf.FindAllStringSubmatch(text, maxCalls) {
+		u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: n.first(), Where: where + ", metric " + at[1]}
+		switch {
+		case model.LegacyValidation.IsValidMetricName(at[1]):
+			u.Needs = []Need{adapted(at[1])}
+		case !strings.ContainsAny(at[1], "${%"): // of KEDA, or of another system
+			continue
+		default:
+			u.Where, u.Needs = where, allWords(text)
+			u.Reason = "the metric that this text asks Kubernetes' API for cannot be read in it; every metric named in it is kept"
+			a.set.warn(u, u.Reason)
 		}
-		if full := regexp.QuoteMeta(name); full != base {
-			pattern += "|" + full
-		}
-		need := Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern)}, Labels: All}
-		s.add(&Use{Line: at.line, Where: where + ", metric " + name, Needs: []Need{need}})
+		a.set.Add(u)
 	}
 }
 
@@ -156,7 +183,12 @@ func (s *scaler) trigger(t *node, where string) {
 	for _, key := range t.get("metadata").names() {
 		value := t.get("metadata", key)
 		a := asker{set: s.set, file: s.file, title: where, as: Autoscaler, others: 1}
-		if text := strings.TrimSpace(value.text()); text != "" {
+		text := strings.TrimSpace(value.text())
+		switch {
+		case text == "":
+		case a.queryKey(key) && !foreignLanguage(t.text("type")) && isFlagged(text): // another program's trigger
+			a.add(value, where, text)
+		default:
 			a.text(value, key, []string{key}, text)
 		}
 	}

@@ -3,9 +3,6 @@ package uses
 import (
 	"slices"
 	"strings"
-
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 )
 
 // builtins are the metrics that Flagger's own checks, request-success-rate and request-duration,
@@ -46,12 +43,7 @@ func (a *asker) canary(n *node) {
 			if m.get("templateRef") != nil || m.text("query") != "" || name != "request-success-rate" && name != "request-duration" {
 				continue
 			}
-			u := &Use{Kind: Object, File: a.file, Line: m.line, Where: a.title + ", check " + name}
-			for _, metric := range builtinMetrics(provider) {
-				u.Needs = append(u.Needs, Need{Matchers: []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel,
-					metric)}, Labels: All})
-			}
-			a.set.Add(u)
+			a.reads(m, a.title+", check "+name, builtinMetrics(provider))
 		}
 	}
 }

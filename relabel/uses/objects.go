@@ -51,6 +51,7 @@ type asker struct {
 	as          Kind             // what its uses are; Object where it says nothing
 	arguments   map[string]*node // texts that the document gives for its own templates
 	read        []*node          // values that were read by themselves
+	queried     map[string]bool  // the programs with queries of their own that were met in it
 	others      int              // how many of the values around this one are of other systems, whose queries are none
 	errs        []error
 }
@@ -95,6 +96,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 		a.elsewhere(n, key, path)
 		a.perses(n)
 		a.remoteWrites(n)
+		a.programs(n, key)
 		s := scaler{set: a.set, file: a.file}
 		s.metric(n, a.title)
 		adapter, err := s.adapter(n, key)
@@ -223,7 +225,7 @@ func (a *asker) elsewhere(n *node, key string, path []string) {
 // documents reads the documents that stand in a text, as in the values of charts. One that looks
 // like rules or a dashboard and cannot be read is an error: what it asks would be dropped.
 func (a *asker) documents(n *node, key string, path []string, text string) bool {
-	if a.queryKey(key) || !strings.Contains(text, "\n") && text[0] != '{' && text[0] != '[' {
+	if a.queryKey(key) || !strings.Contains(text, "\n") && text[0] != '{' && text[0] != '[' && !strings.HasPrefix(text, "- ") {
 		return false
 	}
 	_, read, program, err := inside(a.set, a.file, n)
@@ -243,6 +245,8 @@ func (a *asker) queryKey(key string) bool {
 	lower := plainKey(key)
 	switch lower {
 	case "expr", "promql", "query", "match[]":
+		return true
+	case "metricforpodlabels", "historycpumetric", "historymemorymetric": // of VPA's recommender
 		return true
 	case "metric":
 		return a.kind == "ServiceLevelObjective" // Pyrra's selectors
@@ -271,11 +275,20 @@ func plainKey(key string) string {
 }
 
 // keyOf is the key that says what a value of n is: below `queries: {a: …}` it is the outer one,
-// unless a is for queries itself, and the expression of a rule is its expr, as Azure's are.
+// unless a is for queries itself, and the expression of a rule is its expr, as Azure's are. What a
+// patch puts somewhere has the key of its place, and the value of a variable of a container its
+// name.
 func (a *asker) keyOf(n *node, k, outer string, path []string) string {
 	switch {
 	case k == "expression" && (n.get("alert") != nil || n.get("record") != nil):
 		return "expr"
+	case k == "value" && n.text("op") != "" && n.text("path") != "": // a patch
+		return n.text("path")[strings.LastIndexByte(n.text("path"), '/')+1:]
+	case k == "value" && isSetting(n.text("name")):
+		if name := n.text("name"); !strings.Contains(strings.ToLower(name), "prom") {
+			return name + "=" // other programs have queries too: where it is one of Prometheus
+		}
+		return n.text("name")
 	case strings.HasSuffix(plainKey(outer), "queries") && len(path) > 0 && path[len(path)-1] == outer && n.text(k) != "" && !a.queryKey(k):
 		return outer
 	}
@@ -302,6 +315,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 		a.add(n, where, text)
 	case slices.Contains(nameKeys, plainKey(key)) && model.LegacyValidation.IsValidMetricName(text): // of a histogram, too
 		a.add(n, where, `{__name__=~"`+text+`(_bucket|_count|_sum)?"}`)
+	case a.setting(n, key, where, text):
 	case isQuery(query), maybeKey(key) && a.others == 0 && namesMetric(query, annotated(key) || strings.HasPrefix(path[len(path)-1], "[")):
 		a.add(n, where, text)
 	default:
@@ -321,7 +335,11 @@ func (a *asker) lines(n *node, where, text string) {
 		for _, q := range append(linked(text), flagged(text)...) {
 			a.add(n, where, q)
 		}
+		if recommender.MatchString(text) {
+			a.recommended(n, where)
+		}
 	}
+	a.resourceMetrics(n, where, text)
 	if !strings.Contains(text, "\n") {
 		return
 	}

@@ -59,10 +59,11 @@ func (s *Set) programs(path string, read []string) (asking, seeming []string) {
 		}
 		source := slices.Contains(sources, extension)
 		asked, all := calls(string(text))
+		asks := len(asked) > 0 || !all || resourceOf.Match(text)
 		switch {
-		case (len(asked) > 0 || !all) && (source || len(text) > largestScript):
+		case asks && (source || len(text) > largestScript):
 			asking = append(asking, file)
-		case len(asked) > 0 || !all:
+		case asks:
 			s.script(file, string(text), asked, all)
 		case !source && extension != ".py" && seemsToAsk.Match(text):
 			seeming = append(seeming, file)

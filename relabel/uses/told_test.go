@@ -200,3 +200,35 @@ func TestTypesOfBefore(t *testing.T) {
 			"panels":[{"title":"P","datasource":`+source+`,"targets":[{"expr":"sum(`+metric+`)"}]}]}`, want)
 	}
 }
+
+// TestTypes: an id of a plugin names what it asks in its last part, and PromQL for another system
+// is told, once for each type.
+func TestTypes(t *testing.T) {
+	for source, want := range map[string]bool{
+		"prometheus": true, "acme-github-prom": true, "loki-operator-metrics": false, "grafana-amazonprometheus-datasource": true,
+		"victoriametrics-metrics-datasource": true, "grafana-github-datasource": false, "github": false, "postgresql": false,
+		"grafana-postgresql-datasource": false, "vertamedia-clickhouse-datasource": false, "yesoreyeram-infinity-datasource": false,
+		"haohanyang-mongodb-datasource": false, "acme-splunk": false, "grafana-opensearch-datasource": false, "mysql": false,
+		"camptocamp-prometheus-alertmanager-datasource": true, "grafana-azure-monitor-datasource": false,
+	} {
+		if got := prometheus(source); got != want {
+			t.Errorf("%s: %v, want %v", source, got, want)
+		}
+	}
+	const panel = `{"title":"P","datasource":{"type":"%s"},"targets":[{"expr":"%s"}]},`
+	set := new(Set)
+	err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"panels":[`+
+		fmt.Sprintf(panel, "loki", `sum(rate({app=\"x\"}[5m]))`)+fmt.Sprintf(panel, "loki", "sum(unused)")+
+		fmt.Sprintf(panel, "loki", "sum(unused_b)")+fmt.Sprintf(panel, "mysql", "unused")+`{"title":"Q","targets":[{"expr":"used_a"}]}]}`))
+	said := strings.Join(set.Warnings, "\n")
+	told := strings.Count(said, "though it is PromQL: dashboard T, panel P")
+	if err != nil || set.keeps("unused") || told != 2 || len(set.Warnings) != 2 {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// TestPanelsOfOldExports: a library panel whose model is in the dashboard is in a file.
+func TestPanelsOfOldExports(t *testing.T) {
+	holds(t, "a model", "d.json", `{"title":"T","schemaVersion":39,"panels":[{"title":"P","gridPos":{},
+		"libraryPanel":{"uid":"u","name":"n","model":{"targets":[{"expr":"sum(used_a)"}]}}}]}`, "used_a")
+}

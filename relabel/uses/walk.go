@@ -43,7 +43,8 @@ func (w *walker) walk(n *node, panel, source string) {
 		source = s
 	}
 	panel = w.panel(n, panel)
-	if lib := n.get("libraryPanel"); lib.object() && n.get("targets") == nil && lib.text("uid") != "" {
+	if lib := n.get("libraryPanel"); lib.object() && n.get("targets") == nil && lib.text("uid") != "" &&
+		lib.get("model", "targets") == nil { // old exports have the model in them
 		w.library = append(w.library, showing{
 			uid: lib.text("uid"), name: lib.text("name"), file: w.file, title: w.title, line: lib.line,
 			scope: w.scope,
@@ -145,21 +146,35 @@ func (w *walker) source(n *node) string {
 
 // asks tells whether a query goes to Prometheus. The name of a data source is no type: where only
 // the name tells of another language, what names all of its metrics is PromQL or MetricsQL, and the
-// rest is passed over with a warning.
+// rest is passed over with a warning. So is such PromQL where the type tells of another system.
 func (w *walker) asks(source, where, query string) bool {
-	if !strings.HasPrefix(source, "?") || source == "?" {
-		return prometheus(source)
-	}
-	if needs, _ := w.scope.needs(query); len(needs) > 0 && !isLogQL(query) && !slices.ContainsFunc(needs, func(n Need) bool {
-		return !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
-	}) {
+	named, typed := strings.CutPrefix(source, "?")
+	if typed = !typed; (typed || named == "") && prometheus(source) {
 		return true
 	}
+	needs, _ := w.scope.needs(query)
+	promQL := len(needs) > 0 && !isLogQL(query) && !slices.ContainsFunc(needs, func(n Need) bool {
+		return !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
+	})
 	if where = w.title + ", " + where; strings.HasSuffix(where, ", ") {
 		where = w.title
 	}
-	w.set.otherLanguage(w.file, where+", of the data source "+source[1:])
-	return false
+	switch {
+	case typed && promQL:
+		w.set.passedBy(w.file, source, where)
+	case !typed && !promQL:
+		w.set.otherLanguage(w.file, where+", of the data source "+named)
+	}
+	return promQL && !typed
+}
+
+// passedBy warns, once for each file and type, of PromQL for a data source that is no Prometheus by
+// its type: the type may be of before somebody chose another source.
+func (s *Set) passedBy(file, source, where string) {
+	before := file + ": the data source is of the type " + source + ", which is no Prometheus, and what its queries name counts as unused, though it is PromQL: "
+	if !slices.ContainsFunc(s.Warnings, func(w string) bool { return strings.HasPrefix(w, before) }) {
+		s.Warnings = append(s.Warnings, before+where)
+	}
 }
 
 // notPrometheus are the types of data sources that have an expr, or a query, of a language of their
@@ -181,8 +196,9 @@ func prometheus(source string) bool {
 		return true
 	}
 	return !slices.ContainsFunc(notPrometheus, func(known string) bool {
-		return s == known || len(known) > 5 && strings.Contains(s, known) || strings.HasPrefix(s, "grafana-"+known) ||
-			strings.HasPrefix(s, known+"-")
+		// the parts of an id are the organisation, which says nothing, the name, and what it is
+		return s == known || strings.HasPrefix(s, "grafana-"+known) || strings.HasPrefix(s, known+"-") || len(known) > 5 &&
+			(strings.HasPrefix(s, known) || strings.HasSuffix(s, "-"+known) || strings.Contains(s, "-"+known+"-datasource"))
 	})
 }
 
