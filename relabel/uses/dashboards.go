@@ -165,7 +165,7 @@ func (b *board) document(file string, n *node) error {
 		return err
 	case isTest(n):
 		return nil
-	case n.any(func(n *node) bool {
+	case !isSources(n) && n.any(func(n *node) bool {
 		return n.get("expr") != nil || slices.ContainsFunc(n.list("targets"), (*node).object)
 	}):
 		return inFile(file, n.line, errors.New("there are queries in this document, but it is no dashboard that is known; rules belong behind --rules"))

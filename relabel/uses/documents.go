@@ -265,6 +265,11 @@ func isDashboard(n *node) bool {
 		(n.get("schemaVersion") != nil || n.get("templating").object() || n.text("title") != "")
 }
 
+// isSources tells whether it provisions data sources of Grafana, which ask by their correlations.
+func isSources(n *node) bool {
+	return slices.ContainsFunc(n.list("datasources"), func(s *node) bool { return s.text("type") != "" })
+}
+
 // isTest tells whether it is a test of promtool, whose expressions nobody asks of a server.
 func isTest(n *node) bool {
 	if n.get("tests") == nil {

@@ -43,6 +43,9 @@ type Set struct {
 	boards    *board         // while files are read of which all dashboards are promised
 	inside    int            // how many documents the one that is read stands in
 
+	given  map[string]*filling // by the names of variables
+	toFill []*Use              // uses with such a variable in the place of a metric's name
+
 	sloth, pyrra bool // whether objectives of theirs were read
 
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large

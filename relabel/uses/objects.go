@@ -29,6 +29,7 @@ func asks(set *Set, file string, n *node) error {
 	a := asker{set: set, file: file, title: title(n), kind: n.text("kind")}
 	a.canary(n)
 	a.defaults(n)
+	a.sources = n.list("datasources")
 	a.walk(n, "", nil)
 	a.slos(n)
 	return errors.Join(a.errs...)
@@ -50,6 +51,7 @@ type asker struct {
 	kind        string
 	as          Kind             // what its uses are; Object where it says nothing
 	arguments   map[string]*node // texts that the document gives for its own templates
+	sources     []*node          // the data sources of Grafana that it provisions
 	read        []*node          // values that were read by themselves
 	queried     map[string]bool  // the programs with queries of their own that were met in it
 	others      int              // how many of the values around this one are of other systems, whose queries are none
@@ -82,7 +84,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 		if a.object(n, path) {
 			return
 		}
-		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) ||
+		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) || a.correlates(n) ||
 			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil ||
 			foreignLanguage(key) && len(path) > 1 && slices.Contains([]string{"provider", "providers"}, path[len(path)-2]) {
 			a.others++
@@ -97,6 +99,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 		a.perses(n)
 		a.remoteWrites(n)
 		a.programs(n, key)
+		a.gives(n)
 		s := scaler{set: a.set, file: a.file}
 		s.metric(n, a.title)
 		adapter, err := s.adapter(n, key)
@@ -120,6 +123,15 @@ func (a *asker) walk(n *node, key string, path []string) {
 			a.text(n, key, path, text)
 		}
 	}
+}
+
+// correlates tells whether n leads from one data source to another that is no Prometheus, which the
+// document names too.
+func (a *asker) correlates(n *node) bool {
+	to := n.text("targetUID")
+	return to != "" && slices.ContainsFunc(a.sources, func(s *node) bool {
+		return (s.text("uid") == to || s.text("name") == to) && !prometheus(s.text("type"))
+	})
 }
 
 // object reads an object of Kubernetes that stands in another one, as the extra objects of a chart
@@ -181,7 +193,13 @@ func (a *asker) perses(n *node) {
 func (a *asker) add(at *node, where, query string) {
 	u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: at.first(), Where: where, Query: templated(strings.TrimSpace(query))}
 	a.set.addScoped(u, &scope{})
+	if slices.ContainsFunc(u.Needs, func(n Need) bool { return n.everything() }) && fillable.MatchString(u.Query) {
+		a.set.toFill = append(a.set.toFill, u)
+	}
 }
+
+// fillable finds the variables that other documents fill in.
+var fillable = regexp.MustCompile(`\$\{(?:args|variables)_`)
 
 // hasRules tells whether a list has a group of rules, as a value of a chart may.
 func hasRules(list *node) bool {
@@ -590,8 +608,10 @@ type madeElsewhere struct {
 }
 
 // Unmade are the errors about service levels whose rules were not read. It is asked when all is
-// read: the rules may stand in another folder.
+// read: the rules may stand in another folder. Nor are names known before that other documents fill
+// in, which it does.
 func (s *Set) Unmade() error {
+	s.fill()
 	var errs []error
 	for _, m := range s.made {
 		if !slices.ContainsFunc(s.Uses, func(u *Use) bool {

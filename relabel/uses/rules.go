@@ -174,7 +174,7 @@ func noGroups(set *Set, file string, n *node) (int, error) {
 		return 0, errNone
 	case isDashboard(n):
 		return document(set, file, n)
-	case n.any(hasExpr):
+	case !isSources(n) && n.any(hasExpr):
 		return 0, inFile(file, n.line, errors.New("an expr is in this document, but no groups of rules: is it a rule file? Values of a chart are rendered first (helm template CHART -f FILE), and what comes out is given"))
 	}
 	if asked, err := asksAnything(set, file, n); err != nil || asked {
