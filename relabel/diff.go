@@ -15,6 +15,10 @@ import (
 
 // Difference is what the rules of one plan do to stored series, and those of another do not.
 type Difference struct {
+	// Alarms are those of the new plan, and Unrecorded are the names of recorded series that it
+	// uses without knowing their rules.
+	Alarms     []string `json:"alarms,omitempty"`
+	Unrecorded []string `json:"unrecorded,omitempty"`
 	// Series is how many were looked at; 0 without a source.
 	Series int64 `json:"series"`
 	// Lost is kept by the old plan and dropped by the new one, Gained the other way round.
@@ -59,7 +63,10 @@ func (d *Difference) Empty() bool { return len(d.Metrics) == 0 && len(d.Rules) =
 // labels come and go with the step from old to updated. Without a source (nil) only the rules are
 // compared. It holds one entry for each metric with a difference.
 func Diff(ctx context.Context, old, updated *Plan, src inventory.Source) (*Difference, error) {
-	d := &Difference{Metrics: []MetricDifference{}, Rules: compare(old.Rules, updated.Rules)}
+	d := &Difference{
+		Alarms: updated.Alarms, Unrecorded: updated.Unrecorded,
+		Metrics: []MetricDifference{}, Rules: compare(old.Rules, updated.Rules),
+	}
 	if src == nil {
 		return d, nil
 	}

@@ -80,6 +80,10 @@ func TestRulesAreMissing(t *testing.T) {
 		if said != (test.want != "") || (p.Unproven() != "") != said {
 			t.Errorf("%s: alarms %q, unproven %q", name, p.Alarms, p.Unproven())
 		}
+		d, err := relabel.Diff(t.Context(), p, p, nil)
+		if err != nil || strings.Join(d.Unrecorded, " ") != test.want || !slices.Equal(d.Alarms, p.Alarms) {
+			t.Errorf("%s: the difference says %q of %q, %v", name, d.Alarms, d.Unrecorded, err)
+		}
 		var gone []string
 		for _, r := range p.Rules {
 			gone = append(gone, r.Metrics...)

@@ -228,10 +228,8 @@ func relabelPlanCommand(e *Env, parent Clause) func() error {
 
 // summarise is the plan in a screenful.
 func summarise(w io.Writer, p *relabel.Plan, file string) error {
-	for _, alarm := range p.Alarms {
-		if _, err := fmt.Fprintln(w, red(w, "ATTENTION: "+alarm)); err != nil {
-			return err
-		}
+	if err := attention(w, p.Alarms); err != nil {
+		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	rates := fmt.Sprintf("%.0f of %.0f samples a second, about %.1f MiB of memory and %.1f MiB a day on disk", p.Dropped.SamplesPerSecond, p.Stored.SamplesPerSecond,
@@ -267,6 +265,16 @@ func summarise(w io.Writer, p *relabel.Plan, file string) error {
 }
 
 func mebi(b int64) float64 { return float64(b) / (1 << 20) }
+
+// attention writes what has to be seen first.
+func attention(w io.Writer, alarms []string) error {
+	for _, alarm := range alarms {
+		if _, err := fmt.Fprintln(w, red(w, "ATTENTION: "+alarm)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // red is a text as it is, and in red on a terminal.
 func red(w io.Writer, text string) string {

@@ -181,6 +181,9 @@ func relabelDiffCommand(e *Env, parent Clause) func() error {
 }
 
 func writeDifference(w io.Writer, d *relabel.Difference, looked bool) error {
+	if err := attention(w, d.Alarms); err != nil {
+		return err
+	}
 	if d.Empty() {
 		_, err := fmt.Fprintln(w, "Both plans do the same.")
 		return err

@@ -20,6 +20,49 @@ type Unrecorded struct {
 	By *Use
 }
 
+// namedUses is how many of them a sentence names.
+const namedUses = 3
+
+// MissingRules says, in a part of a sentence, which names have no known rule, and who uses them.
+func MissingRules(all []Unrecorded) string {
+	var names []string
+	for _, u := range all[:min(len(all), namedUses)] {
+		names = append(names, u.Name+", used in "+u.By.Place())
+	}
+	if more := len(all) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("no known rule records %d of the used names with a colon: %s", len(all), strings.Join(names, "; "))
+}
+
+// windows begins the names of what only nodes with Windows have. Everybody has the dashboards of
+// these nodes, which come with the others, and hardly anybody the nodes.
+const windows = "windows_"
+
+// Scraped is what stored metrics tell of names with a colon. Its zero value is of a store that
+// nobody looked at.
+type Scraped struct {
+	typed   map[string]bool
+	windows bool
+}
+
+// Add adds a stored metric, with its type as far as that is known.
+func (s *Scraped) Add(name string, kind model.MetricType) {
+	s.windows = s.windows || strings.Contains(name, windows)
+	if strings.Contains(name, ":") && kind != "" && kind != model.MetricTypeUnknown {
+		if s.typed == nil {
+			s.typed = map[string]bool{}
+		}
+		s.typed[strings.Clone(name)] = true
+	}
+}
+
+// Has tells whether a name is no rule's. What has a type is of an exporter: no server knows a type
+// of what a rule records. What would be of Windows is none where nothing of Windows is stored.
+func (s *Scraped) Has(name string) bool {
+	return s.typed[name] || !s.windows && strings.Contains(name, ":"+windows)
+}
+
 // noLevels are what stands before the colon in names of exporters' own metrics, and in what this
 // tool's own rules record (emit --format=rules), which read no metric.
 var noLevels = []string{"vllm", "sglang", "lmcache", "trtllm", "drop_rules"}
@@ -110,7 +153,7 @@ func (s *Set) Guess(u Unrecorded) {
 	names := labels.MustNewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern)
 	s.Add(&Use{
 		Kind: u.By.Kind, File: u.By.File, Line: u.By.Line, Owner: u.By.Owner, Last: u.By.Last,
-		Where: u.By.Where + ", the unknown rule of " + u.Name,
+		Where: u.By.Where + ", the unknown rule of " + u.Name, Guessed: true,
 		Needs: []Need{{Matchers: []*labels.Matcher{names}, Labels: All}},
 	})
 }

@@ -18,6 +18,9 @@
 // matches), of the values that the rules name, and of one value and none where neither does. What
 // is lost in every such case is an error, what is lost in some is a warning.
 //
+// What rules read that are used and not given is not known: Result.Unrecorded has their names, and
+// an alarm says so first. What such a name itself names is looked at, and its loss is a warning.
+//
 // # What it refuses
 //
 // What it cannot check is told apart from what is wrong: a file that cannot be read is in

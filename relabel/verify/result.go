@@ -89,6 +89,11 @@ type Result struct {
 	Rules  int   `json:"rules"`
 	Uses   int   `json:"uses"`
 	Series int64 `json:"series,omitempty"`
+	// Alarms are what has to be seen before anything else: that something was not looked at.
+	Alarms []string `json:"alarms,omitempty"`
+	// Unrecorded are names of recorded series that are used and whose rules are not known, sorted:
+	// what these read, and whether it is lost, is not known either.
+	Unrecorded []string `json:"unrecorded,omitempty"`
 	// Findings are sorted by file, line and kind.
 	Findings []Finding `json:"findings"`
 	// Unchecked is what could not be read or judged. Warnings are what one should know about the
@@ -159,10 +164,13 @@ func (f *Finding) String() string {
 	return strings.ReplaceAll(b.String(), "\n", " ")
 }
 
-// Text writes the findings one a line, then what to know about the uses, such as a file that has
-// none, then what could not be checked, then a summary.
+// Text writes alarms, the findings one a line, then what to know about the uses, such as a file
+// that has none, then what could not be checked, then a summary.
 func (r *Result) Text(w io.Writer) error {
 	b := bufio.NewWriter(w)
+	for _, a := range r.Alarms {
+		fmt.Fprintln(b, "ATTENTION: "+strings.ReplaceAll(a, "\n", " "))
+	}
 	broken := 0
 	for i := range r.Findings {
 		if r.Findings[i].Severity == Broken {
@@ -180,7 +188,11 @@ func (r *Result) Text(w io.Writer) error {
 	if r.Series > 0 {
 		stored = fmt.Sprintf(", %d series", r.Series)
 	}
-	fmt.Fprintf(b, "%s: %d errors, %d warnings in %d rules of %d jobs, for %d uses%s\n", r.State, broken, len(r.Findings)-broken, r.Rules, r.Jobs, r.Uses, stored)
+	state := string(r.State)
+	if r.State == OK && len(r.Unrecorded) > 0 {
+		state += ", as far as rules were given"
+	}
+	fmt.Fprintf(b, "%s: %d errors, %d warnings in %d rules of %d jobs, for %d uses%s\n", state, broken, len(r.Findings)-broken, r.Rules, r.Jobs, r.Uses, stored)
 	if err := b.Flush(); err != nil {
 		return fmt.Errorf("write the findings: %w", err)
 	}

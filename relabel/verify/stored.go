@@ -50,11 +50,8 @@ func (c *count) add(ls labels.Labels) {
 }
 
 // judgeStored runs every stored series through the rules of its job.
-func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *uses.Set) (*seen, error) {
-	known, present, err := facts(ctx, o.Source)
-	if err != nil {
-		return nil, err
-	}
+func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *uses.Set, facts *facts) (*seen, error) {
+	known, present := facts.labels, facts.jobs
 	s := &scan{
 		seen: &seen{
 			index:   set.Index(o.External, func(metric, label string) bool { return known[[2]string{metric, label}] }),
@@ -64,7 +61,7 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{},
 		names: map[string]bool{}, recorded: set.Recorded(),
 	}
-	err = o.Source.Scan(ctx, func(series *inventory.Series) error {
+	err := o.Source.Scan(ctx, func(series *inventory.Series) error {
 		if r.Series++; r.Series%seriesPerCtx == 0 {
 			if err := context.Cause(ctx); err != nil {
 				return err
@@ -99,22 +96,33 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 	return s.seen, nil
 }
 
-// facts reads which metric has which label, and which jobs there are.
-func facts(ctx context.Context, src inventory.Source) (known map[[2]string]bool, jobs map[string]bool, err error) {
-	known, jobs = map[[2]string]bool{}, map[string]bool{}
-	err = src.Scan(ctx, func(s *inventory.Series) error {
+// facts are which stored metric has which label, which jobs there are, and what names tell.
+type facts struct {
+	labels  map[[2]string]bool
+	jobs    map[string]bool
+	scraped uses.Scraped
+}
+
+// readFacts reads them; of no source they are empty.
+func readFacts(ctx context.Context, src inventory.Source) (*facts, error) {
+	f := &facts{labels: map[[2]string]bool{}, jobs: map[string]bool{}}
+	if src == nil {
+		return f, nil
+	}
+	err := src.Scan(ctx, func(s *inventory.Series) error {
 		name := s.Labels.Get(model.MetricNameLabel)
+		f.scraped.Add(name, s.Type)
 		s.Labels.Range(func(l labels.Label) {
-			if key := [2]string{name, l.Name}; !known[key] {
-				known[[2]string{strings.Clone(name), strings.Clone(l.Name)}] = true
+			if key := [2]string{name, l.Name}; !f.labels[key] {
+				f.labels[[2]string{strings.Clone(name), strings.Clone(l.Name)}] = true
 			}
 		})
-		if job := s.Labels.Get(model.JobLabel); !jobs[job] {
-			jobs[strings.Clone(job)] = true
+		if job := s.Labels.Get(model.JobLabel); !f.jobs[job] {
+			f.jobs[strings.Clone(job)] = true
 		}
 		return nil
 	})
-	return known, jobs, err
+	return f, err
 }
 
 // assign says whose rules the series of a label job go through. A monitor whose service nobody

@@ -108,6 +108,11 @@ func (r *Result) tellUses(f Finding, e *uses.Entry) {
 	for _, u := range e.Uses {
 		f := f
 		f.File, f.Line, f.Where, f.Query = u.File, u.Line, u.Where, u.Query
+		if u.Guessed {
+			f.Severity = Doubtful
+			f.Text = "may read what its name says: it " + f.Text
+			f.Advice = "Give the rule (--rules), which says what it reads."
+		}
 		if u.Kind == uses.Kept {
 			f.Advice = "Take it out of the rule: it is to be kept"
 			if u.Owner != "" {

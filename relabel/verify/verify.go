@@ -47,11 +47,17 @@ func Check(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{Findings: []Finding{}}
 	jobs := r.readJobs(o)
-	set := r.readUses(ctx, o)
+	set := r.readUses(ctx, o).Copy() // what is added from here on is of this check
+	r.served(ctx, o, set)
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
+	facts, err := readFacts(ctx, o.Source)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.Source, err)
+	}
 	r.Jobs, r.Uses = len(jobs), len(set.Uses)
+	r.missing(set, facts)
 	for _, j := range jobs {
 		r.Rules += len(j.rules)
 		r.judgeRules(j)
@@ -59,7 +65,7 @@ func Check(ctx context.Context, o Options) (*Result, error) {
 	r.compareServers(jobs)
 	index := set.Index(o.External, nil)
 	if o.Source != nil {
-		stored, err := r.judgeStored(ctx, o, jobs, set)
+		stored, err := r.judgeStored(ctx, o, jobs, set, facts)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Source, err)
 		}
@@ -97,4 +103,33 @@ func (r *Result) readUses(ctx context.Context, o Options) *uses.Set {
 		r.Warnings = append(r.Warnings, "no use was given: the rules were looked at, and nothing that they take")
 	}
 	return set
+}
+
+// served adds the rules that the servers behind the source evaluate. One that does not show them
+// gets a warning: not every API has rules.
+func (r *Result) served(ctx context.Context, o Options, set *uses.Set) {
+	for _, s := range inventory.Servers(o.Source) {
+		data, err := s.Rules(ctx)
+		if err == nil {
+			err = uses.Served(set, s.String(), data)
+		}
+		if err != nil {
+			r.Warnings = append(r.Warnings, err.Error()+"; what its rules use counts as unused, but for those that are given (--rules)")
+		}
+	}
+}
+
+// missing tells of used names that a rule records, of which none is known, and adds what such rules
+// read in all likelihood.
+func (r *Result) missing(set *uses.Set, facts *facts) {
+	all := set.Unrecorded(facts.scraped.Has)
+	if len(all) == 0 {
+		return
+	}
+	for _, u := range all {
+		r.Unrecorded = append(r.Unrecorded, u.Name)
+		set.Guess(u)
+	}
+	r.Alarms = append(r.Alarms, "Rules are missing, so that not all was looked at: "+uses.MissingRules(all)+". What their rules read is not known and may be lost; of metrics that stand in these names that is told. "+
+		"Give the rules (--rules, or the API of the server that evaluates them as one more --scrape=api+URL), or name in --keep what nothing records any more.")
 }
