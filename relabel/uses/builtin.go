@@ -19,7 +19,9 @@ type program struct {
 }
 
 // builtIns are those that are known. OpenCost's metrics are those that its sources name, of
-// whatever version, with those of kube-state-metrics 1; Kubecost is made of it.
+// whatever version, with those of kube-state-metrics 1; Kubecost is made of it. Kiali's are Istio's
+// and those of the dashboards that it has for runtimes. Jaeger's are of spans, by the prefixes that
+// are usual; another one is a setting of its own.
 var builtIns = []program{
 	{"OpenCost", []string{"opencost", "cost-model", "kubecost-cost-model", "cost-analyzer", "kubecost"}, strings.Fields(`
 		cluster_info container_cpu_allocation container_cpu_cfs_periods_total container_cpu_cfs_throttled_periods_total
@@ -47,7 +49,64 @@ var builtIns = []program{
 		vllm:kv_cache_usage_perc vllm:num_preemptions_total vllm:num_requests_running vllm:num_requests_waiting
 		vllm:prefix_cache_hits_total vllm:prompt_tokens_total vllm:request_prefill_time_seconds_sum
 		vllm:request_time_per_output_token_seconds_sum`)},
+	{"Kiali", []string{"kiali", "kiali-server", "kiali-operator"}, families(`
+		base:classloader_current_loaded_class_count base:classloader_total_unloaded_class_count base:gc_complete_scavenger_count
+		base:gc_complete_scavenger_time_seconds base:gc_young_generation_scavenger_count base:gc_young_generation_scavenger_time_seconds
+		base:memory_committed_heap_bytes base:memory_max_heap_bytes base:memory_used_heap_bytes base:thread_count base:thread_daemon_count
+		base:thread_max_count container_cpu_usage_seconds_total container_memory_working_set_bytes envoy_cluster_upstream_cx_active
+		envoy_cluster_upstream_rq_total envoy_listener_downstream_cx_active envoy_listener_http_downstream_rq
+		envoy_server_memory_allocated envoy_server_memory_heap_size envoy_server_uptime go_gc_duration_seconds_count go_goroutines go_info
+		go_memstats_alloc_bytes_total go_memstats_next_gc_bytes istio_build istio_request_bytes{} istio_request_duration_milliseconds{}
+		istio_request_messages_total istio_requests_total istio_response_bytes{} istio_response_messages_total
+		istio_tcp_connections_closed_total istio_tcp_connections_opened_total istio_tcp_received_bytes_total istio_tcp_sent_bytes_total
+		jvm_buffer_count jvm_buffer_memory_used_bytes jvm_buffer_total_capacity_bytes jvm_classes_loaded jvm_memory_committed_bytes
+		jvm_memory_max_bytes jvm_memory_used_bytes jvm_threads_daemon jvm_threads_daemon_threads jvm_threads_live jvm_threads_live_threads
+		jvm_threads_states_threads kiali_api_failures_total kiali_api_processing_duration_seconds{} kiali_graph_cache_hits_total
+		kiali_graph_cache_misses_total kiali_graph_generation_duration_seconds{} kiali_tracing_processing_duration_seconds{}
+		nodejs_active_handles_total nodejs_active_requests_total nodejs_eventloop_lag_seconds nodejs_heap_space_size_available_bytes
+		nodejs_heap_space_size_total_bytes nodejs_heap_space_size_used_bytes pilot_info pilot_proxy_convergence_time_count
+		pilot_proxy_convergence_time_sum pilot_services pilot_xds pilot_xds_pushes process_cpu_seconds_total process_resident_memory_bytes
+		tomcat_global_error_total tomcat_global_received_bytes_total tomcat_global_sent_bytes_total tomcat_servlet_error_total
+		tomcat_sessions_active_current tomcat_sessions_created_total tomcat_sessions_rejected_total vendor:loaded_modules
+		vendor:memory_heap_usage_bytes vendor:memory_non_heap_usage_bytes vendor:thread_count vertx_eventbus_bytesRead{}
+		vertx_eventbus_bytesWritten{} vertx_eventbus_handlers vertx_eventbus_pending vertx_eventbus_processingTime_seconds{}
+		vertx_http_client_bytesReceived{} vertx_http_client_bytesSent{} vertx_http_client_connections vertx_http_client_requestCount_total
+		vertx_http_client_responseTime_seconds{} vertx_http_client_wsConnections vertx_http_server_bytesReceived{}
+		vertx_http_server_bytesSent{} vertx_http_server_connections vertx_http_server_requestCount_total
+		vertx_http_server_responseTime_seconds{} vertx_http_server_wsConnections vertx_pool_inUse vertx_pool_queue_delay_seconds{}
+		vertx_pool_queue_size vertx_pool_ratio vertx_pool_usage_seconds{} workload_manager_active_proxy_count`)},
+	{"KRR", []string{"krr"}, strings.Fields(`
+		container_cpu_usage_seconds_total container_memory_working_set_bytes kube_job_owner kube_pod_container_resource_limits
+		kube_pod_container_resource_requests kube_pod_container_status_last_terminated_reason kube_pod_owner kube_pod_status_phase
+		kube_replicaset_owner kube_replicationcontroller_owner machine_cpu_cores machine_memory_bytes`)},
 }
+
+// jaegerReads are the metrics of spans that Jaeger reads where a setting says so.
+var jaegerReads = program{name: "Jaeger", metrics: strings.Fields(`
+		calls calls_total duration_bucket duration_milliseconds_bucket duration_seconds_bucket latency_bucket traces_span_metrics_calls
+		traces_span_metrics_calls_total traces_span_metrics_duration_bucket traces_span_metrics_duration_milliseconds_bucket
+		traces_span_metrics_duration_seconds_bucket traces_span_metrics_latency_bucket traces_spanmetrics_calls
+		traces_spanmetrics_calls_total traces_spanmetrics_duration_bucket traces_spanmetrics_duration_milliseconds_bucket
+		traces_spanmetrics_duration_seconds_bucket traces_spanmetrics_latency_bucket span_metrics_calls span_metrics_calls_total
+		span_metrics_duration_bucket span_metrics_duration_milliseconds_bucket span_metrics_duration_seconds_bucket
+		span_metrics_latency_bucket`)}
+
+// families are names of metrics, with those of the histograms that are written with braces.
+func families(text string) []string {
+	var out []string
+	for _, name := range strings.Fields(text) {
+		family, histogram := strings.CutSuffix(name, "{}")
+		if !histogram {
+			out = append(out, name)
+			continue
+		}
+		out = append(out, family+"_bucket", family+"_count", family+"_sum")
+	}
+	return out
+}
+
+// jaeger finds the setting by which Jaeger reads the metrics of spans from Prometheus.
+var jaeger = regexp.MustCompile(`^METRICS_STORAGE_TYPE=prometheus$`)
 
 // recommenderReads are the metrics that the recommender of the VerticalPodAutoscaler reads at its
 // start where Prometheus is its storage; what has the labels of pods is an argument of its own.
@@ -68,6 +127,8 @@ func (a *asker) programs(n *node, key string) {
 	switch { // the values of a chart
 	case key == "opencost" && (n.get("exporter").object() || n.get("prometheus").object()):
 		names = append(names, key)
+	case n.text("kind") == "Kiali" && strings.HasPrefix(n.text("apiVersion"), "kiali.io/"):
+		names = append(names, "kiali")
 	case n.get("kubecostModel").object() || n.get("kubecostProductConfigs").object():
 		names = append(names, "kubecost")
 	}
@@ -76,9 +137,19 @@ func (a *asker) programs(n *node, key string) {
 			a.builtIn(n, q)
 		}
 	}
+	if n.get("metric_backends").object() || jaeger.MatchString(n.text("name")+"="+n.text("value")) {
+		a.builtIn(n, jaegerReads)
+	}
 	at, named := n.get("storage"), n.get("prometheus-address") != nil || strings.HasSuffix(plainKey(key), "args")
 	if named && at.text() == "prometheus" {
 		a.recommended(at, a.title)
+	}
+}
+
+// spans adds what Jaeger reads, if a text, with its key or without, is its setting.
+func (a *asker) spans(n *node, key, text string) {
+	if jaeger.MatchString(text) || jaeger.MatchString(key+"="+text) {
+		a.builtIn(n, jaegerReads)
 	}
 }
 

@@ -324,6 +324,7 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 		a.lines(n, where, text)
 		return
 	}
+	a.spans(n, key, text)
 	query := templated(text)
 	switch {
 	case a.queryKey(key) && a.others == 0:
