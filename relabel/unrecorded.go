@@ -39,8 +39,7 @@ func rulesAreMissing(all []uses.Unrecorded) string {
 	if len(all) == 0 {
 		return ""
 	}
-	return "Rules are missing, so that nothing here is proven: " + uses.MissingRules(all) + " (unrecorded in the plan). What their rules read is not known and may go, " +
-		"but for metrics that stand in these names. Give the rules (--rules, or the API of the server that evaluates them as one more --scrape=api+URL), or name in --keep what nothing records any more, and make the plan again."
+	return "Rules are missing, so that nothing here is proven: " + uses.MissingRules(all) + ". What their rules read is not known and may go, but for metrics that stand in these names. Give the rules (--rules, or the API of the server that evaluates them as one more --scrape=api+URL), or name in --keep what nothing records any more, and make the plan again."
 }
 
 // Unproven says in a few words why the plan's rules do not count as proven, and is empty where they

@@ -104,6 +104,7 @@ func TestSettings(t *testing.T) {
 		"words":                  pods("args: [--metric=cpu, --metric-name, memory, '--metric-allowlist=kube_a,kube_b']"),
 		"a switch":               env("PROMETHEUS_QUERY_SUPPORT_SPANMETRICS_CONNECTOR", "'true'"),
 		"SQL":                    env("DB_QUERY", "select a_b from c_d"),
+		"a step's filling":       object("Workflow", "spec: {arguments: {parameters: [{name: promql, value: '{{inputs.parameters.q}}'}]}}\n"),
 		"another filling":        env("DB_QUERY", "'${QUERY}'"),
 		"KEDA's own":             script("kubectl get --raw /apis/external.metrics.k8s.io/v1beta1/namespaces/x/s0-prometheus"),
 		"the list of all":        script("kubectl get --raw /apis/custom.metrics.k8s.io/v1beta1 | jq ."),

@@ -24,12 +24,14 @@
 // or line that parses and has a metric in a function, with matchers, over a range, compared with a
 // number, or on both sides of an operator, with names that are no words of a language (a_b / c_d).
 // Of a text that calls Prometheus' API, the queries of the calls are; where one of them is not in
-// it, every metric named in it is needed.
+// it, every metric named in it is needed. What known programs ask by themselves is used where their
+// images, charts or settings stand, and a warning names them.
 //
 // What is not understood is needed whole: of a query that neither PromQL nor MetricsQL parses,
 // every metric is needed that is named in it; a variable that nothing resolves can have any value,
 // also as a name; a selector without a name needs all that it matches; a label that is chosen by a
-// variable is every label.
+// variable is every label. A template in the place of a name is what other documents give for it,
+// once Unmade was asked, which is when all is read.
 //
 // A matcher on a label that no stored series of a metric has, or that is added outside, excludes no
 // series of it: the need waits for a trouble, or the label is an external one. Of a selector

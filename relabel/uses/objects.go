@@ -303,10 +303,11 @@ func (a *asker) keyOf(n *node, k, outer string, path []string) string {
 	case k == "value" && n.text("op") != "" && n.text("path") != "": // a patch
 		return n.text("path")[strings.LastIndexByte(n.text("path"), '/')+1:]
 	case k == "value" && isSetting(n.text("name")):
-		if name := n.text("name"); !strings.Contains(strings.ToLower(name), "prom") {
+		name := n.text("name")
+		if _, whole := wholeTemplate(templated(n.text(k))); whole || !strings.Contains(strings.ToLower(name), "prom") {
 			return name + "=" // other programs have queries too: where it is one of Prometheus
 		}
-		return n.text("name")
+		return name
 	case strings.HasSuffix(plainKey(outer), "queries") && len(path) > 0 && path[len(path)-1] == outer && n.text(k) != "" && !a.queryKey(k):
 		return outer
 	}

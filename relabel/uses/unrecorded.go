@@ -30,7 +30,7 @@ func MissingRules(all []Unrecorded) string {
 		names = append(names, u.Name+", used in "+u.By.Place())
 	}
 	if more := len(all) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+		names = append(names, fmt.Sprintf("and %d more (unrecorded)", more))
 	}
 	return fmt.Sprintf("no known rule records %d of the used names with a colon: %s", len(all), strings.Join(names, "; "))
 }
