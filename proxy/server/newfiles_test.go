@@ -24,7 +24,8 @@ func TestReloadOfNewFiles(t *testing.T) {
 		func(o *Options) { o.ConfigFile = file })
 	write(file, strings.Replace(r.config, token, token+"-typo", 1))
 	before := r.s.state.Load()
-	if err := r.s.Reload(); err == nil || !strings.Contains(err.Error(), "tenants[0].bearer_token_file: cannot be read: ") || r.s.state.Load() != before {
+	err := r.s.Reload()
+	if err == nil || !strings.Contains(err.Error(), "tenants[0].bearer_token_file: cannot be read: ") || r.s.state.Load() != before {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	if err := os.Remove(token); err != nil {
