@@ -4,31 +4,35 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 )
 
-// Every variable of the runbooks' commands is in the table of their first page; no command needs a
-// program inside Spillway's image, which has none; and those on a node may do what they do.
+// Every variable of the runbooks' commands is in the table of their first page, and is a label that
+// the alert has, or is found by an earlier command; no command needs a program inside Spillway's
+// image, which has none; those on a node may do what they do, and those on a log read all of it.
 func TestRunbookCommands(t *testing.T) {
 	readme, err := os.ReadFile("runbooks/README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{}
+	known, labelled := map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(string(readme)) {
 		if cells := strings.Split(line, "|"); len(cells) > 2 {
 			for _, m := range regexp.MustCompile("`([A-Z_]+)`").FindAllStringSubmatch(cells[1], -1) {
-				known[m[1]] = true
+				known[m[1]], labelled[m[1]] = true, strings.Contains(cells[2], " label")
 			}
 		}
 	}
+	carried := alertLabels(t)
 	pages, err := filepath.Glob("runbooks/*.md")
 	if err != nil || len(pages) < 50 {
 		t.Fatalf("only %d pages were found: %v", len(pages), err)
 	}
 	smi := regexp.MustCompile(`(?m)^kubectl .*nvidia-smi`)
-	variable := regexp.MustCompile(`\$\{?([A-Z][A-Z_]+)`)
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -39,9 +43,17 @@ func TestRunbookCommands(t *testing.T) {
 				t.Errorf("%s uses $%s, which is not in the table of runbooks/README.md", page, m[1])
 			}
 		}
+		if alert := strings.TrimSuffix(filepath.Base(page), ".md"); alert != "README" {
+			for _, v := range notFound(string(text), labelled, carried[alert]) {
+				t.Errorf("%s uses $%s, which not every %s has as a label: name it in the comment above an earlier command that finds it", page, v, alert)
+			}
+		}
 		for line := range strings.Lines(string(text)) {
 			if strings.Contains(line, "debug node/") && !strings.Contains(line, " --profile=sysadmin ") {
 				t.Errorf("%s: without --profile=sysadmin that pod is not privileged: %s", page, line)
+			}
+			if what := cutShort(line); what != "" {
+				t.Errorf("%s: %s: %s", page, what, line)
 			}
 		}
 		if smi.Match(text) && !strings.Contains(string(text), "/run/nvidia/driver") {
@@ -51,6 +63,118 @@ func TestRunbookCommands(t *testing.T) {
 			t.Errorf("%s runs a program in Spillway's image, which has none but its own", page)
 		}
 	}
+}
+
+var (
+	variable = regexp.MustCompile(`\$\{?([A-Z][A-Z_]+)`)
+	logs     = regexp.MustCompile(`kubectl [^|;&]* ?logs ([^|;&]*)`)
+	selector = regexp.MustCompile(`(^| )(-l|--selector)[ =]`)
+)
+
+// cutShort says what is wrong with a line that reads the logs of several pods.
+func cutShort(line string) string {
+	m := logs.FindString(line)
+	switch {
+	case m == "" || strings.HasPrefix(line, "#"):
+	case strings.Contains(strings.Split(m, "$(")[0], "--field-selector"):
+		return "kubectl logs has no --field-selector"
+	case selector.MatchString(m) && !strings.Contains(m, "--tail="):
+		return "with a selector kubectl shows ten lines of each pod where no --tail is given, whatever --since says"
+	}
+	return ""
+}
+
+// labelNames are the labels that variables stand for, where they are not called the same.
+var labelNames = map[string][]string{"GROUP": {"group", "rule_group"}, "REMOTE": {"remote_name"}, "MOUNT": {"mountpoint"}}
+
+// alwaysThere is what an alert may lack in the tests of its rule and has when it comes.
+var alwaysThere = map[string]string{
+	"CLUSTER": "it is an external label of the Prometheus that sends the alert, which puts it on",
+}
+
+// alertLabels are the labels of each alert in every case in which the tests of its rule see it.
+func alertLabels(t *testing.T) map[string][]map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../alerts/tests/*.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("only %d files of tests were found: %v", len(files), err)
+	}
+	found := map[string][]map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var cases struct {
+			Tests []struct {
+				Alerts []struct {
+					Name string `yaml:"alertname"`
+					Want []struct {
+						Labels map[string]string `yaml:"exp_labels"`
+					} `yaml:"exp_alerts"`
+				} `yaml:"alert_rule_test"`
+			}
+		}
+		if err := yaml.Unmarshal(text, &cases); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		for _, c := range cases.Tests {
+			for _, a := range c.Alerts {
+				for _, w := range a.Want {
+					found[a.Name] = append(found[a.Name], w.Labels)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// notFound are the variables of a page that stand for labels which some of the alerts lack and that
+// no comment above an earlier command names. A silence may use what some of them lack: an empty
+// matcher meets those.
+func notFound(page string, labelled map[string]bool, alerts []map[string]string) []string {
+	has := func(v string) (some, all bool) {
+		names := labelNames[v]
+		if names == nil {
+			names = []string{strings.ToLower(v)}
+		}
+		all = len(alerts) > 0
+		for _, a := range alerts {
+			there := slices.ContainsFunc(names, func(name string) bool { return a[name] != "" })
+			some, all = some || there, all && there
+		}
+		return some, all
+	}
+	var missing []string
+	commands, silence, _ := strings.Cut(page, "\n## How to silence\n")
+	named, told, sh := map[string]bool{}, map[string]bool{}, false
+	for line := range strings.Lines(commands) {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			sh = strings.HasPrefix(line, "```sh")
+		case !sh:
+		case strings.HasPrefix(line, "#"):
+			for _, word := range regexp.MustCompile(`[A-Z][A-Z_]+`).FindAllString(line, -1) {
+				named[word] = true
+			}
+		default:
+			for _, m := range variable.FindAllStringSubmatch(line, -1) {
+				if _, all := has(m[1]); labelled[m[1]] && !all && !told[m[1]] && alwaysThere[m[1]] == "" {
+					missing = append(missing, m[1])
+				}
+			}
+			for word := range named {
+				told[word] = true
+			}
+		}
+	}
+	for _, m := range variable.FindAllStringSubmatch(silence, -1) {
+		if some, _ := has(m[1]); labelled[m[1]] && !some && !told[m[1]] && alwaysThere[m[1]] == "" {
+			missing = append(missing, m[1])
+		}
+	}
+	slices.Sort(missing)
+	return slices.Compact(missing)
 }
 
 // TestEtcdRunbooks: no command of an etcd that is near its end reads all of it, and each query is
