@@ -229,3 +229,20 @@ func TestEveryEndpointHasLimits(t *testing.T) {
 		}
 	}
 }
+
+// TestInstallPage: the refusal that install.md shows is what is said of such a file.
+func TestInstallPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Parse([]byte("groups:\n  - name: main\n    labels: {cluster: main}\n    replica_labels: [prometheus_replica]\n    heartbeat: up\n"+
+		"    shards:\n      - replicas:\n          - ulr: http://127.0.0.1:9190\n"), ".")
+	if err == nil {
+		t.Fatal("a key that there is not is taken")
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	if !strings.Contains(string(text), "\n    "+first+"\n") {
+		t.Errorf("docs/install.md does not show %q", first)
+	}
+}
