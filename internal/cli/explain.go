@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/server"
 )
 
@@ -62,7 +64,7 @@ func explainCommand(e *Env, parent Clause) func() error {
 			if ctx.Err() != nil && e.Ctx.Err() == nil {
 				return fmt.Errorf("the query could not be explained within %s (--timeout)", max(*timeout, time.Second))
 			}
-			return err
+			return tellFailure(e.Stdout, err, *format == "json")
 		}
 		if *format == "json" {
 			b, err := json.MarshalIndent(x, "", "  ")
@@ -78,6 +80,36 @@ func explainCommand(e *Env, parent Clause) func() error {
 		}
 		return nil
 	}
+}
+
+// tellFailure writes what a bound says of a run that it refused, which has no plan: what was seen,
+// and the verdict with what to ask in its place; as JSON, what the admin API answers with. Other
+// errors are returned, with their advice.
+func tellFailure(w io.Writer, err error, asJSON bool) error {
+	qe := qerr.From(err)
+	advised := qe.Advice != "" && !strings.Contains(qe.Message, qe.Advice)
+	switch {
+	case qe.Bound == "" && advised:
+		return fmt.Errorf("%w; %s", err, qe.Advice)
+	case qe.Bound == "":
+		return err
+	case asJSON:
+		var b bytes.Buffer
+		if err := json.Indent(&b, qe.JSON(), "", "  "); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\n", bytes.TrimSpace(b.Bytes()))
+		return errQuiet
+	}
+	if qe.Seen != "" {
+		fmt.Fprintln(w, oneLine(fmt.Sprintf("seen: %s, where %s is %s", qe.Seen, qe.Bound, qe.Value)))
+	}
+	reason := qe.Message
+	if advised {
+		reason += "; " + qe.Advice
+	}
+	fmt.Fprintln(w, oneLine("verdict: "+plan.Refused+": "+reason))
+	return errQuiet
 }
 
 // writeExplanation writes the plan as text: a line for each node, which begins with its mode and is

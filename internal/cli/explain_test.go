@@ -169,3 +169,56 @@ func TestExplainPage(t *testing.T) {
 		}
 	}
 }
+
+// TestExplainRefusedRun: of a query that a bound refuses once it runs, what was seen and what to
+// ask in its place is told, as the API tells it.
+func TestExplainRefusedRun(t *testing.T) {
+	t.Parallel()
+	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	load := "load 15s\n  up{job=\"node\", node=\"n1\"} 1x90\n  up{job=\"node\", node=\"n2\"} 1x90\n"
+	if err := p.LoadAt(load, time.Now().Add(-20*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	config := "groups: [{name: main, labels: {cluster: main}, shards: [{replicas: [{url: '" + p.URL() + "'}]}]}]\nlimits: {max_series: 1, rewrites: off}\n"
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args           []string
+		stdout, stderr string // regular expressions
+	}{
+		{
+			[]string{"up"}, `seen: at least 2, where max_series is 1
+verdict: refused: the answer has more series than max_series allows \(1\); add a label matcher, .*
+`, "",
+		},
+		{[]string{"up", "--format=json"}, `(?s)\{
+  "status": "error",.*"bound": "max_series",
+    "value": "1",
+    "seen": "at least 2",
+    "advice": "add .*\}
+`, ""},
+		{[]string{"up{"}, "", "spillway: .*parse error: .*\n"},
+	} {
+		var out, errs bytes.Buffer
+		args := append([]string{"explain", "--config.file=" + file, "--analyze"}, c.args...)
+		if code := Spillway.Run(t.Context(), t.Context(), args, &out, &errs); code != 1 {
+			t.Errorf("%q: exit code %d", c.args, code)
+		}
+		if !regexp.MustCompile("^" + c.stdout + "$").Match(out.Bytes()) {
+			t.Errorf("%q: it says\n%s\nwant\n%s", c.args, &out, c.stdout)
+		}
+		if !regexp.MustCompile("^" + c.stderr + "$").Match(errs.Bytes()) {
+			t.Errorf("%q: on stderr it says\n%s\nwant\n%s", c.args, &errs, c.stderr)
+		}
+	}
+}
