@@ -343,15 +343,28 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
+// checkWebConfig says what is wrong with the web configuration, which is opened for each connection
+// and by whoever asks.
+func checkWebConfig(file string) error {
+	if file == "" {
+		return nil
+	}
+	if err := plainfile.Check(file); err != nil {
+		return fmt.Errorf("--web.config.file: %w", err)
+	}
+	if err := web.Validate(file); err != nil {
+		return fmt.Errorf("--web.config.file=%s: %w", file, err)
+	}
+	return nil
+}
+
 // Run serves until ctx ends, then drains: not ready at once, no new connections, requests under way
 // go on for at most DrainTimeout. It returns nil after a drain in which every request ended by
 // itself. When force ends as well, requests are cut off at once.
 func (s *Server) Run(ctx, force context.Context) error {
 	defer s.end()
-	if s.opts.WebConfigFile != "" { // it is opened for each connection, and by whoever asks
-		if err := plainfile.Check(s.opts.WebConfigFile); err != nil {
-			return fmt.Errorf("--web.config.file: %w", err)
-		}
+	if err := checkWebConfig(s.opts.WebConfigFile); err != nil {
+		return err
 	}
 	l, err := s.listen()
 	if err != nil {
