@@ -3,6 +3,7 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -273,7 +274,12 @@ func limitRows[T any](r *Run, rows []T, what string) []T {
 	if len(rows) <= limit {
 		return rows
 	}
-	r.Notice(data.NoticeSeverityWarning, "%d of %d %s are left out; choose fewer experiments, or raise the query's limit or the datasource's maxRows.",
+	text := fmt.Sprintf("%d of %d %s are left out; choose fewer experiments, or raise the query's limit or the datasource's maxRows.",
 		len(rows)-limit, len(rows), what)
+	if limit == r.Query.Limit {
+		r.Notice(data.NoticeSeverityWarning, "%s", text)
+	} else {
+		r.LeftOut("%s", text)
+	}
 	return rows[:limit]
 }

@@ -14,8 +14,9 @@
 // Frames follow Grafana's data-plane contract: timeseries-multi, numeric-long or -multi for what
 // alerts and expressions use, table for the rest, each with its TypeVersion.
 // Meta.ExecutedQueryString is every query that was sent. Warnings of the proxy, what a bound of
-// ours left out, and what an empty answer means are notices. A handler is a pure function of what
-// it was asked and what was answered: no clock, sorted rows.
+// ours left out, and what an empty answer means are notices; where an alert asks (Run.Alert), which
+// sees none, what a bound left out is an error. A handler is a pure function of what it was asked
+// and what was answered: no clock, sorted rows.
 //
 // # What it refuses
 //

@@ -81,7 +81,7 @@ func events(ctx context.Context, r *Run) (data.Frames, error) {
 // newest leaves the oldest out where there are more than maxEvents.
 func (r *Run) newest(list []event) []event {
 	if more := len(list) - maxEvents; more > 0 {
-		r.Notice(data.NoticeSeverityWarning, "%d of %d events are left out, the oldest; choose a shorter time or fewer experiments.", more, len(list))
+		r.LeftOut("%d of %d events are left out, the oldest; choose a shorter time or fewer experiments.", more, len(list))
 		return list[more:]
 	}
 	return list
@@ -129,7 +129,7 @@ func (r *Run) changing(ctx context.Context, pods []Pod, f fact) ([]Pod, error) {
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { _, ok := found[p.key()]; return !ok })
 	if all := lots(r, pods); len(all) > maxLots {
 		looked := slices.Concat(all[:maxLots]...)
-		r.Notice(data.NoticeSeverityWarning, "%d of %d pods that restarted or failed are not looked at; choose a shorter time or fewer experiments.",
+		r.LeftOut("%d of %d pods that restarted or failed are not looked at; choose a shorter time or fewer experiments.",
 			len(pods)-len(looked), len(pods))
 		pods = looked
 	}

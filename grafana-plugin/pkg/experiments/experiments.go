@@ -213,8 +213,7 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 // detailPods asks about the pods of experiments that have some.
 func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.Series) error {
 	if len(found) > maxPods {
-		r.Notice(data.NoticeSeverityWarning,
-			"%d pods are more than the %d that are looked at: for some experiments, created and state may be wrong. Choose a cluster or a team.", len(found), maxPods)
+		r.LeftOut("%d pods are more than the %d that are looked at: for some experiments, created and state may be wrong. Choose a cluster or a team.", len(found), maxPods)
 		found = found[:maxPods]
 	}
 	var all, unknown []Pod

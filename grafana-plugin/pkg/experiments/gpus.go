@@ -99,7 +99,7 @@ func (r *Run) pick(means []prom.Series, by []string, limit int, what string) []p
 		if r.Query.Rank == "bottom" {
 			which = "lowest"
 		}
-		r.Notice(data.NoticeSeverityWarning, "%d of %d %s are shown, those with the %s average; group by fewer labels, choose fewer experiments, or raise the datasource's maxSeries.",
+		r.LeftOut("%d of %d %s are shown, those with the %s average; group by fewer labels, choose fewer experiments, or raise the datasource's maxSeries.",
 			limit, len(means), what, which)
 		n = limit
 	}

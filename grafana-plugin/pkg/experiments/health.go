@@ -113,7 +113,7 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 		faulty = append(faulty, Pod{Cluster: f.cluster, Node: f.node.name})
 	}
 	if left > 0 {
-		r.Notice(data.NoticeSeverityWarning, "%d faults are left out: more than %d nodes have any; choose a shorter time or fewer experiments.", left, maxFaultyNodes)
+		r.LeftOut("%d faults are left out: more than %d nodes have any; choose a shorter time or fewer experiments.", left, maxFaultyNodes)
 	}
 	first, last, step := r.faultTimes()
 	// A hold may have ended before the range and the fault have come in it; and who was there is

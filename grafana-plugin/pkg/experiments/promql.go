@@ -84,10 +84,10 @@ func (r *Run) cut(a prom.Answer) []prom.Series {
 	slices.SortFunc(list, func(a, b keyed) int { return cmp.Compare(a.key, b.key) })
 	shown := min(len(list), r.Settings.MaxSeries)
 	if n := len(list) + a.Left; n > shown {
-		r.Notice(data.NoticeSeverityWarning, "%d series are not shown: the query gives %d, and the datasource shows %d (maxSeries). Aggregate, for example with topk or sum by.", n-shown, n, shown)
+		r.LeftOut("%d series are not shown: the query gives %d, and the datasource shows %d (maxSeries). Aggregate, for example with topk or sum by.", n-shown, n, shown)
 	}
 	if a.Left > 0 {
-		r.Notice(data.NoticeSeverityWarning, "Only the first %d series of the answer are looked at, so others may be shown when the panel is drawn again.", len(list))
+		r.LeftOut("Only the first %d series of the answer are looked at, so others may be shown when the panel is drawn again.", len(list))
 	}
 	out := make([]prom.Series, shown)
 	for i := range out {

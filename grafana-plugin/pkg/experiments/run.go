@@ -1,6 +1,7 @@
 package experiments
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,12 +45,16 @@ type Run struct {
 	MaxPoints int64
 	// Interval is what Grafana computed for the panel; steps are at least as long.
 	Interval time.Duration
+	// Alert tells that an alert is evaluated, which sees no notices: what a bound leaves out is an
+	// error then.
+	Alert bool
 
 	asker prom.Asker
 
 	mu       sync.Mutex
 	executed []string
 	notices  []data.Notice
+	missed   string // what LeftOut said first
 }
 
 // NewRun makes a run that asks asker.
@@ -67,6 +72,9 @@ func (r *Run) Do(ctx context.Context) (data.Frames, error) {
 	frames, err := handle(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	if r.Alert && r.missed != "" {
+		return nil, fmt.Errorf("an alert is not evaluated on a part of what is asked: %s", r.missed)
 	}
 	if len(frames) == 0 {
 		frames = data.Frames{data.NewFrame("")}
@@ -142,6 +150,16 @@ func (r *Run) Notice(severity data.NoticeSeverity, format string, args ...any) {
 	}
 }
 
+// LeftOut is a warning of what a bound leaves out that nobody asked to leave out. Where an alert
+// asks it ends the query: what should fire may be among it.
+func (r *Run) LeftOut(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.Notice(data.NoticeSeverityWarning, "%s", text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.missed = cmp.Or(r.missed, text)
+}
+
 func (r *Run) note(query string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,6 +178,6 @@ func (r *Run) warn(a prom.Answer) {
 		r.Notice(data.NoticeSeverityInfo, "%s", i)
 	}
 	if a.Histograms > 0 {
-		r.Notice(data.NoticeSeverityWarning, "%d series are native histograms, which are left out here; use histogram_quantile or histogram_avg", a.Histograms)
+		r.LeftOut("%d series are native histograms, which are left out here; use histogram_quantile or histogram_avg", a.Histograms)
 	}
 }

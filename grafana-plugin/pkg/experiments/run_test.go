@@ -244,5 +244,9 @@ func TestLimitRows(t *testing.T) {
 		if got := limitRows(r, []int{1, 2}, "things"); len(got) != 2 || len(r.notices) != 1 {
 			t.Errorf("limit %d of two: %v, %v", c.limit, got, r.notices)
 		}
+		// What a query's own limit leaves out was asked for.
+		if got := r.missed != ""; got != (c.limit != 2) {
+			t.Errorf("limit %d: missed %q", c.limit, r.missed)
+		}
 	}
 }

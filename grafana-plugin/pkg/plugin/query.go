@@ -68,6 +68,8 @@ func (d *Datasource) query(ctx context.Context, q backend.DataQuery) (resp backe
 	}
 	run := experiments.NewRun(d.asker, d.settings, query, q.TimeRange.From, until)
 	run.MaxPoints, run.Interval = q.MaxDataPoints, q.Interval
+	who, _ := ctx.Value(callerKey{}).(caller)
+	run.Alert = who.alert
 	frames, err := run.Do(ctx)
 	if err != nil {
 		return failed(public(ctx, err))

@@ -161,6 +161,35 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// Of an alert's query all series are looked at, or none: its notices are seen by nobody.
+func TestAlertOnManySeries(t *testing.T) {
+	var result []string
+	for i := range 500 {
+		result = append(result, fmt.Sprintf(`{"metric":{"node":"n%03d"},"value":[1,"%d"]}`, i, i/499))
+	}
+	d := served(t, "", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, strings.Join(result, ","))
+	})
+	for _, alert := range []bool{false, true} {
+		req := queries(`{"queryType":"promql","expr":"node_sick","instant":true}`)
+		if alert {
+			req.Headers = map[string]string{"FromAlert": "true"}
+		}
+		resp, err := d.QueryData(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := resp.Responses["A"]
+		switch {
+		case !alert && (got.Error != nil || len(got.Frames) != 200):
+			t.Errorf("a panel: %d frames, %v", len(got.Frames), got.Error)
+		case alert && (got.Error == nil || got.Status != 400 || got.ErrorSource != backend.ErrorSourceDownstream || len(got.Frames) > 0 ||
+			!strings.Contains(got.Error.Error(), "300 series are not shown")):
+			t.Errorf("an alert: %d frames, %d, %v", len(got.Frames), got.Status, got.Error)
+		}
+	}
+}
+
 // No more than maxRequests are sent at a time, and ten queries of a request run at once; who leaves
 // while waiting for room is let go.
 func TestBounds(t *testing.T) {
