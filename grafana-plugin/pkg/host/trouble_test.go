@@ -344,5 +344,14 @@ func TestPartialAnswer(t *testing.T) {
 		if !strings.Contains(strings.Join(notices, "\n"), "ibis") {
 			t.Errorf("%s: no notice names the shard that is missing: %q", query, notices)
 		}
+		// A rule sees no notices, so that it is told in place of an answer.
+		alert := request(p, query)
+		alert.Headers["FromAlert"] = "true"
+		if answer, err = h.Query(t.Context(), alert); err != nil {
+			t.Fatal(err)
+		}
+		if got := answer.Responses["A"]; got.Error == nil || !strings.Contains(got.Error.Error(), "ibis") || len(got.Frames) > 0 {
+			t.Errorf("%s: an alert got %d frames, %v", query, len(got.Frames), got.Error)
+		}
 	}
 }

@@ -151,6 +151,28 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// An alert is evaluated on whole answers, whatever the settings and the proxy's are.
+func TestAlertsOnWholeAnswers(t *testing.T) {
+	var mu sync.Mutex
+	got := map[string]bool{}
+	h := func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		got[r.FormValue("partial_response")] = true
+		mu.Unlock()
+		_, _ = io.WriteString(w, good)
+	}
+	ask := everyCall(t)["query"]
+	for jsonData, panel := range map[string]string{"": "", `{"partialResponse":"warn"}`: "true", `{"partialResponse":"abort"}`: "false"} {
+		for headers, want := range map[string]string{"": panel, "FromAlert": "false", "http_FromAlert": "false"} {
+			clear(got)
+			ask(served(t, jsonData, h), backend.PluginContext{}, map[string]string{headers: "true"})
+			if len(got) != 1 || !got[want] {
+				t.Errorf("settings %s, header %q: partial_response %v, want %q", jsonData, headers, got, want)
+			}
+		}
+	}
+}
+
 // Settings of HTTP are Grafana's own.
 func TestHTTPSettings(t *testing.T) {
 	var got *http.Request

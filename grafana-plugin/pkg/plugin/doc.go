@@ -18,8 +18,9 @@
 // Requests to the proxy say who asks: X-Dashboard-Uid and X-Panel-Id as Grafana has them,
 // X-Grafana-User from Grafana's own word for the user, never from a header that a browser can
 // write. FromAlert and X-Rule-Uid, which the proxy has a lane for, are taken from requests for data
-// only: with a call of a resource Grafana hands on what the browser sent. A user's tokens and
-// cookies go on only where the settings say so (oauthPassThru, keepCookies).
+// only: with a call of a resource Grafana hands on what the browser sent. Alerts are evaluated on
+// whole answers: they ask with partial_response=false, whatever the settings say. A user's tokens
+// and cookies go on only where the settings say so (oauthPassThru, keepCookies).
 //
 // # Resources
 //

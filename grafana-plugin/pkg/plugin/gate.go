@@ -45,6 +45,9 @@ func asked(ctx context.Context, plugin backend.PluginContext, h http.Header) con
 	if plugin.User != nil {
 		who.user = plugin.User.Login
 	}
+	if who.alert { // nobody sees what an answer lacks
+		ctx = prom.WithWhole(ctx)
+	}
 	return context.WithValue(prom.WithHeaders(ctx, h), callerKey{}, who)
 }
 

@@ -89,6 +89,14 @@ func WithMaxSeries(ctx context.Context, n int) context.Context {
 	return context.WithValue(ctx, maxSeriesKey{}, n)
 }
 
+type wholeKey struct{}
+
+// WithWhole returns a context whose answers are whole, whatever the settings say of partial ones:
+// for who would not see their warnings.
+func WithWhole(ctx context.Context) context.Context {
+	return context.WithValue(ctx, wholeKey{}, true)
+}
+
 // Failure is what came in place of an answer: nobody listens, TLS fails, the time is over, the
 // connection breaks, or what came is not what the API says.
 type Failure struct {
@@ -152,8 +160,12 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 }
 
 func (c *Client) ask(ctx context.Context, path string, form url.Values) (Answer, error) {
-	if c.partial != "" {
-		form.Set("partial_response", c.partial)
+	partial := c.partial
+	if whole, _ := ctx.Value(wholeKey{}).(bool); whole {
+		partial = "false"
+	}
+	if partial != "" {
+		form.Set("partial_response", partial)
 	}
 	resp, err := c.send(ctx, http.MethodPost, path, form)
 	if err != nil {

@@ -145,6 +145,17 @@ func TestRequest(t *testing.T) {
 				return err
 			},
 		},
+		{
+			"warn", "/p/api/v1/query", "partial_response=false&query=up&time=1",
+			func(c *Client) error { _, err := c.Instant(WithWhole(ctx), "up", time.Unix(1, 0)); return err },
+		},
+		{
+			"", "/p/api/v1/query_range", "end=2&partial_response=false&query=up&start=1&step=1",
+			func(c *Client) error {
+				_, err := c.Range(WithWhole(ctx), "up", time.Unix(1, 0), time.Unix(2, 0), time.Second)
+				return err
+			},
+		},
 	} {
 		if err := tc.ask(client(t, srv.URL+"/p", tc.partial)); err != nil {
 			t.Fatal(err)

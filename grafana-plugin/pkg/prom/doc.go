@@ -5,7 +5,7 @@
 // with the bound, its value, what was seen and the advice that the proxy gave, and what came in
 // place of an answer as *Failure with the status that a gateway would give; a request ends when its
 // context does, and nothing of it is left. Every query is a POST, says `partial_response` where the
-// settings choose, and carries the headers that the context has (WithHeaders).
+// settings or WithWhole choose, and carries the headers that the context has (WithHeaders).
 //
 // It refuses answers over MaxAnswerBytes, answers that are not what the API says (a login page of a
 // proxy in between: the error names what came), and redirects to other hosts. It does not retry:
