@@ -251,7 +251,22 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	for _, s := range answers[0] {
 		clusters[s.Labels["cluster"]] = true
 	}
-	out.clusters = strings.Join(slices.Sorted(maps.Keys(clusters)), ", ")
+	names := slices.Sorted(maps.Keys(clusters))
+	out.clusters = strings.Join(names, ", ")
+	if !x.running {
+		lost, err := r.lostSince(ctx, names, x.last)
+		if err != nil {
+			return out, err
+		}
+		if len(lost) > 0 {
+			out.ended = nil
+			since := map[string]time.Time{}
+			for c := range lost {
+				since[c] = x.last
+			}
+			r.noticeLost(since)
+		}
+	}
 	for _, s := range answers[1] {
 		out.hours += s.Value()
 	}

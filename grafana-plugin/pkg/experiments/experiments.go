@@ -19,6 +19,7 @@ const (
 	running = "running" // at least one pod runs
 	pending = "pending" // pods are there, all of them wait
 	ended   = "ended"   // no pod is left that runs or waits
+	unknown = "unknown" // pods were there when the cluster was seen last
 )
 
 // group is an experiment in one namespace of one cluster, under one team.
@@ -124,12 +125,40 @@ func (r *Run) experiments(ctx context.Context) ([]known, error) {
 		}
 	})
 	each(answers[5], func(k *known, s prom.Series) { k.gpus = s.Value() })
+	if err := r.unsure(ctx, found, step); err != nil {
+		return nil, err
+	}
 	rows := make([]known, 0, len(found))
 	for _, k := range found {
 		rows = append(rows, *k)
 	}
 	sortKnown(rows)
 	return rows, nil
+}
+
+// unsure finds the experiments that were there when their cluster was seen last: it says of which
+// in a notice. step is the one at which they were seen.
+func (r *Run) unsure(ctx context.Context, found map[group]*known, step time.Duration) error {
+	here, left := set{}, set{}
+	for g, k := range found {
+		if k.here {
+			here[g.cluster] = true
+		} else {
+			left[g.cluster] = true
+		}
+	}
+	lost, err := r.lost(ctx, left.without(here), step)
+	if err != nil {
+		return err
+	}
+	told := map[string]time.Time{}
+	for g, k := range found {
+		if last, ok := lost[g.cluster]; ok && r.lostWith(k.seen, last, step) {
+			k.state, told[g.cluster] = unknown, last
+		}
+	}
+	r.noticeLost(told)
+	return nil
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -200,7 +229,7 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 			rows[i].created = rows[i].seen
 		}
 		// What was there in the range's first minutes was most likely there before.
-		if !rows[i].here && rows[i].created.Before(r.From.Add(2*r.Settings.Interval())) {
+		if !rows[i].here && rows[i].state != unknown && rows[i].created.Before(r.From.Add(2*r.Settings.Interval())) {
 			older++
 		}
 	}

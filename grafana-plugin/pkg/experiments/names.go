@@ -9,8 +9,8 @@ import (
 // Listed is an experiment as lists to choose from have it.
 type Listed struct {
 	Name, Team, Cluster, Namespace string
-	// State is running, pending or ended; empty where that takes more questions: pods are there
-	// that ask for no GPUs.
+	// State is running, pending, ended or unknown; empty where that takes more questions: pods are
+	// there that ask for no GPUs.
 	State string
 }
 

@@ -9,9 +9,14 @@ import (
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 )
 
-// gone is the phase of a pod that was there in the range, is not any more, and neither succeeded
-// nor failed as far as was seen: somebody deleted it.
-const gone = "Gone"
+const (
+	// gone is the phase of a pod that was there in the range, is not any more, and neither
+	// succeeded nor failed as far as was seen: somebody deleted it.
+	gone = "Gone"
+	// phaseUnknown is that of a pod whose kubelet says nothing, or that was there when its cluster
+	// was seen last.
+	phaseUnknown = "Unknown"
+)
 
 // podRow is a row of type pods.
 type podRow struct {
@@ -44,13 +49,28 @@ func podsTable(ctx context.Context, r *Run) (data.Frames, error) {
 		return nil, err
 	}
 	phase := phaseOf(answers[0])
+	here, left := set{}, set{}
 	rows := make([]podRow, len(pods))
 	for i, p := range pods {
 		rows[i] = podRow{Pod: p, phase: cmp.Or(phase[p.key()], gone), seen: phase[p.key()] != ""}
+		if rows[i].seen {
+			here[p.Cluster] = true
+		} else {
+			left[p.Cluster] = true
+		}
+	}
+	lost, err := r.lost(ctx, left.without(here), r.lookStep(r.back()))
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows { // what is not known stands before what has gone
+		if _, ok := lost[rows[i].Cluster]; ok {
+			rows[i].phase = phaseUnknown
+		}
 	}
 	sortPods(rows)
 	rows = limitRows(r, rows, "pods")
-	if err := r.describe(ctx, rows); err != nil {
+	if err := r.describe(ctx, rows, lost); err != nil {
 		return nil, err
 	}
 	sortPods(rows) // the last phase of those that are gone is known now
@@ -66,8 +86,8 @@ func sortPods(rows []podRow) {
 }
 
 // describe fills in what is known of each pod: now of those that are there, in the range of those
-// that are gone.
-func (r *Run) describe(ctx context.Context, rows []podRow) error {
+// that are gone. lost are clusters of which nothing is seen any more, since when.
+func (r *Run) describe(ctx context.Context, rows []podRow, lost map[string]time.Time) error {
 	var here, left []Pod
 	for _, row := range rows {
 		if row.seen {
@@ -111,11 +131,18 @@ func (r *Run) describe(ctx context.Context, rows []podRow) error {
 	for _, s := range answers[11] {
 		why.take(podOf(s.Labels), cause{ofUnschedulable, "Unschedulable", ""})
 	}
+	told := map[string]time.Time{}
 	for i := range rows {
 		row := &rows[i]
 		k := row.key()
-		if p := ended[k]; p == "Succeeded" || p == "Failed" {
+		last, isLost := lost[row.Cluster]
+		switch p := ended[k]; {
+		case p == "Succeeded" || p == "Failed":
 			row.phase = p
+		case isLost && !r.lostWith(unixTime(seen[k]), last, r.lookStep(r.back())):
+			row.phase = gone
+		case isLost:
+			told[row.Cluster] = last
 		}
 		row.reason, row.restarts = why[k].reason, int64(restarts[k])
 		if code, ok := exits[k]; ok {
@@ -136,6 +163,7 @@ func (r *Run) describe(ctx context.Context, rows []podRow) error {
 		}
 		row.created, row.age = unixTime(at), max(0, until.Sub(unixTime(at)).Seconds())
 	}
+	r.noticeLost(told)
 	return nil
 }
 

@@ -1,0 +1,72 @@
+package experiments
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/grafana/grafana-plugin-sdk-go/data"
+)
+
+// nodesCounted is recorded of each cluster of which kube-state-metrics says anything: one series.
+const nodesCounted = "cluster:nodes:count"
+
+// lost tells which of the clusters were seen in the range and are not at its end, with when they
+// were seen last, looked at in steps of step: there kube-state-metrics is away, or the rules stand
+// still, and whether what was there has ended nobody knows.
+func (r *Run) lost(ctx context.Context, clusters set, step time.Duration) (map[string]time.Time, error) {
+	if len(clusters) == 0 {
+		return nil, nil
+	}
+	counted := Selector(nodesCounted, OneOf("cluster", slices.Collect(maps.Keys(clusters))...))
+	series, err := r.Instant(ctx, fmt.Sprintf("max by (cluster) (max_over_time(timestamp(%s)[%s:%s])) unless on (cluster) %[1]s",
+		counted, seconds(r.back()), seconds(step)), r.Until)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]time.Time{}
+	for _, s := range series {
+		out[s.Labels["cluster"]] = unixTime(s.Value())
+	}
+	return out, nil
+}
+
+// lostWith says whether what was seen last at this time, in steps of step, was there until its
+// cluster was lost, at last.
+func (r *Run) lostWith(seen, last time.Time, step time.Duration) bool {
+	return !seen.Add(step + 2*r.Settings.Interval()).Before(last)
+}
+
+// lostSince tells which of a run's clusters were seen when it was last, and never since.
+func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) (set, error) {
+	since := r.Until.Sub(last) - 3*r.Settings.Interval()
+	if len(clusters) == 0 || since <= 0 {
+		return nil, nil
+	}
+	counted := Selector(nodesCounted, OneOf("cluster", clusters...))
+	series, err := r.Instant(ctx, fmt.Sprintf("group by (cluster) (%s @ %.3f) unless on (cluster) last_over_time(%[1]s[%[3]s])",
+		counted, float64(last.UnixMilli())/1000, seconds(since)), r.Until)
+	if err != nil {
+		return nil, err
+	}
+	out := set{}
+	for _, s := range series {
+		out[s.Labels["cluster"]] = true
+	}
+	return out, nil
+}
+
+// noticeLost says since when nothing is seen of clusters.
+func (r *Run) noticeLost(clusters map[string]time.Time) {
+	if len(clusters) == 0 {
+		return
+	}
+	names, since := set{}, time.Time{}
+	for c, at := range clusters {
+		names[c], since = true, earlier(since, at)
+	}
+	r.Notice(data.NoticeSeverityWarning, "Nothing is seen %s since %s: kube-state-metrics or the recording rules are away there. "+
+		"What was there then is shown as it was, and may run or have ended.", names.in(), since.UTC().Format(time.DateTime+" MST"))
+}
