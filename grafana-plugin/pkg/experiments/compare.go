@@ -18,13 +18,16 @@ const (
 	// compareBack is how long before the end of the panel's range runs are looked for: the proxy's
 	// max_range is 31 days.
 	compareBack = 30 * 24 * time.Hour
+	// compareLooks is how many times that long is looked for where a run began that is found.
+	compareLooks = 4
 	// comparePart is in what pieces that time is searched first.
 	comparePart = time.Hour
 	// runPause is how long an experiment may be away and come back as the same run.
 	runPause = 24 * time.Hour
 	// runTail is how long after the last pod ran what is known of its end is still looked at.
 	runTail = 10 * time.Minute
-	// maxRunParts is how many questions about GPU hours one run takes.
+	// maxRunParts is how many questions about GPU hours one run takes, but for those that ran for
+	// more months.
 	maxRunParts = 4
 )
 
@@ -32,15 +35,18 @@ const (
 type run struct {
 	name        string
 	matchers    []string
+	points      []prom.Point // the parts of time in which it was there
 	first, last time.Time
 	running     bool // at the end of the panel's range
+	older       bool // it began before first, nobody knows when
 }
 
-// compare puts runs beside each other, also those from before the panel's range, up to 30 days
-// before its end. View series draws the metric of each, averaged over its GPUs in all clusters,
-// over the time since its first pod with GPUs ran: that is at From. View summary is a table of the
-// whole runs. An experiment that was away for more than a day and came back under its name is a new
-// run, and the newest is taken.
+// compare puts runs beside each other, also those from before the panel's range, which were there
+// in the 30 days before its end. Where they began is looked for up to 120 days back; one that is
+// older is told of in a notice, and not drawn. View series draws the metric of each, averaged over
+// its GPUs in all clusters, over the time since its first pod with GPUs ran: that is at From. View
+// summary is a table of the whole runs. An experiment that was away for more than a day and came
+// back under its name is a new run, and the newest is taken.
 func compare(ctx context.Context, r *Run) (data.Frames, error) {
 	summary := r.Query.View == "summary"
 	if n := len(r.Query.Experiments); n < 2 {
@@ -69,6 +75,15 @@ func compare(ctx context.Context, r *Run) (data.Frames, error) {
 			}
 		}
 		return r.summaryFrames(rows), nil
+	}
+	return r.compareSeries(ctx, runs)
+}
+
+// compareSeries draws the metric of each run whose beginning is known.
+func (r *Run) compareSeries(ctx context.Context, runs []run) (data.Frames, error) {
+	runs = slices.DeleteFunc(runs, func(x run) bool { return x.older })
+	if len(runs) == 0 { // a notice says so of each
+		return emptyFrames(data.FrameTypeTimeSeriesMulti), nil
 	}
 	step := r.recordedStep()
 	questions := make([][]question, len(runs))
@@ -131,12 +146,9 @@ func (r *Run) findRuns(ctx context.Context) ([]run, error) {
 		q.Experiments = []string{name}
 		x := run{name: name, matchers: Chosen(q)}
 		runs = append(runs, x)
-		seen := func(d time.Duration) string {
-			return "group (count_over_time(" + x.counted() + "[" + milliseconds(d) + "]))"
-		}
-		list := []question{r.span(seen(comparePart), hours.Add(-compareBack), hours, comparePart)}
+		list := []question{r.span(x.seen(comparePart), hours.Add(-compareBack), hours, comparePart)}
 		if rest := r.Until.Sub(hours); rest > 0 {
-			list = append(list, r.at(seen(rest), r.Until))
+			list = append(list, r.at(x.seen(rest), r.Until))
 		}
 		questions = append(questions, list)
 	}
@@ -145,28 +157,28 @@ func (r *Run) findRuns(ctx context.Context) ([]run, error) {
 		return nil, err
 	}
 	// The hours of the newest run are known; now its first and last sample.
-	edges := make([][]question, 0, 2*len(runs))
 	var found []run
 	for i, x := range runs {
 		if len(answers[i]) == 0 {
 			r.missing(x)
 			continue
 		}
-		var points []prom.Point
 		for _, s := range answers[i] { // the hours stand before the rest
-			points = append(points, s.Points...)
+			x.points = append(x.points, s.Points...)
 		}
-		begin := len(points) - 1
-		for begin > 0 && points[begin].T-points[begin-1].T <= runPause.Milliseconds() {
-			begin--
-		}
-		edge := func(which string, at int64) []question {
+		found = append(found, x.newest())
+	}
+	if err := r.lookBack(ctx, found, hours.Add(-compareBack)); err != nil {
+		return nil, err
+	}
+	edges := make([][]question, 0, 2*len(found))
+	for _, x := range found {
+		edge := func(which string, at prom.Point) []question {
 			query := fmt.Sprintf("%s (%s_over_time((timestamp(%s))[%s:%s]))", which, which, x.counted(), seconds(comparePart),
 				seconds(minStep))
-			return []question{r.at(query, time.UnixMilli(at).UTC())}
+			return []question{r.at(query, time.UnixMilli(at.T).UTC())}
 		}
-		edges = append(edges, edge("min", points[begin].T), edge("max", points[len(points)-1].T))
-		found = append(found, x)
+		edges = append(edges, edge("min", x.points[0]), edge("max", x.points[len(x.points)-1]))
 	}
 	if answers, err = r.each(ctx, edges...); err != nil {
 		return nil, err
@@ -180,9 +192,62 @@ func (r *Run) findRuns(ctx context.Context) ([]run, error) {
 		}
 		x.first, x.last = unixTime(first[0].Value()), unixTime(last[0].Value())
 		x.running = !x.last.Add(3 * r.Settings.Interval()).Before(r.Until)
+		if x.older {
+			r.Notice(data.NoticeSeverityWarning, "%s began before %s: started, duration and GPU hours are those since then, and no line is drawn from its beginning.",
+				x.name, x.first.UTC().Format(time.DateTime+" MST"))
+		}
 		runs = append(runs, x)
 	}
 	return runs, nil
+}
+
+// seen asks whether the run was there at some time in d.
+func (x run) seen(d time.Duration) string {
+	return "group (count_over_time(" + x.counted() + "[" + milliseconds(d) + "]))"
+}
+
+// newest is the run with its last points that no pause parts.
+func (x run) newest() run {
+	begin := len(x.points) - 1
+	for begin > 0 && x.points[begin].T-x.points[begin-1].T <= runPause.Milliseconds() {
+		begin--
+	}
+	x.points = x.points[begin:]
+	return x
+}
+
+// lookBack looks for where those of runs began that were there, but for a pause, at from, where the
+// first look began. What cannot be asked, as where a store of old samples is away, leaves them
+// older.
+func (r *Run) lookBack(ctx context.Context, runs []run, from time.Time) error {
+	for look := 1; ; look++ {
+		var questions [][]question
+		var asked []int
+		for i, x := range runs {
+			runs[i].older = time.UnixMilli(x.points[0].T).Sub(from) <= runPause
+			if runs[i].older {
+				before := r.span(x.seen(comparePart), from.Add(-compareBack), from.Add(-comparePart), comparePart)
+				questions, asked = append(questions, []question{before}), append(asked, i)
+			}
+		}
+		if len(asked) == 0 || look == compareLooks {
+			return nil
+		}
+		answers, err := r.each(ctx, questions...)
+		if err != nil && ctx.Err() != nil {
+			return err
+		} else if err != nil {
+			return nil
+		}
+		for j, i := range asked {
+			x := &runs[i]
+			for _, s := range answers[j] {
+				x.points = slices.Concat(s.Points, x.points)
+			}
+			*x = x.newest()
+		}
+		from = from.Add(-compareBack)
+	}
 }
 
 func (r *Run) missing(x run) {
@@ -217,6 +282,12 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	// The first sample is in: a range leaves its beginning out.
 	begin, end := x.first.Add(-time.Second), x.last
 	life := end.Sub(begin)
+	hours := r.gpuHours(x.matchers, "", begin, end, max(maxRunParts, int(life/compareBack)+1))
+	if life > compareBack {
+		begin, life = end.Add(-compareBack), compareBack
+		r.Notice(data.NoticeSeverityInfo, "%s ran for more than %d days: its clusters, mean_util, restarts, failures and gpus are those of the last %[2]d.",
+			x.name, compareBack/(24*time.Hour))
+	}
 	known := end.Add(runTail)
 	if known.After(r.Until) {
 		known = r.Until
@@ -231,7 +302,7 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	}
 	answers, err := r.each(ctx,
 		[]question{r.at("group by (cluster) (last_over_time("+x.counted()+"["+milliseconds(life)+"]))", end)},
-		r.gpuHours(x.matchers, "", begin, end, maxRunParts),
+		hours,
 		[]question{r.at("max_over_time("+r.lookAt("sum ("+gpus+")", life)+")", end)},
 		// The mean of all GPUs at all times, from the means that are recorded.
 		[]question{r.at("sum (sum_over_time("+r.lookAt(use+" * "+n, life)+")) / sum (sum_over_time("+r.lookAt(n, life)+"))", end)},
@@ -260,11 +331,7 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 		}
 		if len(lost) > 0 {
 			out.ended = nil
-			since := map[string]time.Time{}
-			for c := range lost {
-				since[c] = x.last
-			}
-			r.noticeLost(since)
+			r.noticeLost(lost)
 		}
 	}
 	for _, s := range answers[1] {

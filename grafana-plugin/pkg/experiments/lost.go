@@ -39,8 +39,8 @@ func (r *Run) lostWith(seen, last time.Time, step time.Duration) bool {
 	return !seen.Add(step + 2*r.Settings.Interval()).Before(last)
 }
 
-// lostSince tells which of a run's clusters were seen when it was last, and never since.
-func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) (set, error) {
+// lostSince tells which of a run's clusters were seen when it was last, and never since then.
+func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) (map[string]time.Time, error) {
 	since := r.Until.Sub(last) - 3*r.Settings.Interval()
 	if len(clusters) == 0 || since <= 0 {
 		return nil, nil
@@ -51,9 +51,9 @@ func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) 
 	if err != nil {
 		return nil, err
 	}
-	out := set{}
+	out := map[string]time.Time{}
 	for _, s := range series {
-		out[s.Labels["cluster"]] = true
+		out[s.Labels["cluster"]] = last
 	}
 	return out, nil
 }

@@ -162,7 +162,9 @@ func (o *outline) answer(query string, points func(value func(i int) float64) []
 	}
 	a := prom.Answer{}
 	for i, m := range list {
-		a.Series = append(a.Series, prom.Series{Labels: m, Points: points(func(j int) float64 { return o.value(i + j) })})
+		if p := points(func(j int) float64 { return o.value(i + j) }); len(p) > 0 {
+			a.Series = append(a.Series, prom.Series{Labels: m, Points: p})
+		}
 	}
 	return a, nil
 }
@@ -184,6 +186,9 @@ func (o *outline) Instant(_ context.Context, query string, at time.Time) (prom.A
 func (o *outline) Range(_ context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
 	return o.answer(query, func(value func(i int) float64) []prom.Point {
 		var out []prom.Point
+		if begin := outlineUntil.Add(-outlinePast); from.Before(begin) {
+			from = begin
+		}
 		for i, at := 0, from; !at.After(until); i, at = i+1, at.Add(step) {
 			out = append(out, prom.Point{T: at.UnixMilli(), V: value(i / 3)})
 		}
@@ -196,6 +201,7 @@ var _ prom.Asker = (*outline)(nil)
 var (
 	outlineUntil  = time.Unix(1_800_000_000, 0).UTC()
 	outlineLength = 6 * time.Hour
+	outlinePast   = 35 * 24 * time.Hour // that there is of it
 )
 
 // asked are the queries of a type, whatever the answers are: with values that stay, that come and
