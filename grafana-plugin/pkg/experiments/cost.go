@@ -3,10 +3,12 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 	commonmodel "github.com/prometheus/common/model"
@@ -148,46 +150,68 @@ func (r *Run) price(model string) (float64, bool) {
 }
 
 // models says which GPUs the nodes have: as DCGM says it, else as their labels do. It looks at the
-// end of the range first, and at the whole range for the nodes that have gone. Of a node with
+// end of the range first, and then back through the range for the nodes that have gone, no further
+// at a time than a proxy lets one; what cannot be asked for is left out. Of a node with
 // several models it is the first by name.
 func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string, error) {
 	out := map[node]string{}
-	for _, look := range []func(selector string) string{
-		func(s string) string { return s },
-		func(s string) string { return "last_over_time(" + r.look(s, r.back()) + ")" },
-	} {
-		var missing []Pod
-		for n := range nodes {
-			if out[n] == "" {
-				missing = append(missing, Pod{Cluster: n.cluster, Node: n.name})
-			}
+	missing := withoutModel(nodes, out)
+	if err := r.modelsOf(ctx, missing, out, r.Until, func(s string) string { return s }); err != nil {
+		return nil, err
+	}
+	from := r.Until.Add(-r.back())
+	for end := r.Until; end.After(from); end = end.Add(-mostBack) {
+		if missing = withoutModel(nodes, out); len(missing) == 0 {
+			break
 		}
-		if len(missing) == 0 {
-			return out, nil
-		}
-		answers, err := r.each(ctx,
-			onNodes(missing, func(m ...string) question {
-				return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+")", r.Until)
-			}),
-			onNodes(missing, func(m ...string) question {
-				return r.at("group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", r.Until)
-			}))
-		if err != nil {
+		d := min(mostBack, end.Sub(from))
+		err := r.modelsOf(ctx, missing, out, end, func(s string) string { return "last_over_time(" + r.look(s, d) + ")" })
+		if err != nil && (ctx.Err() != nil || errors.Is(err, ErrPanic)) {
 			return nil, err
-		}
-		for i, label := range []string{"modelName", "model"} {
-			found := map[node]string{}
-			for _, s := range answers[i] {
-				if n, name := nodeOf(s.Labels), s.Labels[label]; name != "" && (found[n] == "" || name < found[n]) {
-					found[n] = name
-				}
-			}
-			for n, name := range found {
-				out[n] = cmp.Or(out[n], name)
-			}
+		} else if err != nil {
+			r.LeftOut("The models of the GPUs of %d nodes that have gone are left out, since they cannot be asked for: %v", len(missing), err)
+			break
 		}
 	}
 	return out, nil
+}
+
+// withoutModel are those of nodes that have no model yet.
+func withoutModel(nodes map[node]bool, models map[node]string) []Pod {
+	var out []Pod
+	for n := range nodes {
+		if models[n] == "" {
+			out = append(out, Pod{Cluster: n.cluster, Node: n.name})
+		}
+	}
+	return out
+}
+
+// modelsOf puts the models of nodes into out, as they were at a time by what look makes of a
+// selector.
+func (r *Run) modelsOf(ctx context.Context, nodes []Pod, out map[node]string, at time.Time, look func(selector string) string) error {
+	answers, err := r.each(ctx,
+		onNodes(nodes, func(m ...string) question {
+			return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+")", at)
+		}),
+		onNodes(nodes, func(m ...string) question {
+			return r.at("group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", at)
+		}))
+	if err != nil {
+		return err
+	}
+	for i, label := range []string{"modelName", "model"} {
+		found := map[node]string{}
+		for _, s := range answers[i] {
+			if n, name := nodeOf(s.Labels), s.Labels[label]; name != "" && (found[n] == "" || name < found[n]) {
+				found[n] = name
+			}
+		}
+		for n, name := range found {
+			out[n] = cmp.Or(out[n], name)
+		}
+	}
+	return nil
 }
 
 func (r *Run) costFrames(rows []spent) data.Frames {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,6 +112,64 @@ func TestCostOfMonths(t *testing.T) {
 	}
 	if !strings.Contains(u.asked, "[2678400s:") {
 		t.Errorf("asked %s", u.asked)
+	}
+}
+
+// months is an asker of 60 days of one node, which has gone; its model is known of the time until
+// 31 days before the end. It refuses what looks back further than the proxy lets one.
+type months struct {
+	end  time.Time
+	dark bool // what is asked of models in the past fails
+}
+
+var rangesOf = regexp.MustCompile(`\[(\d+)(ms|s)[:\]]`)
+
+func (m months) Instant(_ context.Context, query string, at time.Time) (prom.Answer, error) {
+	for _, found := range rangesOf.FindAllStringSubmatch(query, -1) {
+		if d, err := time.ParseDuration(found[1] + found[2]); err != nil || d > mostBack {
+			return prom.Answer{}, &prom.Refusal{Status: http.StatusUnprocessableEntity, Bound: "max_range"}
+		}
+	}
+	past := strings.Contains(query, "last_over_time")
+	switch {
+	case strings.Contains(query, "experiment:pod:gpus"):
+		return of(one(60, "team", "t", "experiment", "e", "cluster", "c", "node", "n")), nil
+	case !past || !strings.Contains(query, "model"):
+		return of(), nil
+	case m.dark:
+		return prom.Answer{}, &prom.Failure{Status: http.StatusBadGateway, Message: "the archive is away"}
+	case at.Equal(m.end.Add(-mostBack)) && strings.Contains(query, "node:gpu_model:info"):
+		return of(one(1, "cluster", "c", "node", "n", "model", "H100")), nil
+	}
+	return of(), nil
+}
+
+func (m months) Range(context.Context, string, time.Time, time.Time, time.Duration) (prom.Answer, error) {
+	return of(), nil
+}
+
+// Over months too the models of nodes that have gone are known. Where they cannot be asked for, the
+// rest of the bill is there; an alert gets none that has no price for it.
+func TestModelsOfMonths(t *testing.T) {
+	for _, c := range []struct {
+		dark  bool
+		model string
+	}{{false, "H100"}, {true, unknownModel}} {
+		r := hourly(t, months{time.UnixMilli(3_600_000), c.dark}, `{"prices":{"H100":2}}`, `{"queryType":"cost"}`)
+		r.From = r.Until.Add(-60 * 24 * time.Hour)
+		frames, err := r.Do(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "models", rowsOf(t, frames[0], "model"), []string{c.model})
+		if got := noticesOf(r); strings.Contains(got, "models") != c.dark || c.dark && !strings.Contains(got, "the archive is away") {
+			t.Errorf("%s: notices %q", c.model, got)
+		}
+		r = hourly(t, months{time.UnixMilli(3_600_000), c.dark}, `{"prices":{"H100":2}}`, `{"queryType":"cost","view":"total"}`)
+		r.From, r.Alert = r.Until.Add(-60*24*time.Hour), true
+		if _, err := r.Do(t.Context()); (err != nil) != c.dark {
+			t.Errorf("%s: an alert: %v", c.model, err)
+		}
 	}
 }
 
