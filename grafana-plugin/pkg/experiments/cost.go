@@ -35,10 +35,11 @@ const mostMeasured = 0.95
 const unknownModel = "unknown"
 
 // cost is what was held in the range: GPU hours, those of them in which the GPU was idle, and the
-// money where there are prices. GPU hours are exact, whole samples of one Interval each; a range
-// that is shorter than one has its share of the last. Of a pod of which nothing is measured nothing
-// is idle; GPUs beside others of their pod that are measured count as these do. A notice says how
-// much was not measured.
+// money where there are prices. GPU hours are exact as long as the rules are evaluated in each
+// Interval, of which each sample is one; notices say where they were not. A range that is shorter
+// than one has its share of the last. Of a pod of which nothing is measured nothing is idle; GPUs
+// beside others of their pod that are measured count as these do. A notice says how much was not
+// measured.
 func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	const by = "team, experiment, cluster, node"
 	from, share := r.From, 1.0
@@ -53,13 +54,18 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	if len(hours) == 0 {
 		return r.costFrames(nil), r.Empty(ctx, NeedPods|NeedHours, "GPU hours")
 	}
-	held, nodes := 0.0, map[node]bool{}
+	held, nodes, clusters := 0.0, map[node]bool{}, set{}
 	for _, s := range hours {
 		held += s.Value()
-		nodes[nodeOf(s.Labels)] = true
+		nodes[nodeOf(s.Labels)], clusters[s.Labels["cluster"]] = true, true
+	}
+	// Idle hours are looked at in each Interval, whether there was an evaluation or not.
+	rate, err := r.evaluated(ctx, clusters, held)
+	if err != nil {
+		return nil, err
 	}
 	questions, step := r.idleHours(Chosen(r.Query), by, from, r.Until, held)
-	answers, err = r.each(ctx, scaled(share, questions...))
+	answers, err = r.each(ctx, scaled(share*rate, questions...))
 	if err != nil {
 		return nil, err
 	}

@@ -89,9 +89,12 @@ func (s set) with(t set) set {
 	return out
 }
 
+// names are those of the set, sorted.
+func (s set) names() []string { return slices.Sorted(maps.Keys(s)) }
+
 // in is where something is missing, for a sentence.
 func (s set) in() string {
-	names := slices.Sorted(maps.Keys(s))
+	names := s.names()
 	const shown = 5
 	switch n := len(names); {
 	case n == 1 && names[0] == "":

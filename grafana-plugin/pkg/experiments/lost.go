@@ -3,8 +3,6 @@ package experiments
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
@@ -20,7 +18,7 @@ func (r *Run) lost(ctx context.Context, clusters set, step time.Duration) (map[s
 	if len(clusters) == 0 {
 		return nil, nil
 	}
-	counted := Selector(nodesCounted, OneOf("cluster", slices.Collect(maps.Keys(clusters))...))
+	counted := Selector(nodesCounted, OneOf("cluster", clusters.names()...))
 	series, err := r.Instant(ctx, fmt.Sprintf("max by (cluster) (max_over_time(timestamp(%s)[%s:%s])) unless on (cluster) %[1]s",
 		counted, seconds(r.back()), seconds(step)), r.Until)
 	if err != nil {

@@ -1,0 +1,89 @@
+package experiments
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/grafana/grafana-plugin-sdk-go/data"
+	commonmodel "github.com/prometheus/common/model"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
+)
+
+const (
+	// leastEvaluations is how many Intervals a range has of which it is told that evaluations of
+	// the rules are missing: in shorter ones a single one is much.
+	leastEvaluations = 20
+	// mostRecorded is the share of a range from which on all of it counts as recorded.
+	mostRecorded = 0.95
+	// evaluationsOff is by how much of them there may be more or fewer evaluations than Intervals:
+	// the ends of pods are seen late after a restart of the ruler.
+	evaluationsOff = 0.1
+)
+
+// evaluated looks whether the rules were evaluated once in each Interval, which is what GPU hours
+// are counted from, and says in a notice where they were not. rate is how many evaluations there
+// were for each Interval in which what is chosen was there. held is how many GPU hours there are:
+// of more than maxIdleSamples evaluations only the last ones are looked at.
+func (r *Run) evaluated(ctx context.Context, clusters set, held float64) (rate float64, err error) {
+	interval := r.Settings.Interval()
+	if r.length() < leastEvaluations*interval {
+		return 1, nil
+	}
+	d := min(r.length(), mostBack)
+	late := d
+	if samples := held / interval.Hours(); samples > maxIdleSamples {
+		late = max(leastEvaluations*interval, time.Duration(float64(d)*maxIdleSamples/samples))
+	}
+	counts := Selector("experiment:pods:count", append(Chosen(r.Query), OneOf("phase", "Running"))...)
+	counted := "max by (cluster) (" + Selector(nodesCounted, OneOf("cluster", clusters.names()...)) + ")"
+	answers, err := r.each(ctx,
+		[]question{r.at(fmt.Sprintf("sum (count_over_time(%[1]s[%[2]s])) / sum (count_over_time(%[1]s[%[2]s:%[3]s]))",
+			counts, seconds(late), seconds(interval)), r.Until)},
+		scaled(r.lookStep(d).Seconds()/d.Seconds(), r.at("count_over_time("+r.lookAt(counted, d)+")", r.Until)))
+	if err != nil { // it is for notices alone
+		if ctx.Err() != nil || errors.Is(err, ErrPanic) {
+			return 1, err
+		}
+		return 1, nil
+	}
+	r.noticeGaps(answers[1], d)
+	if len(answers[0]) == 0 {
+		return 1, nil
+	}
+	switch rate = answers[0][0].Value(); {
+	case rate < 1-evaluationsOff:
+		r.Notice(data.NoticeSeverityWarning, "%.0f %% of the evaluations of rule group experiment.pods are missing, as where one takes longer than %s (ruleInterval): "+
+			"GPU hours and cost are too low by as much.", 100*(1-rate), commonmodel.Duration(interval))
+	case rate > 1+evaluationsOff:
+		r.Notice(data.NoticeSeverityWarning, "Rule group experiment.pods is evaluated %.1f times in each %s (ruleInterval): GPU hours and cost are too high by as much. "+
+			"Set the datasource's ruleInterval to the interval of the group.", rate, commonmodel.Duration(interval))
+	default:
+		rate = 1
+	}
+	return rate, nil
+}
+
+// noticeGaps says of which clusters less than all of d was recorded. shares has a series for each.
+func (r *Run) noticeGaps(shares []prom.Series, d time.Duration) {
+	gaps, least := set{}, 1.0
+	for _, s := range shares {
+		if v := s.Value(); v < mostRecorded {
+			gaps[s.Labels["cluster"]], least = true, min(least, v)
+		}
+	}
+	if len(gaps) == 0 {
+		return
+	}
+	what := "this time"
+	if d < r.length() {
+		what = "the last " + commonmodel.Duration(d).String()
+	}
+	if len(gaps) > 1 {
+		what += ", where it is least,"
+	}
+	r.Notice(data.NoticeSeverityWarning, "GPU hours and cost may be too low: only %.0f %% of %s was recorded %s. The rules or kube-state-metrics stood still, or no more is stored.",
+		100*least, what, gaps.in())
+}
