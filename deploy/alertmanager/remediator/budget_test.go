@@ -157,12 +157,44 @@ func TestShareOfAllNodes(t *testing.T) {
 			t.Errorf("four of 40 nodes are marked, a tenth, and one more is: %v", got)
 		}
 	}
-	// 2 % of 10 nodes are none.
-	r := newRig(t, 10, func(s *settings) { s.maxCordoned = 0.02 })
+}
+
+// TestShareOfFewNodes: 2 % of 10 nodes are none, and one may go, also for a light action; unless
+// somebody has cordoned one already.
+func TestShareOfFewNodes(t *testing.T) {
+	for _, act := range []bool{true, false} {
+		r := newRig(t, 10, func(s *settings) { s.act, s.maxCordoned = act, 0.02 })
+		for _, a := range []alert{xid(1, "action", "cordon"), xid(2)} {
+			if err := r.post(t, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done := r.count(cordoned, "ok") + r.count(wouldDo, "act_not_set"); done != 1 || r.count(refused, "max_cordoned") != 1 {
+			t.Errorf("act %v: one of ten nodes may go: %s", act, r.log)
+		}
+	}
+	r := newRig(t, 49, func(s *settings) { s.maxCordoned = 0.02 })
+	r.api.nodes[nodeOf(30)].unschedulable = true
 	if err := r.post(t, xid(1)); err != nil {
 		t.Fatal(err)
 	}
-	want(t, r, map[string]string{})
+	if got := r.api.out(); got[nodeOf(1)] != "" || r.count(refused, "max_cordoned") != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestCountsBeginWithNothing: a first cordon, or a first refusal, is a step from 0.
+func TestCountsBeginWithNothing(t *testing.T) {
+	r := newRig(t, 10, nil)
+	if n, most := testutil.CollectAndCount(r.c.decisions), 13; n != most {
+		t.Errorf("%d counts are there at the start, want %d", n, most)
+	}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	if n := testutil.CollectAndCount(r.c.decisions); n != 13 || r.count(cordoned, "ok") != 1 {
+		t.Errorf("%d", n)
+	}
 }
 
 // TestFromLightToHeavyIsANewNode: jobs run on where a node waits for a reset. To drain it for

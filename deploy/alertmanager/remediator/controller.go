@@ -28,6 +28,17 @@ const (
 	failed   = "failed"   // the API server or Alertmanager did not answer as they should
 )
 
+// outcomes are what is counted from the start, with 0: of a series that begins with its first count
+// no rate tells that count, and alerts would take a first cordon for none.
+var outcomes = map[string][]string{
+	cordoned: {"ok"},
+	wouldDo:  {"act_not_set"},
+	already:  {"same"},
+	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, excluded},
+	ignored:  {"cluster"},
+	failed:   {"api", "alertmanager"},
+}
+
 // settings are the flags that decisions depend on.
 type settings struct {
 	// cluster is the only one whose alerts are acted on: the API server is that of one cluster.
@@ -39,6 +50,7 @@ type settings struct {
 	window   time.Duration
 	// maxCordoned is the share of all nodes, from 0 to 1, that may be cordoned, by whomever, the
 	// next one included; and, of nodes that others have cordoned, the share that may be marked.
+	// One node may be, however few there are.
 	maxCordoned float64
 	// markCordoned says that nodes which others have cordoned are marked too.
 	markCordoned bool
@@ -95,6 +107,11 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	}
 	c.waits = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "remediator_waiting_nodes", Help: "Nodes that were refused for an alert that does not last, and wait for their turn."},
 		func() float64 { return float64(len(c.waiting.list())) })
+	for decision, reasons := range outcomes {
+		for _, reason := range reasons {
+			c.decisions.WithLabelValues(decision, reason)
+		}
+	}
 	reg.MustRegister(c.waits, c.decisions, c.inWindow, c.allNodes, c.last, budget, act)
 	return c
 }
@@ -380,7 +397,7 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 			light++
 		}
 	}
-	most := int(math.Floor(c.maxCordoned*float64(total) + 1e-9))
+	most := max(1, int(math.Floor(c.maxCordoned*float64(total)+1e-9))) // of a small cluster the share is no whole node
 	if taken+1 > most {
 		return "max_cordoned", nil
 	}

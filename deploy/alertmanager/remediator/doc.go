@@ -4,10 +4,10 @@
 //
 // What it promises. Without --act it changes nothing and says what it would have done. With it, it
 // cordons at most --max-nodes nodes within --window, never while more than --max-cordoned of all
-// nodes, or --max-of of those with a label in common, are cordoned, by whomever, and none while a
-// fleet alert fires. What it did is on the node itself (a label, an annotation and a taint), so its
-// budget outlives a restart, and the same alert twice is one cordon. Every decision is one line of
-// its log and one count of its metrics.
+// nodes, or --max-of of those with a label in common, are cordoned, by whomever (of few nodes one),
+// and none while a fleet alert fires. What it did is on the node itself (a label, an annotation and
+// a taint), so its budget outlives a restart, and the same alert twice is one cordon. Every
+// decision is one line of its log and one count of its metrics.
 //
 // What it refuses. Nodes of the control plane, or which --exclude names instead; nodes that
 // somebody else has cordoned, without --mark-cordoned. Alerts of another cluster, of another

@@ -121,7 +121,7 @@ func (s *settings) flags(f *flag.FlagSet) {
 	f.BoolVar(&s.act, "act", false, "cordon nodes; without it nothing is changed and the log says what would have been done")
 	f.IntVar(&s.maxNodes, "max-nodes", 3, "how many nodes are cordoned within --window, at most")
 	f.DurationVar(&s.window, "window", time.Hour, "the time that --max-nodes is for")
-	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1")
+	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1; of few nodes one at least")
 	f.Var(&s.maxOf, "max-of", "`LABEL=N`: of the nodes with one value of the label, such as a rack's, N may be cordoned; may be given several times")
 	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
 	s.exclude = defaultSelectors()
