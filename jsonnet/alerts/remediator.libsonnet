@@ -7,7 +7,16 @@
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local number = import '../lib/number.libsonnet',
   local cl = c.clusterLabel,
-  local f = { cl: cl, s: c.selectors.remediator, auto: c.severities.auto, w: t.d('30m'), hour: t.d('1h'), silent: number(t.s('30m')) },
+  local f = { cl: cl, s: c.selectors.remediator, auto: c.severities.auto, w: t.d('30m'), hour: t.d('1h'), silent: number(t.s('30m')), heard: number(t.s('1h')), days: t.d('3d') },
+
+  // asked are the alerts of the last hour that ask for a node to be taken out, also those about what happened once and end after five minutes. raise-gc-thresh asks for something else.
+  local asked = |||
+    count by (%(cl)s) (
+      last_over_time(
+        ALERTS{alertstate="firing", severity="%(auto)s", action!="raise-gc-thresh"}[%(hour)s]
+      )
+    )
+  |||,
 
   local stuck(reason, o) = a.alert('RemediatorStuck', {
     severity: 'warning',
@@ -29,9 +38,15 @@
           }),
           stuck('refused', {
             // Of a fleet alert there is the next one, and who cordoned a node knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
-            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned"}[%(hour)s])) > 0',
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned|excluded"}[%(hour)s])) > 0',
             hold: '6h',
             description: 'The remediation controller of {{ $labels.%(cl)s }} has refused nodes for six hours, {{ $value | humanize }} times in the last one: its budget is used up, and sick nodes wait. What uses it up is hardly about single nodes.',
+          }),
+          stuck('excluded', {
+            // Of a node of the control plane too, which no program may take out, nobody hears otherwise.
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason="excluded"}[%(hour)s])) > 0',
+            hold: '6h',
+            description: 'For six hours alerts have asked the remediation controller of {{ $labels.%(cl)s }} for nodes that it must leave alone, {{ $value | humanize }} times in the last one: they belong to the control plane, or --exclude names them. Only people can take them out.',
           }),
           stuck('held', {
             // A page that fires for so long is worked at by somebody who may have forgotten this; of a rack there is a ticket alone, on a Friday evening for Monday, and who silenced either sees neither.
@@ -53,6 +68,41 @@
             |||,
             hold: '30m',
             description: 'Alerts for the remediation controller of {{ $labels.%(cl)s }} fire, and it has heard of none for {{ $value | humanizeDuration }}: Alertmanager does not reach it, or is refused.',
+          }),
+          stuck('idle', {
+            // It answers 200 to what is not meant for it, and to what it does not know: Alertmanager is content. What is inhibited or silenced it does not hear of, and then it has heard of nothing.
+            expr: asked + |||
+              unless on (%(cl)s)
+              count by (%(cl)s) (last_over_time(ALERTS{alertstate="firing", alertname=~"Fleet.+|LocationLost"}[%(hour)s]))
+              unless on (%(cl)s)
+              sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision!="ignored"}[%(hour)s])) > 0
+              and on (%(cl)s)
+              time() - max by (%(cl)s) (remediator_last_webhook_timestamp_seconds{%(s)s}) < %(heard)s
+            |||,
+            hold: '30m',
+            description: 'Alerts for the remediation controller of {{ $labels.%(cl)s }} have fired in the last hour ({{ $value | humanize }}), webhooks come, and it has ignored all that they ask for: it is started with the name of another cluster (--cluster), asks the API server of another one, or does not know the labels of the alerts.',
+          }),
+          stuck('elsewhere', {
+            // A cluster that has no such controller at all has a program of its own, or wants none, unless another cluster's is asked for what it must ignore.
+            expr: asked + |||
+              unless on (%(cl)s)
+              max by (%(cl)s) (max_over_time(remediator_acts{%(s)s}[%(hour)s]))
+              and on ()
+              sum(increase(remediator_decisions_total{%(s)s, decision="ignored", reason="cluster"}[%(hour)s])) > 0
+            |||,
+            hold: '30m',
+            description: 'Alerts of {{ $labels.%(cl)s }} that ask for nodes to be taken out have fired in the last hour ({{ $value | humanize }}), and no remediation controller is scraped there; the one of another cluster is asked for nodes that are not of its own, and ignores that.',
+          }),
+          stuck('dry_run', {
+            // A week is how long docs/remediation.md has it run without. Restarts are passed over.
+            expr: |||
+              sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="dry_run"}[%(days)s])) > 0
+              and on (%(cl)s)
+              max by (%(cl)s) (max_over_time(remediator_acts{%(s)s}[%(hour)s])) == 0
+            |||,
+            hold: '7d',
+            severity: 'info',
+            description: 'The remediation controller of {{ $labels.%(cl)s }} has run without --act for a week, and would have taken out nodes {{ printf "%%.0f" $value }} times in the last three days. They stay in use.',
           }),
         ],
       },
