@@ -191,6 +191,11 @@
       watched: (import 'lib/watched.libsonnet')($._config.selectors),
     },
 
+    alertmanager: {
+      // Integrations, as a regular expression, by which only programs are told, as in deploy/alertmanager: the remediation controller and the dead man's switch. That they fail is a ticket. Where people are called by webhook make it ''.
+      programs: 'webhook',
+    },
+
     network: {
       // Byte counter of the iptables exporter; iptables_bytes in another one.
       bytes: 'iptables_rule_bytes_total',

@@ -44,6 +44,8 @@ func TestRoutes(t *testing.T) {
 		{"alertname=Watchdog", "deadmansswitch"},
 		// The receiver that fails may be the one of its severity.
 		{"alertname=AlertmanagerNotificationsFailing severity=critical cluster=jaguar integration=pagerduty", "two-roads"},
+		// Where that is a program nobody is woken.
+		{"alertname=AlertmanagerNotificationsFailing severity=warning cluster=jaguar integration=webhook", "warning"},
 		// Nothing is lost, and nothing pages by mistake.
 		{"alertname=SomebodyElses", "warning"},
 		{"alertname=SomebodyElses severity=page", "warning"},

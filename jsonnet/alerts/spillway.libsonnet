@@ -16,6 +16,7 @@
     proxy: c.selectors.proxy,
     ruler: c.selectors.ruler,
     alertmanager: c.selectors.alertmanager,
+    programs: c.alertmanager.programs,
     // Spillways for people and for the ruler are targets of one job, told apart by this label. Without it they are one.
     role: c.proxyRoleLabel,
     // Outcomes that are no fault of the caller: overloaded is 429 for want of room, here or on a server. What a caller can mend by asking for less is too_expensive.
@@ -31,6 +32,18 @@
   } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
   local alert(name, o) = a.alert(name, { dashboard: 'proxy', external: true } + o { expr: o.expr % f, description: o.description % f }),
+
+  // notificationsFailing is about the integrations by which people are told, or programs.
+  local notificationsFailing(which, o) = alert('AlertmanagerNotificationsFailing', {
+    // A group that is told every five minutes (group_interval) fails once in each: over a window of five it would come and go.
+    local of = '%%(alertmanager)s, integration%s"%%(programs)s"' % which,
+    expr: |||
+      sum by (%%(cluster)s, integration) (rate(alertmanager_notifications_failed_total{%(of)s}[%%(q)s])) / (sum by (%%(cluster)s, integration) (rate(alertmanager_notifications_total{%(of)s}[%%(q)s])) > 0) > %%(notifications)s
+    ||| % { of: of },
+    dashboard: 'alerts',
+    vars: { integration: 'integration' },
+    summary: 'Alertmanager cannot send notifications.',
+  } + o),
 
   // le as Prometheus 2 and 3 store it.
   local bound = if slo.latencySeconds == std.floor(slo.latencySeconds)
@@ -419,17 +432,16 @@
             summary: 'The ruler cannot evaluate its rules or cannot send its alerts.',
             description: 'The ruler of %(name)s fails ({{ $value | humanize }}: a share of evaluations, alerts dropped a second, 0 for a ruler that is down, 1 for none at all). All alerts about the cluster come from it.',
           }),
-          alert('AlertmanagerNotificationsFailing', {
-            // A group that is told every five minutes (group_interval) fails once in each: over a window of five it would come and go.
-            expr: |||
-              sum by (%(cluster)s, integration) (rate(alertmanager_notifications_failed_total{%(alertmanager)s}[%(q)s])) / (sum by (%(cluster)s, integration) (rate(alertmanager_notifications_total{%(alertmanager)s}[%(q)s])) > 0) > %(notifications)s
-            |||,
+          notificationsFailing('!~', {
             hold: '5m',
             severity: 'critical',
-            dashboard: 'alerts',
-            vars: { integration: 'integration' },
-            summary: 'Alertmanager cannot send notifications.',
             description: '{{ $value | humanizePercentage }} of notifications by {{ $labels.integration }} fail in Alertmanager of %(name)s. Send this one by another road than that one.',
+          }),
+          // What programs are told is sent again: one sick node and an API server that is slow for some minutes are half of all webhooks. That nothing remediates is RemediatorStuck's, and the dead man's switch hears by itself that it hears nothing.
+          notificationsFailing('=~', {
+            hold: '30m',
+            severity: 'warning',
+            description: "{{ $value | humanizePercentage }} of notifications by {{ $labels.integration }}, by which programs are told, have failed in Alertmanager of %(name)s for half an hour: the remediation controller, the dead man's switch. People are told all the same.",
           }),
         ],
       },
