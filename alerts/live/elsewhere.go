@@ -17,6 +17,7 @@ var Elsewhere = map[string]string{
 	"DropRulesNotEffective":            notHere + "needs a plan of drop rules",
 	"EtcdMembersDown":                  notHere + "comes beside *etcd has no leader* and *etcd hangs*",
 	"FleetGPUUnhealthy":                notHere + "may come beside *half the fleet not ready*",
+	"FleetUnseen":                      notHere + "Alertmanager holds it back where TestScrapeJobsGone (make test-full) takes kube-state-metrics out of service discovery",
 	"GPUAllocatedIdle":                 notHere + "two hours are four minutes for one alert",
 	"GPUHoldersUnknown":                byRuleTest,
 	"GPUPodsNotScheduled":              byRuleTest,

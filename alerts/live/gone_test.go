@@ -22,9 +22,11 @@ const goneWithin, own = 10 * time.Minute / timeScale, 20 * time.Second
 // besideGone are the alerts that come as well, and rightly, when a job is no longer discovered. All
 // others are false.
 var besideGone = map[string]map[string]string{
-	cluster.JobAPIServer:        {"KubeAPIServerNotMeasured": "that is what it says"},
-	cluster.JobDCGM:             {"FleetGPUExporterMissing": "that is what it says", "GPUExporterMissing": "of each node"},
-	cluster.JobKubeStateMetrics: {"KubeStateMetricsIncomplete": "that is what it says"},
+	cluster.JobAPIServer: {"KubeAPIServerNotMeasured": "that is what it says"},
+	cluster.JobDCGM:      {"FleetGPUExporterMissing": "that is what it says", "GPUExporterMissing": "of each node"},
+	cluster.JobKubeStateMetrics: {
+		"KubeStateMetricsIncomplete": "that is what it says", "FleetUnseen": "that too, until Alertmanager holds it back",
+	},
 }
 
 // TestScrapeJobsGone takes each job of the cluster out of service discovery, on real servers:

@@ -239,7 +239,7 @@ var catalogue = []sort{
 	},
 	{
 		name: "kube-state-metrics away", lane: working, kind: cluster.ProcessRestart, on: aServer, of: cluster.JobKubeStateMetrics,
-		least: 6 * minute, most: 20 * minute,
+		least: 8 * minute, most: 20 * minute, want: []string{"FleetUnseen"}, keep: ofPage,
 	},
 	{
 		name: "a server restarts slowly", lane: working, kind: cluster.ProcessRestart, on: aServer,

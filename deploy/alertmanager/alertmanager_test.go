@@ -154,6 +154,7 @@ func TestLive(t *testing.T) {
 	accountingIbis := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "ibis")
 	evalFailsIbis := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "ibis")
 	jobGone := ls("alertname", "ScrapeJobGone", "severity", "critical", "cluster", "jaguar", "job", "kube-state-metrics")
+	noNodes := ls("alertname", "FleetUnseen", "severity", "critical", "cluster", "jaguar")
 	evalFails := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring")
 	rulerDown := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring", "reason", "down")
 	rulesFail := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "monitoring", "reason", "rules")
@@ -263,12 +264,16 @@ func TestLive(t *testing.T) {
 			},
 		},
 		{"a lost shard silences what follows from it", []map[string]string{
-			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, oom, xid,
+			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, noNodes, oom, xid,
 		}, map[string][]string{
 			"critical":    {"PrometheusHAPairDown jaguar", "PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
 			"remediation": {"GPUXidFatal jaguar n1"},
 		}},
-		{"in one page where Spillway runs beside it", []map[string]string{shardDownHere, pairDown, accounting}, map[string][]string{
+		{"a job that is gone is one page", []map[string]string{jobGone, noNodes, xid}, map[string][]string{
+			"critical":    {"ScrapeJobGone jaguar"},
+			"remediation": {"GPUXidFatal jaguar n1"},
+		}},
+		{"in one page where Spillway is beside it", []map[string]string{shardDownHere, pairDown, noNodes, accounting}, map[string][]string{
 			"critical": {"ProxyShardDown jaguar"},
 		}},
 		{"and nothing of other clusters", []map[string]string{shardDown, pairDown, accountingIbis, evalFailsIbis}, map[string][]string{

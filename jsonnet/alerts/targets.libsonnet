@@ -120,6 +120,25 @@
             description: 'kube-state-metrics tells of {{ $value | humanizePercentage }} of the usual nodes of {{ $labels.%(cl)s }}, and node exporters are scraped on more of them: one of its shards is gone. No share of the fleet is right, and alerts on the nodes, pods and GPUs that it told of are quiet.' % f,
             dashboard: 'fleet',
           }),
+          a.alert('FleetUnseen', {
+            // Of no nodes at all KubeStateMetricsIncomplete has no share, and ScrapeJobGone is only about targets that discovery no longer has, of whichever job. By its name it is a fleet alert: the remediation controller does
+            // nothing while nobody knows which nodes there are, are ready or were taken out. Kept on until FleetNodesNotReady and FleetGPUUnhealthy, which need ten minutes of what it is blind for, may stand.
+            expr: |||
+              (
+                cluster:nodes_usual:count
+                unless on (%(cl)s)
+                cluster:nodes:count
+              )
+              and on (%(cl)s)
+              count by (%(cl)s) (cluster_job:targets:count)
+            ||| % f,
+            hold: '5m',
+            keep: '15m',
+            severity: 'critical',
+            summary: 'kube-state-metrics tells of no node.',
+            description: 'Nothing has been known for five minutes of the nodes of {{ $labels.%(cl)s }}, usually {{ $value | humanize }}: kube-state-metrics is gone, or does not answer. No share of the fleet is known, alerts on nodes, pods and GPUs that are given out are quiet, and no sick node is taken out.' % f,
+            dashboard: 'fleet',
+          }),
         ],
       },
     ],

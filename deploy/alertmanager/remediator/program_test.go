@@ -283,8 +283,9 @@ func TestFleetAlertsByDefault(t *testing.T) {
 		rules.Write(text)
 	}
 	for name, want := range map[string]bool{
-		"FleetNodesFailing": true, "FleetNodesNotReady": true, "LocationLost": true, "KubeStateMetricsIncomplete": true,
-		"ScrapeJobGone": false, "ScrapeTargetsGone": false, "NodeUnreachable": false,
+		"FleetNodesFailing": true, "FleetNodesNotReady": true, "FleetUnseen": true, "LocationLost": true,
+		"KubeStateMetricsIncomplete": true,
+		"ScrapeJobGone":              false, "ScrapeTargetsGone": false, "NodeUnreachable": false,
 	} {
 		if held.MatchString(name) != want || !strings.Contains(rules.String(), "- alert: "+name+"\n") {
 			t.Errorf("%s holds everything back: %v", name, !want)
