@@ -85,7 +85,7 @@ func (i *Incident) explains(f *Fired) bool {
 	if f.From.Before(i.From) || f.From.After(i.end()) || f.Until.After(i.end()) {
 		return false
 	}
-	if i.sort.on == aShare {
+	if i.sort.on == aShare || i.sort.on == aServer { // no node's
 		return true
 	}
 	node, gpu, _ := strings.Cut(i.Target, "/")
