@@ -37,6 +37,7 @@ var Elsewhere = map[string]string{
 	"NodeClockNotSynchronised":         byRuleTest,
 	"NodeClockSkewed":                  byRuleTest,
 	"NodeConntrackNearLimit":           byRuleTest,
+	"NodeExporterMissing":              notHere + "TestScrapeJobsGone (make test-full) takes the job away whole, which is ScrapeJobGone",
 	"NodeFilesystemInodesFull":         byRuleTest,
 	"NodeInfiniBandLinkFlapping":       byRuleTest,
 	"NodeInfiniBandPortDown":           byRuleTest,

@@ -145,6 +145,10 @@ func TestLive(t *testing.T) {
 	throttled := ls("alertname", "GPUThrottled", "severity", "warning", "cluster", "jaguar", "node", "n1", "gpu", "1")
 	hotIbis := ls("alertname", "GPUHot", "severity", "warning", "cluster", "ibis", "node", "n1", "gpu", "0")
 	notReady := ls("alertname", "NodeNotReady", "severity", "warning", "cluster", "jaguar", "node", "n2")
+	blind := ls("alertname", "NodeExporterMissing", "severity", "warning", "cluster", "jaguar", "node", "n2")
+	blindIbis := ls("alertname", "NodeExporterMissing", "severity", "warning", "cluster", "ibis", "node", "n2")
+	exportersDown := ls("alertname", "TargetDown", "severity", "warning", "cluster", "jaguar", "job", "node-exporter")
+	othersDown := ls("alertname", "TargetDown", "severity", "warning", "cluster", "ibis", "job", "dcgm-exporter")
 	notReadyIbis := ls("alertname", "NodeNotReady", "severity", "warning", "cluster", "ibis", "node", "n2")
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
 	unreachableIbis := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "ibis", "node", "n2")
@@ -264,10 +268,13 @@ func TestLive(t *testing.T) {
 			},
 		},
 		{"a lost shard silences what follows from it", []map[string]string{
-			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, noNodes, oom, xid,
+			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, noNodes, blind, oom, xid,
 		}, map[string][]string{
 			"critical":    {"PrometheusHAPairDown jaguar", "PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
 			"remediation": {"GPUXidFatal jaguar n1"},
+		}},
+		{"exporters of many nodes", []map[string]string{exportersDown, othersDown, blind, blindIbis}, map[string][]string{
+			"warning": {"NodeExporterMissing ibis n2", "TargetDown ibis", "TargetDown jaguar"},
 		}},
 		{"a job that is gone is one page", []map[string]string{jobGone, noNodes, xid}, map[string][]string{
 			"critical":    {"ScrapeJobGone jaguar"},
@@ -347,7 +354,7 @@ func TestLive(t *testing.T) {
 		}},
 		{
 			"a lost rack is no node to reboot",
-			[]map[string]string{rackLost, unreachable, notReady, unreachableIbis, xid},
+			[]map[string]string{rackLost, unreachable, notReady, blind, unreachableIbis, xid},
 			map[string][]string{
 				"warning":     {"LocationLost jaguar r7"},
 				"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable ibis n2"},

@@ -106,6 +106,23 @@
             summary: 'A node is not ready.',
             description: 'The %s has not been ready for a quarter of an hour, and nobody took it out. Where its machine answers, its kubelet, its container runtime or its network plugin is broken; its GPUs stand idle until somebody looks.' % where,
           }),
+          a.alert('NodeExporterMissing', onNode {
+            // TargetDown and ScrapeTargetsGone begin at a tenth of the fleet. A node whose disk is dead may be just this: its exporter cannot be started again, and the kubelet goes on from memory. Where a cluster has no such
+            // exporter at all, or its targets do not name their nodes, nothing can be said.
+            expr: |||
+              node:ready:max == 1
+              unless on (%(node)s)
+              max by (%(node)s) (up{%(exporter)s}) == 1
+              unless on (%(node)s)
+              node:planned:bool
+              and on (%(cl)s)
+              count by (%(cl)s) (up{%(exporter)s, %(label)s!=""} == 1)
+            ||| % { cl: cl, node: node, exporter: s, label: c.nodeLabel },
+            hold: '15m',
+            severity: 'warning',
+            summary: 'A node is not measured.',
+            description: 'The %s is ready, and its node-exporter has not been scraped for a quarter of an hour: no alert on its disks, file systems, clock and tables can fire, and jobs are given to it as before.' % where,
+          }),
           a.alert('NodeFilesystemReadOnly', onNode {
             expr: |||
               max by (%(fs)s) (node_filesystem_readonly{%(s)s, %(local)s} == 1)
