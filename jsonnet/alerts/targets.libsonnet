@@ -41,7 +41,8 @@
     description: description % f,
     dashboard: 'prometheus',
     vars: { job: 'job' },
-  }),
+    // Kept on for longer than FleetUnseen, which it holds back: that would page when all is well again.
+  } + (if severity == 'critical' then { keep: '20m' } else {})),
 
   prometheusAlerts+:: {
     groups+: [
