@@ -142,8 +142,8 @@ func (l *lane) head(g *Gate, now int64) (w *waiter, behind bool) {
 	if best.waiter != nil {
 		beside += best.n
 	}
+	l.awaits = wide.waiter
 	if !l.room(beside) { // none of the lane passes who is as wide
-		l.awaits = wide.waiter
 		if best = l.passing(g, wide.waiter, now); best.waiter == nil {
 			best = wide
 		}

@@ -194,3 +194,39 @@ func TestWideBehindOneOfItsLane(t *testing.T) {
 		})
 	}
 }
+
+// TestWideThatLacksBoth: likewise where he lacks room at his address too.
+func TestWideThatLacksBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(30, 10, []Lane{{Name: "dash", Share: 0.1}, {Name: "batch", Share: 0.25, Most: 6}, {Name: "default", Share: 0.5}})
+		order := make(chan string, 4)
+		all := take(t, g, Asker{}, 24)
+		another := waits(t, g, Asker{}, 4, "another", order)
+		running := take(t, g, Asker{Lane: "batch", Flow: 1}, 1)
+		g.Leave(all, 24)
+		if another(); <-order != "another" {
+			t.Fatal("the others have not begun")
+		}
+		held := []*Place{running, take(t, g, Asker{Peer: "grafana"}, 8), take(t, g, Asker{Peer: "other"}, 8)}
+		wide := waits(t, g, Asker{Peer: "grafana", Lane: "batch", Flow: 1}, 3, "wide", order)
+		first := waits(t, g, Asker{Peer: "other", Lane: "batch", Flow: 2}, 5, "first", order)
+		dashboard := waits(t, g, Asker{Peer: "grafana", Lane: "dash", Flow: 3}, 2, "dashboard", order)
+		if len(order) != 1 {
+			t.Fatalf("%d are let in with %d of 30 held", len(order), g.Held())
+		}
+		if got := <-order; got != "dashboard" {
+			t.Errorf("it is the turn of %s", got)
+		}
+		for _, p := range held {
+			g.Leave(p, p.Places())
+		}
+		var wg sync.WaitGroup
+		for _, leave := range []func(){first, wide, dashboard} {
+			wg.Go(leave)
+		}
+		wg.Wait()
+		if g.Held() != 0 {
+			t.Errorf("%d places are held at the end", g.Held())
+		}
+	})
+}

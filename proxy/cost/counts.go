@@ -169,7 +169,17 @@ func (c *Counts) Find(ctx context.Context, lane string, keys []Key, ask func(key
 		}
 		long.Stop()
 		if ctx.Err() != nil {
-			left := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { _, ok := out[k]; return ok || asked[k] })
+			left := slices.DeleteFunc(slices.Clone(keys), func(k Key) bool {
+				n, ok := c.Known(k) // it may have been found while we asked for others
+				if _, had := out[k]; ok && !had {
+					out[k] = n
+				}
+				_, ok = out[k]
+				return ok || asked[k]
+			})
+			if len(left) == 0 {
+				return out, nil
+			}
 			return nil, &Late{Keys: left, Err: context.Cause(ctx)}
 		}
 	}

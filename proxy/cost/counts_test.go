@@ -394,3 +394,21 @@ func TestLate(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// TestFoundMeanwhile: what others have found while one's own question took all of his patience is
+// known, and nobody is late.
+func TestFoundMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c Counts
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = c.Find(t.Context(), "lane", []Key{key(2)}, all(7, time.Second, nil)) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		got, err := c.Find(ctx, "lane", []Key{key(1), key(2)}, all(3, 1600*time.Millisecond, nil))
+		if err != nil || got[key(1)] != 3 || got[key(2)] != 7 {
+			t.Errorf("%v, %v", got, err)
+		}
+		wg.Wait()
+	})
+}

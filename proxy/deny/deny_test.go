@@ -159,6 +159,24 @@ func TestQueriesOfAllSyntax(t *testing.T) {
 	}
 }
 
+// TestRegexOfSelectors: a regular expression meets a list of selectors as its caller has written
+// it, and as Prometheus prints it.
+func TestRegexOfSelectors(t *testing.T) {
+	match := []string{`{namespace="a", le!=""}`}
+	s := &Subject{Query: func() string { return OfSelectors(match) }, Written: func() string { return strings.Join(match, ", ") }}
+	for regex, met := range map[string]bool{
+		`\{namespace="[^"]*", ?le!=""\}`: true, `\{le!="",namespace="a"\}`: true, `\{le!=""\}`: false,
+	} {
+		var table Table
+		if err := table.Configure([]Rule{{Name: "r", Reason: "b", Regex: regex}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Look(s, now).Rule != nil; got != met {
+			t.Errorf("%s: %v", regex, got)
+		}
+	}
+}
+
 // TestRefusedRules: what is no rule is refused by the name of the field.
 func TestRefusedRules(t *testing.T) {
 	for _, tc := range []struct {
@@ -287,11 +305,31 @@ func TestConfiguredName(t *testing.T) {
 	}
 }
 
+// TestRulesOfAnotherVersion: a rule of the file that is none, such as a query that was cut and that
+// older versions took, is named and left out; the others hold.
+func TestRulesOfAnotherVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deny.json")
+	text := `{"version":1,"rules":[{"name":"cut","reason":"b","query":"sum(rate(foo[5m…","source":"api"},
+		{"name":"killer","reason":"b","user":"joe","source":"api"},{"name":"bare","source":"api"},
+		{"name":"crash-1","reason":"b","digest":"0123","source":"crash"}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var table Table
+	if err := table.Open(path, now); err == nil || !strings.Contains(err.Error(), `the rule "cut" is none, and is left out: query: `) ||
+		!strings.Contains(err.Error(), `the rule "bare" is none`) {
+		t.Errorf("%v", err)
+	}
+	if f := table.Look(&Subject{User: "joe"}, now); f.Rule == nil || len(table.List(now)) != 2 {
+		t.Errorf("%+v are left", table.List(now))
+	}
+}
+
 // TestBrokenFile: what is no file of rules is put aside, and the table goes on without; where
 // nothing can be written, a rule is in force all the same.
 func TestBrokenFile(t *testing.T) {
 	for _, text := range []string{
-		"", "[]", "{", `{"version":2,"rules":[]}`, `{"version":1,"rules":[{"name":"a"}]}`, `{"version":1,"more":1}`,
+		"", "[]", "{", `{"version":2,"rules":[]}`, `{"version":1,"more":1}`,
 	} {
 		path := filepath.Join(t.TempDir(), "deny.json")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -88,6 +88,9 @@ type Subject struct {
 	Rule bool
 	// Query is the query as Prometheus prints it, or the selectors of match[].
 	Query func() string
+	// Written is the text as its caller wrote it, where a regular expression may match that too;
+	// nil where it is Query.
+	Written func() string
 	// Digest is its Digest.
 	Digest func() string
 	// Selectors are the matchers of its selectors.
@@ -253,11 +256,11 @@ func (r *rule) matches(s *Subject) bool {
 	if r.matchers != nil && !slices.ContainsFunc(s.Selectors, r.isPartOf) {
 		return false
 	}
-	if r.regex == nil {
-		return true
+	fits := func(text func() string) bool {
+		t := text()
+		return r.regex.MatchString(t[:min(len(t), MaxRegexText)])
 	}
-	text := s.Query()
-	return r.regex.MatchString(text[:min(len(text), MaxRegexText)])
+	return r.regex == nil || fits(s.Query) || s.Written != nil && fits(s.Written)
 }
 
 // isPartOf tells whether the selector has all matchers of the rule's.

@@ -267,22 +267,20 @@ func (t *Table) Open(path string, now time.Time) error {
 			err = fmt.Errorf("it has version %d", k.Version)
 		}
 	}
-	var own []*rule
-	for _, e := range k.Rules {
-		if err != nil {
-			break
-		}
-		var c *rule
-		if c, err = compile(e.Rule, e.Source); err == nil && !c.forgotten(now) && len(own) < MaxRules {
-			own = append(own, c)
-		}
-	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s does not hold rules, and was put aside as %s.broken: %w", path, path, err), os.Rename(path, path+".broken"))
 	}
-	t.own = own
+	for _, e := range k.Rules {
+		c, wrong := compile(e.Rule, e.Source)
+		switch {
+		case wrong != nil: // of another version; the others hold
+			err = errors.Join(err, fmt.Errorf("%s: the rule %.64q is none, and is left out: %w", path, e.Name, wrong))
+		case !c.forgotten(now) && len(t.own) < MaxRules:
+			t.own = append(t.own, c)
+		}
+	}
 	t.publish()
-	return nil
+	return err
 }
 
 // keep writes the rules that were added to their file, which is whole at all times.

@@ -132,13 +132,13 @@ func (s *Server) showRefusal(x *exchange, qe *qerr.Error) {
 	}
 	r := console.Refusal{
 		Asked: console.Asked{
-			ID: x.uid, Endpoint: string(x.req.ID), Query: words(x.req), Tenant: x.caller.Tenant, User: x.caller.User,
+			ID: x.uid, Endpoint: string(x.req.ID), Query: words(x.said), Tenant: x.caller.Tenant, User: x.caller.User,
 			Dashboard: x.caller.Dashboard, Panel: x.caller.Panel, Rule: x.caller.Rule, Claimed: x.caller.Claimed,
 		},
 		Kind: qe.Kind.String(), Status: qe.Kind.Status(), Bound: qe.Bound, Value: qe.Value, Seen: qe.Seen,
 		Message: qe.Message, Advice: qe.Advice,
 	}
-	if qe.Bound == policy.BoundUnselective && x.dec != nil && x.dec.Expr != nil && x.dec.Request.Query == x.req.Query {
+	if qe.Bound == policy.BoundUnselective && x.dec != nil && x.dec.Expr != nil && x.dec.Request.Query == x.said.Query {
 		r.Marks = inTheWay(x.dec.Expr, qe.Seen)
 	}
 	if w := qe.Rewrite; w != nil {

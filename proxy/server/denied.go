@@ -59,7 +59,7 @@ func (s *Server) keeps(cfg *config.Config) error {
 	}
 	now := s.now()
 	if err := s.deny.Open(filepath.Join(dir, "deny.json"), now); err != nil {
-		s.log.Error("the deny rules of the admin API are lost", "err", err)
+		s.log.Error("deny rules of the admin API are lost", "err", err)
 	}
 	const lost = "what is under way is not remembered; a request that gets Spillway killed will not be told next time"
 	j, left, err := journal.Open(filepath.Join(dir, "running.journal"), func(err error) { s.log.Error(lost, "err", err) })
@@ -169,7 +169,7 @@ func (x *exchange) denied(now time.Time, asked bool) deny.Found {
 	if asked {
 		look = x.s.deny.Look
 	}
-	return look(&deny.Subject{
+	subject := &deny.Subject{
 		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Rule: c.Alert || c.Rule != "",
 		Digest: func() string { return deny.Digest(string(x.id), x.tenantName(), req.Label, words(req)) },
 		Query: sync.OnceValue(func() string {
@@ -180,7 +180,11 @@ func (x *exchange) denied(now time.Time, asked bool) deny.Found {
 		}),
 		Selectors: x.dec.Selectors,
 		Range:     time.Duration(min(x.dec.End-x.dec.Start, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, Step: req.Step,
-	}, now)
+	}
+	if x.dec.Expr == nil {
+		subject.Written = func() string { return words(req) }
+	}
+	return look(subject, now)
 }
 
 // deniedBy is what the caller is told.

@@ -314,7 +314,11 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	if err != nil {
 		return nil, false, err
 	}
-	return sound, false, plan.FailedWholes(s, wholes, well)
+	if err = plan.FailedWholes(s, wholes, well); err != nil && x.mayLack(s) && x.req.ID.Selects() == endpoint.SelectsListed {
+		x.warnings.Add("partial answer: shard " + s.Name() + ": " + qerr.From(err).Message) // more than nothing of the shard
+		return sound, false, nil
+	}
+	return sound, false, err
 }
 
 // sound are the replicas of the shard to ask where all of them are: at least one, or an error.

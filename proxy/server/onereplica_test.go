@@ -230,6 +230,12 @@ func TestOnlyWholeReplicaFailsToList(t *testing.T) {
 		if code != 502 || !strings.Contains(string(body), "lack some of what it has") {
 			t.Errorf("%s where A fails: %d %s", path, code, body)
 		}
+		some := since(50 * time.Minute)
+		some.Set("partial_response", "true")
+		if code, body := ask(t, base, path, some); code != 200 || !strings.Contains(string(body), "lack some of what it has") ||
+			strings.HasSuffix(path, "values") && !strings.Contains(string(body), `"n0"`) {
+			t.Errorf("%s, in part: %d %s", path, code, body)
+		}
 		if code, body := ask(t, base, path, since(20*time.Minute)); code != 200 {
 			t.Errorf("%s in a time of which B has all: %d %s", path, code, body)
 		}
