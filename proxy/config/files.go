@@ -24,8 +24,8 @@ func (c *Config) CheckFiles() error {
 }
 
 // Check is Load and CheckFiles at once, with all the problems of both, and the configuration as far
-// as it could be read: nil where it could not. more, where not nil, adds the problems that only
-// other packages can find.
+// as it could be read: nil where it could not. It also looks at the places where Spillway would
+// write; more, where not nil, adds the problems that only other packages can find.
 func Check(path string, more func(*Config) Problems) (*Config, error) {
 	data, err := read(path)
 	if err != nil {
@@ -43,6 +43,12 @@ func Check(path string, more func(*Config) Problems) (*Config, error) {
 	if more != nil {
 		found = append(found, more(cfg)...)
 	}
+	never, absent := cfg.places()
+	found = append(found, never...)
+	for i := range absent {
+		absent[i].Line = d.line(absent[i].Path)
+	}
+	cfg.Notes = append(cfg.Notes, absent...).sorted(0)
 	for i := range found {
 		found[i].Line = d.line(found[i].Path)
 	}
