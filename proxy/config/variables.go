@@ -10,6 +10,9 @@ var (
 	reference = regexp.MustCompile(`(?i)\$\{(file|env):`)
 	// variable is a value that is nothing but one of a shell.
 	variable = regexp.MustCompile(`^\$\{[A-Za-z_][A-Za-z0-9_]*\}$`)
+	// within is such a one anywhere in a header, which mostly follows a word such as Bearer.
+	within  = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+	headers = regexp.MustCompile(`\.(http_)?headers\.`)
 )
 
 // filed are the keys beside which another one names a file with the value.
@@ -23,7 +26,8 @@ var filed = map[string]string{
 // any other. Rules of relabelling have such words of their own: what a regular expression found.
 // The value may be a part of a secret, so it is not told.
 func unfilled(path, value string) string {
-	if !reference.MatchString(value) && (!variable.MatchString(value) || strings.Contains(path, "relabel_configs")) {
+	whole := variable.MatchString(value) && !strings.Contains(path, "relabel_configs")
+	if !whole && !reference.MatchString(value) && !(headers.MatchString(path) && within.MatchString(value)) {
 		return ""
 	}
 	const not = "values like ${file:…} and ${NAME} are not filled in here; "

@@ -18,3 +18,21 @@ func TestRelabellingWrites(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestHeadersAreWrittenOut: a header with a variable in the midst of it would be sent as it stands.
+func TestHeadersAreWrittenOut(t *testing.T) {
+	for _, c := range []struct{ header, want string }{
+		{`Authorization: "Bearer ${TOKEN}"`, "groups[0].shards[0].replicas[0].headers.Authorization: values like ${file:…} and ${NAME} are not filled in here; " +
+			"write the value out, or have the file filled in first (envsubst) (line 1)"},
+		{`Authorization: "Bearer a$b{c}"`, ""},
+		{`X-Price: "$5 ${"`, ""},
+	} {
+		got := ""
+		if _, err := parseAt([]byte("groups: [{name: a, shards: [{replicas: [{url: 'http://h', headers: {"+c.header+"}}]}]}]\n"), ".", testNow); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.header, got, c.want)
+		}
+	}
+}
