@@ -63,14 +63,17 @@ func (s *Set) scales(files []string) bool {
 func scalerFile(set *Set, file string, text []byte) error {
 	docs, err := parse(file, text)
 	if err != nil {
-		if asksNothing(text) {
+		if set.asksNothing(text) {
 			return nil
 		}
 		return unreadable(file, text, err)
 	}
 	return objects(docs, func(n *node) error {
-		if !n.object() {
+		if n == nil {
 			return nil
+		}
+		if !n.object() {
+			return patches(set, file, n)
 		}
 		_, err := document(set, file, n)
 		return err

@@ -59,7 +59,7 @@ func (b *board) file(file string, text []byte) error {
 	docs, err := parse(file, text)
 	if err != nil {
 		// a file with comments, of another program
-		if isJSON := strings.EqualFold(filepath.Ext(file), ".json"); isJSON && !queries(text) || !isJSON && asksNothing(text) {
+		if isJSON := strings.EqualFold(filepath.Ext(file), ".json"); isJSON && !queries(text) || !isJSON && b.set.asksNothing(text) {
 			b.other(file)
 			return nil
 		}

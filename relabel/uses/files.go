@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -125,8 +126,19 @@ func mayAsk(text []byte) bool {
 }
 
 // asksNothing tells whether a text that does not parse is a template, of a chart, and nothing in it
-// could be a query.
-func asksNothing(text []byte) bool { return bytes.Contains(text, []byte("{{")) && !mayAsk(text) }
+// could be a query. It may fill in those of others.
+func (s *Set) asksNothing(text []byte) bool {
+	if !bytes.Contains(text, []byte("{{")) || mayAsk(text) {
+		return false
+	}
+	if fillingIn.Match(text) {
+		s.givings = append(s.givings, giving{more: true})
+	}
+	return true
+}
+
+// fillingIn finds the names of templates that a text fills in.
+var fillingIn = regexp.MustCompile(`\b(?:templateName|templateRef|templateVariables|analysisTemplates)\b`)
 
 // unreadable is the error about a file that does not parse, with what to do where a program has to
 // make something of it first.

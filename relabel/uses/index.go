@@ -43,8 +43,10 @@ type Set struct {
 	boards    *board         // while files are read of which all dashboards are promised
 	inside    int            // how many documents the one that is read stands in
 
-	given  map[string]*filling // by the names of variables
-	toFill []*Use              // uses with such a variable in the place of a metric's name
+	templates []*template // whose queries others fill in
+	givings   []giving    // what is given for them
+	toFill    []unfilled
+	moved     bool // objects may be in another namespace than they say
 
 	sloth, pyrra bool // whether objectives of theirs were read
 

@@ -26,9 +26,10 @@ func asks(set *Set, file string, n *node) error {
 	if isTest(n) || strings.HasPrefix(n.text("kind"), "Datadog") {
 		return nil
 	}
-	a := asker{set: set, file: file, title: title(n), kind: n.text("kind")}
+	a := asker{set: set, file: file, title: title(n), kind: n.text("kind"), namespace: n.text("metadata", "namespace")}
 	a.canary(n)
 	a.defaults(n)
+	a.fillsIn(n)
 	a.sources = n.list("datasources")
 	a.walk(n, "", nil)
 	a.slos(n)
@@ -49,6 +50,9 @@ type asker struct {
 	set         *Set
 	file, title string
 	kind        string
+	namespace   string
+	of          *template        // what it is, if it is one
+	spec        *node            // of the template
 	as          Kind             // what its uses are; Object where it says nothing
 	arguments   map[string]*node // texts that the document gives for its own templates
 	sources     []*node          // the data sources of Grafana that it provisions
@@ -99,7 +103,7 @@ func (a *asker) walk(n *node, key string, path []string) {
 		a.perses(n)
 		a.remoteWrites(n)
 		a.programs(n, key)
-		a.gives(n)
+		a.gives(n, key)
 		s := scaler{set: a.set, file: a.file}
 		s.metric(n, a.title)
 		adapter, err := s.adapter(n, key)
@@ -193,13 +197,8 @@ func (a *asker) perses(n *node) {
 func (a *asker) add(at *node, where, query string) {
 	u := &Use{Kind: cmp.Or(a.as, Object), File: a.file, Line: at.first(), Where: where, Query: templated(strings.TrimSpace(query))}
 	a.set.addScoped(u, &scope{})
-	if slices.ContainsFunc(u.Needs, func(n Need) bool { return n.everything() }) && fillable.MatchString(u.Query) {
-		a.set.toFill = append(a.set.toFill, u)
-	}
+	a.toFill(u)
 }
-
-// fillable finds the variables that other documents fill in.
-var fillable = regexp.MustCompile(`\$\{(?:args|variables)_`)
 
 // hasRules tells whether a list has a group of rules, as a value of a chart may.
 func hasRules(list *node) bool {

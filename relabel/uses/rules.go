@@ -70,7 +70,8 @@ var ruleLine = regexp.MustCompile(`(?m)^\s*(- )?expr:\s`)
 func ruleFile(set *Set, file string, text []byte) (found int, other bool, err error) {
 	docs, err := parse(file, text)
 	if err != nil {
-		if asksNothing(text) || strings.EqualFold(filepath.Ext(file), ".rules") && !ruleLine.Match(text) { // other programs have rules too
+		// other programs have rules too
+		if set.asksNothing(text) || strings.EqualFold(filepath.Ext(file), ".rules") && !ruleLine.Match(text) {
 			return 0, true, nil
 		}
 		return 0, false, unreadable(file, text, err)
