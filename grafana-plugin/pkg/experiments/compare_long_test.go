@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ func TestCompareLongRuns(t *testing.T) {
 type always struct {
 	scripted
 	earliest time.Time
+	mu       sync.Mutex
 	widest   time.Duration
 }
 
@@ -59,7 +61,9 @@ func (a *always) Range(_ context.Context, query string, from, until time.Time, s
 	if from.Before(a.earliest) {
 		return prom.Answer{}, &prom.Failure{Status: 502, Message: "the archive is away"}
 	}
+	a.mu.Lock()
 	a.widest = max(a.widest, until.Sub(from))
+	a.mu.Unlock()
 	s := prom.Series{Labels: map[string]string{}}
 	for at := from; !at.After(until); at = at.Add(step) {
 		s.Points = append(s.Points, prom.Point{T: at.UnixMilli(), V: 1})
