@@ -56,6 +56,19 @@ func (r *rig) boarded(n int) {
 	})
 }
 
+// arrived waits until each shard has been asked at the path once more than before: requests board
+// an answer before its calls have reached the shards.
+func (r *rig) arrived(path string, before int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, s := range r.all() {
+		if err := s.WaitSeen(ctx, path, before/len(r.all())+1); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
 func (r *rig) release() {
 	for _, s := range r.all() {
 		s.Release("go")
@@ -141,13 +154,7 @@ func TestSharedAnswersAndLeaving(t *testing.T) {
 			r := crowdOf(t, 2, a.at, "answer")
 			before := r.askedAt(a.at)
 			first := r.call(r.request(context.Background(), a))
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			defer cancel()
-			for _, s := range r.all() {
-				if err := s.WaitSeen(ctx, a.at, before/2+1); err != nil {
-					t.Fatal(err)
-				}
-			}
+			r.arrived(a.at, before)
 			second := make(chan *reply, 1)
 			go func() { second <- r.ask(r.request(context.Background(), a)) }()
 			r.boarded(2)
@@ -174,6 +181,7 @@ func TestSharedAnswersAndLeaving(t *testing.T) {
 			all = append(all, r.call(r.request(context.Background(), a)))
 		}
 		r.boarded(4)
+		r.arrived(a.at, before)
 		if n := r.askedAt(a.at) - before; n != 2 {
 			t.Errorf("the shards were asked %d times, want once each", n)
 		}
