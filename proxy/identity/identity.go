@@ -165,6 +165,8 @@ type Request struct {
 	Flow uint64
 	// Arrived is when the request came, in nanoseconds since 1970: its turn wherever it waits.
 	Arrived int64
+	// Via is the Spillways that it has come through, without this one.
+	Via Via
 }
 
 // Peer is the address, without the port, of the other end of the connection: of all that a request

@@ -44,7 +44,7 @@ func shortSum(text string) string {
 	return hex.EncodeToString(sum[:])[:12]
 }
 
-func writeText(t *testing.T, file, text string) {
+func writeText(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -99,6 +99,9 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx
 		trace.WithSpanKind(trace.SpanKindServer))
 	s.metrics.inflight.Inc()
 	who := identity.Request{ID: x.uid, Peer: identity.HolderOf(r), Arrived: time.Now().UnixNano()}
+	if who.Via = identity.ViaOf(r); who.Via == "" {
+		who.Via = identity.From(r.Context()).Via // of the request for which this process asks itself
+	}
 	ctx, x.end = context.WithCancelCause(identity.With(ctx, who))
 	left := context.AfterFunc(r.Context(), x.left)
 	drained := context.AfterFunc(s.drained, func() { x.end(context.Cause(s.drained)) })
@@ -118,6 +121,10 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 	_, room := x.s.room(ctx, "identity")
 	defer room.End()
 	x.caller = identity.FromRequest(r)
+	x.alerting = x.caller.Alert || x.caller.Rule != ""
+	if own == nil && identity.From(ctx).Via.Loops(x.s.id) {
+		return qerr.New(qerr.ShardFailed, "this request has come through this Spillway already: the url of a replica in the configuration is Spillway's own, or that of one which asks it; put the Prometheus' or Thanos' address there")
+	}
 	switch {
 	case own != nil && own.trial != nil:
 		x.caller, x.tenant, x.trial = own.trial.caller, own.tenant, own.trial

@@ -35,6 +35,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/discovery"
 	"github.com/spillwayproject/spillway/proxy/evaluation"
 	"github.com/spillwayproject/spillway/proxy/heap"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/journal"
 	"github.com/spillwayproject/spillway/proxy/live"
 	"github.com/spillwayproject/spillway/proxy/merge"
@@ -138,6 +139,7 @@ const DefaultMaxConnections = 4096
 // Server is the proxy.
 type Server struct {
 	opts         Options
+	id           string // as every call to a server has it, of identity.NewID
 	log          *slog.Logger
 	metrics      *metrics
 	usageMetrics *usage.Metrics
@@ -241,7 +243,7 @@ func New(o Options) (*Server, error) {
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{
-		opts: o, cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
+		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
 		lightSeries: weigh.LightSeries, walls: standing(), rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())},
 		rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
 	}

@@ -101,7 +101,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		return nil, err
 	}
 	o := s.opts.shards
-	o.Logger, o.Registerer, o.UserAgent = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version
+	o.Logger, o.Registerer, o.UserAgent, o.ID = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version, s.id
 	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
 	o.Budget = max(cfg.Limits.ShardBudget, cfg.Limits.MaxShardBytes)
 	for _, l := range st.lanes {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -51,6 +52,9 @@ func (c *call) send(build builder, given time.Duration, plain bool) (*http.Respo
 	}
 	req.Header.Set("Accept-Encoding", encoding)
 	req.Header.Set("User-Agent", c.r.up.opts.UserAgent)
+	if id := c.r.up.opts.ID; id != "" {
+		req.Header.Set(identity.HeaderVia, string(identity.From(c.ctx).Via.And(id)))
+	}
 	propagation.TraceContext{}.Inject(c.ctx, propagation.HeaderCarrier(req.Header))
 	resp, err := c.r.up.transport.RoundTrip(req)
 	if err != nil {
