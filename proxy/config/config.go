@@ -104,7 +104,8 @@ func (Config) meaning() map[string]string {
 			"are lost when it ends. It is read at the start, not at a reload.",
 		"strict_parameters": "Whether an unknown request parameter is answered with 400. Otherwise it is dropped and counted.",
 		"partial_response": "What becomes of a request when a shard fails: `abort` answers with an error that names it, `warn` with what " +
-			"the others hold and a warning; remote read and federate, which have no place for one, stay at `abort`. " +
+			"the others hold and a warning; remote read and federate, which have no place for one, and Grafana's alert rules " +
+			"(`FromAlert`, `X-Rule-Uid`), which do not look at it, stay at `abort`. " +
 			"`partial_response=` on a request goes before.",
 	}
 }

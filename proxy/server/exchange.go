@@ -75,10 +75,12 @@ type asker struct {
 	span   trace.Span
 	end    context.CancelCauseFunc // ends the request with a cause
 	caller identity.Caller
-	tenant *tenant.Tenant // nil where there are none, and for who asks over the admin listener
-	lane   string         // the name of it
-	client *clientWriter
-	header http.Header // of the client's request; only content negotiation and attribution look at it
+	// alerting tells that the request says, whether or not it may, that it evaluates an alert rule.
+	alerting bool
+	tenant   *tenant.Tenant // nil where there are none, and for who asks over the admin listener
+	lane     string         // the name of it
+	client   *clientWriter
+	header   http.Header // of the client's request; only content negotiation and attribution look at it
 }
 
 // decided is what was decided about the request.

@@ -168,6 +168,40 @@ func TestPartialAnswers(t *testing.T) {
 	}
 }
 
+// An alert of Grafana's is evaluated without a look at warnings, so whatever is configured it gets no
+// part of an answer, unless its query says that it may. Whoever says that it evaluates one is believed.
+func TestAlertsGetNoPart(t *testing.T) {
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, roomy(ample)+"partial_response: warn\n")
+	fault{script: "reset"}.set(t, r.shards["jaguar"][1][0], askings())
+	for _, c := range []struct {
+		header, value string
+		chosen        []string
+		want          int
+	}{
+		{want: 200},
+		{header: "FromAlert", value: "false", want: 200},
+		{header: "FromAlert", value: "true", want: 502},
+		{header: "X-Rule-Uid", value: "cfp2sqz", want: 502},
+		{header: "FromAlert", value: "true", chosen: []string{"partial_response", "true"}, want: 200},
+	} {
+		for _, path := range []string{"/api/v1/query", "/api/v1/labels"} {
+			a := asking{path: path, form: url.Values{}}
+			if a.form.Set("match[]", "up"); path == "/api/v1/query" {
+				a.form = url.Values{"query": {"up"}}
+			}
+			req := r.request(context.Background(), a, c.chosen...)
+			if c.header != "" {
+				req.Header.Set(c.header, c.value)
+			}
+			got := r.ask(req)
+			if got.err != nil || got.status != c.want || got.status == 200 && len(got.message.Warnings) == 0 {
+				t.Errorf("%s with %s %q and %q: want %d, got %s", path, c.header, c.value, c.chosen, c.want, got)
+			}
+		}
+	}
+	r.idle()
+}
+
 // takesPartial tells whether the endpoint has the parameter.
 func takesPartial(id endpoint.ID) bool {
 	for _, p := range endpoint.Get(id).Params {
