@@ -44,6 +44,22 @@ const (
 	maxDenyBody = 16 << 10
 )
 
+// keepable makes another state_dir than the one in force, which is taken up at the next start: what
+// cannot be made would keep Spillway from starting, at a time when nobody looks.
+func (s *Server) keepable(cfg *config.Config) error {
+	if !s.waitsForStart(cfg) || cfg.StateDir == "" {
+		return nil
+	}
+	return makeStateDir(cfg.StateDir)
+}
+
+func makeStateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state_dir: %w", err)
+	}
+	return nil
+}
+
 // keeps opens the files of state_dir, and suspects what was under way when they were last open.
 func (s *Server) keeps(cfg *config.Config) error {
 	if err := s.deny.Configure(rulesOf(cfg)); err != nil {
@@ -54,8 +70,8 @@ func (s *Server) keeps(cfg *config.Config) error {
 	if dir == "" {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("state_dir: %w", err)
+	if err := makeStateDir(dir); err != nil {
+		return err
 	}
 	now := s.now()
 	if err := s.deny.Open(filepath.Join(dir, "deny.json"), now); err != nil {

@@ -193,7 +193,15 @@ func (s *Server) reload(b by) error {
 		err = cfg.CheckNewFiles(s.base)
 	}
 	if err == nil {
+		err = s.keepable(cfg)
+	}
+	if err == nil {
 		err = s.put(cfg, loadDrops)
+	}
+	if err == nil && s.state.Load() != before { // as at the start
+		for _, n := range cfg.Notes {
+			s.log.Warn("configuration", "note", n.String())
+		}
 	}
 	s.fileRefused = err != nil
 	return s.reloaded(b, before, err)
