@@ -131,6 +131,7 @@ func (r *Replica) readVitals(ctx context.Context, interval time.Duration) (serve
 	switch {
 	case err == nil:
 		r.tellVitals(w.watch.Saw(s, r.memoryLimit, holds, asked))
+		r.Shard.beats.Started(r.Index, s.Started, asked)
 	case clientStatus(err):
 		why = fmt.Sprintf("%s answers with status %d", r.metrics, statusOf(err))
 	case errors.Is(err, vitals.ErrNothing), errors.Is(err, errOthersPage):

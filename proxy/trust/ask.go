@@ -21,6 +21,10 @@ const (
 	// empty: history may still be filled in behind. An older one is believed for a sixtieth of its
 	// age.
 	doubtFor, doubtShare = time.Minute, 60
+	// soundFor is how long at least a bucket is believed in which nobody lacks anything, an older
+	// one for a sixtieth of its age: a server that goes on may delete what another one keeps, by the
+	// size of its disk for one.
+	soundFor = time.Hour
 	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
 	// the last minute. Later than after a minute there would be some that neither tells of.
 	openFresh = 45 * time.Second
@@ -89,6 +93,7 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 // askBuckets asks those taking part about the buckets that end in [lo, hi] and keeps the findings.
 // Those before them, which byPhase looks at, come with the answer.
 func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (left uint64, err error) {
+	before := h.restarts()
 	answers, left, err := ask(ctx, part, &endpoint.Request{
 		ID: endpoint.QueryRange, Query: h.beatQuery("5m"), Start: endpoint.At(lo - maxPhases*bucketMs), End: endpoint.At(hi), Step: Bucket,
 	})
@@ -111,10 +116,16 @@ func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, h
 	defer h.mu.Unlock()
 	for end := lo; end <= hi; end += bucketMs {
 		f := judge(beatsAt(answers, end), left, beatsBefore(answers, end)...)
-		if f.less != nil || !f.data {
-			age := time.Duration(now.UnixMilli()-end) * time.Millisecond
-			f.until = now.Add(max(doubtFor, age/doubtShare)).UnixMilli()
+		for i := range h.of {
+			if h.of[i].away != before[i] { // by whom it was answered is not known
+				f.asked &^= 1 << i
+			}
 		}
+		age, least := time.Duration(now.UnixMilli()-end)*time.Millisecond, soundFor
+		if f.less != nil || !f.data {
+			least = doubtFor
+		}
+		f.until = now.Add(max(least, age/doubtShare)).UnixMilli()
 		h.buckets[end] = f
 	}
 	h.trim()

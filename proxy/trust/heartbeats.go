@@ -31,14 +31,17 @@ const (
 	// tailLag is how long before now the last minute ends: the scrapes of the last seconds are not
 	// stored yet, on one replica sooner than on the other.
 	tailLag = 5 * time.Second
+	// sameStart is by how much the start of one process may seem to move, since some systems reckon
+	// it from a clock that is set.
+	sameStart = 5 * time.Second
 )
 
 // Span is a stretch of time in milliseconds, From exclusive and Until inclusive.
 type Span struct{ From, Until int64 }
 
-// Heartbeats are what is known of the heartbeats of a shard's replicas. A closed bucket in which
-// nobody lacks anything does not change any more, so the finding is kept and the numbers are not;
-// any other is looked at again after a while. They are safe for use by many at once.
+// Heartbeats are what is known of the heartbeats of a shard's replicas. The finding about a closed
+// bucket is kept and the numbers are not; it is looked at again after a while, and once a replica has
+// been restarted, which may have cost it what it had. They are safe for use by many at once.
 type Heartbeats struct {
 	selector string        // of the heartbeat; empty: none is asked for
 	asking   chan struct{} // holds one token while somebody asks, so that many requests ask once
@@ -58,6 +61,7 @@ type pulse struct {
 	err     string    // why the last question failed
 	silent  time.Time // when it could not be asked: for Pause it takes no part
 	away    time.Time // when it was last seen not to be there: what was known of its last minute by then is not true any more
+	started time.Time // when its process was started; zero: not known
 	lacking time.Time // since when it lacks what another has; zero: it does not
 	// unreached is the share of the targets that another one reaches now and this one fails to.
 	unreached float64
@@ -249,11 +253,63 @@ func (h *Heartbeats) Silent(now time.Time) (silent uint64) {
 }
 
 // Away notes that a replica's server is not there: it is Silent, and what was known of its last
-// minute is not true any more.
+// minute is not true any more. What was known of the time before is true only if the same process
+// comes back (Started), since another one may have lost what it had: a volume, or the end of a log.
 func (h *Heartbeats) Away(replica int, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.of[replica].silent, h.of[replica].away = now, now
+	bit := uint64(1) << replica
+	h.eachFinding(func(f *finding) {
+		f.unsure |= f.asked & bit
+		f.asked &^= bit
+	})
+}
+
+// Started notes when the process of a replica's server was started, as it said to who asked it at a
+// time; zero is not known. Of another process than the one before nothing is known any more.
+func (h *Heartbeats) Started(replica int, start, asked time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := &h.of[replica]
+	if start.IsZero() || asked.Before(p.away) {
+		return
+	}
+	was, bit := p.started, uint64(1)<<replica
+	p.started = start
+	if same := start.Sub(was).Abs() <= sameStart; same || was.IsZero() {
+		h.eachFinding(func(f *finding) {
+			if same {
+				f.asked |= f.unsure & bit
+			}
+			f.unsure &^= bit
+		})
+		return
+	}
+	p.away = asked // and nothing of the last minute
+	h.eachFinding(func(f *finding) {
+		f.asked &^= bit
+		f.unsure &^= bit
+	})
+}
+
+// restarts are when each replica was last seen not to be there, or to be another process.
+func (h *Heartbeats) restarts() []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := make([]time.Time, len(h.of))
+	for i := range h.of {
+		at[i] = h.of[i].away
+	}
+	return at
+}
+
+// eachFinding lets change change all that is known of closed buckets. The caller holds mu.
+func (h *Heartbeats) eachFinding(change func(*finding)) {
+	for end, f := range h.buckets {
+		change(&f)
+		h.buckets[end] = f
+	}
 }
 
 // Answered notes that a replica has answered a question.

@@ -20,10 +20,11 @@ const (
 
 // finding says what the replicas that were asked about some stretch of time lack of each other.
 type finding struct {
-	asked uint64      // bit i: replica i answered
-	less  []shortfall // of each replica; nil where none lacks anything
-	data  bool        // a heartbeat was seen at all
-	until int64       // how long this is believed, Unix milliseconds; 0 where it stands for good
+	asked  uint64      // bit i: replica i answered
+	unsure uint64      // bit i: it had answered, and was away since
+	less   []shortfall // of each replica; nil where none lacks anything
+	data   bool        // a heartbeat was seen at all
+	until  int64       // how long this is believed, Unix milliseconds; 0 where that is not bounded
 }
 
 // known tells whether the finding still stands, and is about all that take part.

@@ -1,0 +1,150 @@
+package trust
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+)
+
+// history is a pair of replicas that have the same, but for what the first one lost.
+type history struct {
+	lost  bool   // all that the first one had
+	asked int    // range queries
+	then  func() // while one is answered
+}
+
+func (s *history) ask(_ context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
+	out := []map[int64]Beats{{}, {}}
+	start, end, step := req.Start.Ms, req.End.Ms, req.Step
+	if req.ID == endpoint.QueryRange {
+		s.asked++
+	} else {
+		start, end, step = req.Time.Ms, req.Time.Ms, time.Minute
+	}
+	for at := start; at <= end; at += step.Milliseconds() {
+		b := Beats{jobs: map[string]beat{"j": {20, 20 * step.Minutes() * 4}}}
+		if step < Bucket {
+			b.jobs = map[string]beat{"": b.jobs["j"]}
+		}
+		out[1][at] = b
+		if !s.lost || req.ID != endpoint.QueryRange {
+			out[0][at] = b
+		}
+	}
+	if s.then != nil {
+		s.then()
+	}
+	return out, part, nil
+}
+
+// TestRestartsForget: what was known of a replica before it was away holds again once the same
+// process is there, and is asked anew of another one: it may have come back without its data.
+func TestRestartsForget(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	const both, second = 3, 2
+	for _, c := range []struct {
+		name   string
+		before []time.Duration // when the process that is known was started, before start
+		away   bool
+		after  []time.Duration
+		known  bool // without asking anew
+	}{
+		{"nobody was away", []time.Duration{time.Hour}, false, []time.Duration{time.Hour}, true},
+		{"away, and nothing is said", []time.Duration{time.Hour}, true, nil, false},
+		{"the same is back", []time.Duration{time.Hour}, true, []time.Duration{time.Hour + time.Second}, true},
+		{"another is back", []time.Duration{time.Hour}, true, []time.Duration{0}, false},
+		{"back, and nobody knew who was away", nil, true, []time.Duration{time.Hour}, false},
+		{"back, then another", []time.Duration{time.Hour}, true, []time.Duration{time.Hour, 0}, false},
+		{"another, that nobody saw come", []time.Duration{time.Hour}, false, []time.Duration{0}, false},
+		{"known for the first time", nil, false, []time.Duration{time.Hour}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h, s, now := New("up", 2), &history{}, start
+			said := func(all []time.Duration) {
+				for _, ago := range all {
+					now = now.Add(time.Second)
+					h.Started(0, start.Add(-ago), now)
+				}
+			}
+			said(c.before)
+			w, _ := WindowOf(now.Add(-4*time.Hour).UnixMilli(), now.Add(-2*time.Hour).UnixMilli(), now)
+			if _, err := h.Learn(t.Context(), s.ask, both, w, now); err != nil {
+				t.Fatal(err)
+			}
+			if whole, known := h.Lookup(both, w, now); whole != both || !known {
+				t.Fatalf("whole %b, known %v", whole, known)
+			}
+			s.lost, s.asked = true, 0
+			if now = now.Add(time.Second); c.away {
+				h.Away(0, now)
+			}
+			said(c.after)
+			if _, known := h.Lookup(both, w, now); known != c.known {
+				t.Fatalf("known %v, want %v", known, c.known)
+			}
+			if whole, known := h.Lookup(second, w, now); whole != second || !known {
+				t.Errorf("of who was not away: whole %b, known %v", whole, known)
+			}
+			if _, err := h.Learn(t.Context(), s.ask, both, w, now); err != nil {
+				t.Fatal(err)
+			}
+			want := uint64(second)
+			if c.known {
+				want = both
+			}
+			if whole, known := h.Lookup(both, w, now); whole != want || !known || (s.asked == 0) != c.known {
+				t.Errorf("whole %b, want %b; known %v, asked %d times", whole, want, known, s.asked)
+			}
+		})
+	}
+	t.Run("while it is asked", func(t *testing.T) {
+		h, s := New("up", 2), &history{}
+		w, _ := WindowOf(start.Add(-4*time.Hour).UnixMilli(), start.Add(-2*time.Hour).UnixMilli(), start)
+		s.then = func() { h.Away(0, start.Add(time.Second)) }
+		if _, err := h.Learn(t.Context(), s.ask, both, w, start); err != nil {
+			t.Fatal(err)
+		}
+		if _, known := h.Lookup(both, w, start); known {
+			t.Error("who answered before it went away counts as asked")
+		}
+	})
+	t.Run("a sign of life of before", func(t *testing.T) {
+		h, s := New("up", 2), &history{}
+		h.Started(0, start, start)
+		w, _ := WindowOf(start.Add(-4*time.Hour).UnixMilli(), start.Add(-2*time.Hour).UnixMilli(), start)
+		if _, err := h.Learn(t.Context(), s.ask, both, w, start); err != nil {
+			t.Fatal(err)
+		}
+		h.Away(0, start.Add(2*time.Second))
+		h.Started(0, start, start.Add(time.Second)) // asked before, read after
+		if _, known := h.Lookup(both, w, start); known {
+			t.Error("what was asked before it went away shows that it is the same")
+		}
+	})
+}
+
+// TestSoundBucketsAreAskedAgain: a server that goes on may delete what another one keeps.
+func TestSoundBucketsAreAskedAgain(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	h, s := New("up", 2), &history{}
+	w, _ := WindowOf(now.AddDate(0, 0, -15).UnixMilli(), now.AddDate(0, 0, -14).UnixMilli(), now)
+	for _, c := range []struct {
+		after time.Duration
+		known bool
+		whole uint64
+	}{{0, false, 3}, {5 * time.Hour, true, 3}, {6 * time.Hour, false, 2}} {
+		at := now.Add(c.after)
+		if _, known := h.Lookup(3, w, at); known != c.known {
+			t.Errorf("after %v: known %v", c.after, known)
+		}
+		if _, err := h.Learn(t.Context(), s.ask, 3, w, at); err != nil {
+			t.Fatal(err)
+		}
+		if whole, _ := h.Lookup(3, w, at); whole != c.whole {
+			t.Errorf("after %v: whole %b, want %b", c.after, whole, c.whole)
+		}
+		s.lost = true
+	}
+}
