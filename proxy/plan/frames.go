@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/prometheus/prometheus/prompb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
 )
@@ -44,11 +45,8 @@ func (f *frames) next(resp *prompb.ChunkedReadResponse) error {
 		return fmt.Errorf("a frame of %d bytes; at most %d are read", size, maxFrame)
 	}
 	// The bytes, and once more for the strings and chunks that decoding copies out of them.
-	if need := 2 * int64(size); need > f.held {
-		if err := f.budget.Hold(need - f.held); err != nil {
-			return err
-		}
-		f.held = need
+	if err := f.hold(2 * int64(size)); err != nil {
+		return err
 	}
 	var sum [4]byte
 	if _, err := io.ReadFull(f.r, sum[:]); err != nil {
@@ -64,8 +62,74 @@ func (f *frames) next(resp *prompb.ChunkedReadResponse) error {
 	if crc32.Checksum(f.buf, castagnoli) != binary.BigEndian.Uint32(sum[:]) {
 		return errors.New("a frame whose checksum is wrong")
 	}
+	if err := f.hold(2*int64(size) + structs(f.buf)); err != nil {
+		return err
+	}
 	resp.Reset()
 	return resp.Unmarshal(f.buf)
+}
+
+// hold sees that so many bytes are held.
+func (f *frames) hold(need int64) error {
+	if need <= f.held {
+		return nil
+	}
+	if err := f.budget.Hold(need - f.held); err != nil {
+		return err
+	}
+	f.held = need
+	return nil
+}
+
+// What one of each takes once it is decoded, without its text and data: twice its size, since slices
+// grow by doubling. On the wire each may have two bytes.
+const (
+	seriesStruct = 2*8 + 48
+	labelStruct  = 2 * 32
+	chunkStruct  = 2 * 48
+)
+
+// structs is what decoding a frame makes besides the text and data in it. What is malformed ends the
+// count where it ends the decoding.
+func structs(frame []byte) (bytes int64) {
+	for len(frame) > 0 {
+		num, typ, n := protowire.ConsumeTag(frame)
+		if n < 0 {
+			break
+		}
+		size := protowire.ConsumeFieldValue(num, typ, frame[n:])
+		if size < 0 {
+			break
+		}
+		if num == 1 && typ == protowire.BytesType {
+			series, _ := protowire.ConsumeBytes(frame[n:])
+			bytes += seriesStruct + structsOfSeries(series)
+		}
+		frame = frame[n+size:]
+	}
+	return bytes
+}
+
+func structsOfSeries(series []byte) (bytes int64) {
+	for len(series) > 0 {
+		num, typ, n := protowire.ConsumeTag(series)
+		if n < 0 {
+			break
+		}
+		size := protowire.ConsumeFieldValue(num, typ, series[n:])
+		if size < 0 {
+			break
+		}
+		switch {
+		case typ != protowire.BytesType:
+		case num == 1:
+			bytes += labelStruct
+		case num == 2:
+			bytes += chunkStruct
+		}
+		series = series[n+size:]
+	}
+	return bytes
 }
 
 // close gives back what was held for reading; what a caller kept of the frames it has charged

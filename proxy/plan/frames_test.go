@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
 	"testing"
 
@@ -103,6 +104,45 @@ func TestFramesHoldBeforeTheyAllocate(t *testing.T) {
 	huge := binary.AppendUvarint(nil, maxFrame+1)
 	if _, err := readAll(append(huge, 0, 0, 0, 0), budget); err == nil || errors.As(err, new(*qerr.Error)) {
 		t.Error("a frame over the cap was read")
+	}
+}
+
+// TestFramesHoldWhatDecodingMakes: what takes two bytes of a frame each, and fifty times as much once
+// it is decoded, is held before it is made.
+func TestFramesHoldWhatDecodingMakes(t *testing.T) {
+	framed := func(msg []byte) []byte {
+		out := binary.AppendUvarint(nil, uint64(len(msg)))
+		return append(binary.BigEndian.AppendUint32(out, crc32.Checksum(msg, castagnoli)), msg...)
+	}
+	within := func(field byte, content []byte) []byte {
+		return append(binary.AppendUvarint([]byte{field<<3 | 2}, uint64(len(content))), content...)
+	}
+	const n = 1 << 20
+	for name, msg := range map[string][]byte{
+		"series": bytes.Repeat(within(1, nil), n),
+		"labels": within(1, bytes.Repeat(within(1, nil), n)),
+		"chunks": within(1, bytes.Repeat(within(2, nil), n)),
+	} {
+		budget := testBudget(admit.NewPool(48 << 20))
+		_, err := readAll(framed(msg), budget)
+		if e := qerr.From(err); err == nil || e.Kind != qerr.Overloaded {
+			t.Errorf("%d %s in %d bytes: %v", n, name, len(msg), err)
+		}
+		budget.Close()
+	}
+	var resp prompb.ChunkedReadResponse
+	for range 50 {
+		resp.ChunkedSeries = append(resp.ChunkedSeries, oneSeries("a", make([]byte, 150)), oneSeries("b", nil))
+	}
+	msg, err := resp.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := structs(msg), int64(100*(seriesStruct+labelStruct+chunkStruct)); got != want {
+		t.Errorf("%d bytes for 100 series, want %d", got, want)
+	}
+	if got := structs(msg[:len(msg)-1]); got >= int64(100*(seriesStruct+labelStruct+chunkStruct)) {
+		t.Errorf("%d bytes for what is cut", got)
 	}
 }
 
