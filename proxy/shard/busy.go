@@ -13,9 +13,9 @@ import (
 const maxBusy = time.Minute
 
 // coolDown has the server left alone for as long as it asked for, at most maxBusy, unless it asked
-// only that its own metrics be left alone.
+// that of our own question only: a page that something between refuses says nothing of the others.
 func (c *call) coolDown(st *StatusError) {
-	if st.RetryAfter <= 0 || c.id == vitalsText {
+	if st.RetryAfter <= 0 || c.probe {
 		return
 	}
 	u := c.r.up

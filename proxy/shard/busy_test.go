@@ -63,6 +63,30 @@ func TestRetryAfterIsKept(t *testing.T) {
 	}
 }
 
+// TestRetryAfterOfAPage: that one page of a server's own is refused for a while, again and again,
+// takes the server from nobody.
+func TestRetryAfterOfAPage(t *testing.T) {
+	for _, path := range []string{"/api/v1/status/config", "/api/v1/status/flags", "/metrics"} {
+		for _, status := range []string{"status 503", "error 429 too_many_requests busy"} {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: path, Script: "header Retry-After 120; " + status}}})
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, true, group(b.urls...))
+				defer top.Close()
+				for range 20 {
+					time.Sleep(30 * time.Second)
+					if _, err := ask(t.Context(), top.Groups[0].Shards[0], seriesRequest); err != nil {
+						t.Fatalf("%s, %s: %v", path, status, err)
+					}
+				}
+				if b.count(0, path) < 2 {
+					t.Errorf("%s was asked %d times", path, b.count(0, path))
+				}
+			})
+		}
+	}
+}
+
 // TestBusyLeavesOthers: what is no wish to be asked later stays what it is.
 func TestBusyLeavesOthers(t *testing.T) {
 	for _, st := range []*StatusError{
