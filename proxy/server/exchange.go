@@ -58,6 +58,7 @@ type exchange struct {
 	gone        nameSet        // shards that were found to fail; several goroutines tell
 	late        error          // of the first server that was waited for until the deadline
 	calls       shardSeconds
+	stored      merge.Notes // what servers said in attempts before of what they read: the raw answer lacks it, too
 	watched     *heap.Request
 	weighed     atomic.Pointer[admit.Budget]   // what the heap's watch asks how much it holds
 	foreseen    atomic.Pointer[weigh.Estimate] // what it is expected to take; nil where it selects nothing

@@ -319,6 +319,7 @@ func (x *exchange) beginAttempt() {
 	x.doing.set(workPlan)
 	x.out.OnCommit = x.commit
 	x.warnings.Add(x.dec.Warnings...)
+	x.warnings.Add(x.stored.List()...)
 	x.warnings.Add(x.drops.Warnings...)
 	x.infos.Add(x.drops.Infos...)
 	for _, name := range x.attempt.Without {

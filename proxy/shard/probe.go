@@ -80,6 +80,7 @@ type selfFacts struct {
 	externalOK bool
 	note       string // why external labels are not known
 	config     uint64 // hash of the configuration they were taken from
+	elsewhere  bool   // it reads from other stores, too
 	engine     trust.Engine
 	thanos     thanos.Flags // zero for a Prometheus
 	hashmod    trust.Fact
@@ -332,6 +333,11 @@ func (r *Replica) readConfig(ctx context.Context, f *selfFacts) {
 		}
 		f.external, f.externalOK, f.note, f.config = g.ExternalLabels, true, "", h
 		f.engine.EvaluationInterval = cleaned(g.EvaluationInterval)
+		if g.Elsewhere && !f.elsewhere {
+			r.up.opts.Logger.Warn("a server reads from other stores by a remote_read of its own, and says in no remote read of ours when one of them fails; "+
+				"let these stores be a group of Spillway's in its place (docs/trust.md)", slog.String("replica", r.Name()))
+		}
+		f.elsewhere = g.Elsewhere
 		return nil
 	})
 	switch {

@@ -44,6 +44,8 @@ func (t *Topology) EvaluationInterval() time.Duration {
 type settings struct {
 	EvaluationInterval string            `yaml:"evaluation_interval"`
 	ExternalLabels     map[string]string `yaml:"external_labels"` // never nil
+	// Elsewhere tells that the server reads from other stores, too (remote_read).
+	Elsewhere bool `yaml:"-"`
 }
 
 // globalSettings reads the section global from the data of status/config. Where that is large the
@@ -55,7 +57,7 @@ func globalSettings(data []byte) (settings, error) {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return settings{}, err
 	}
-	section := d.YAML
+	section, elsewhere := d.YAML, topSection(d.YAML, "remote_read:") != "" // which servers leave out where there is none
 	if len(section) > smallPage {
 		section = topSection(section, "global:")
 	}
@@ -71,6 +73,7 @@ func globalSettings(data []byte) (settings, error) {
 	if c.Global.ExternalLabels == nil {
 		c.Global.ExternalLabels = map[string]string{}
 	}
+	c.Global.Elsewhere = elsewhere
 	return c.Global, nil
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"encoding/json"
 	"math"
 	"strings"
 	"testing"
@@ -122,6 +123,28 @@ func TestMargin(t *testing.T) {
 	for _, d := range []time.Duration{time.Millisecond, 50 * time.Millisecond, time.Second, 25 * time.Second, time.Hour} {
 		if m := margin(d); m <= 0 || m > d/4 || m > 500*time.Millisecond {
 			t.Errorf("margin of %s is %s", d, m)
+		}
+	}
+}
+
+// TestOtherStores: that a server reads from other stores is seen in its configuration, however large
+// that is, and nothing else is taken for it.
+func TestOtherStores(t *testing.T) {
+	large := "scrape_configs:\n" + strings.Repeat("- job_name: remote_read\n", smallPage/20)
+	for text, want := range map[string]bool{
+		"global:\n  scrape_interval: 1m\n":                                               false,
+		"global:\n  scrape_interval: 1m\nremote_read:\n- url: http://127.0.0.1:1/read\n": true,
+		"remote_read:\n- url: http://127.0.0.1:1/read\nglobal:\n  external_labels: {}\n": true,
+		"global:\n  external_labels:\n    remote_read: x\nremote_write:\n- url: x\n":     false,
+		"global: {}\n" + large:                              false,
+		"global: {}\n" + large + "remote_read:\n- url: x\n": true,
+	} {
+		data, err := json.Marshal(map[string]string{"yaml": text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g, err := globalSettings(data); err != nil || g.Elsewhere != want {
+			t.Errorf("%.60q: %v, %v", text, g.Elsewhere, err)
 		}
 	}
 }
