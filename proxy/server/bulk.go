@@ -252,7 +252,7 @@ type newestSample struct {
 func (x *exchange) newest() (all []newestSample, err error) {
 	now := x.view.Now().UnixMilli()
 	from := now - x.lookback().Milliseconds()
-	seen := map[string]bool{}
+	seen := map[string]bool{} // keys; of one selector each series comes once
 	for _, ms := range x.dec.Selectors {
 		series, err := x.selectSeries(from, now, nil, ms)
 		if err != nil {
@@ -262,11 +262,16 @@ func (x *exchange) newest() (all []newestSample, err error) {
 			if err := ended(x.ctx); err != nil {
 				return nil, err
 			}
-			key := string(s.Labels().Bytes(nil))
-			if seen[key] {
-				continue
+			if len(x.dec.Selectors) > 1 {
+				key := string(s.Labels().Bytes(nil))
+				if seen[key] {
+					continue
+				}
+				if err := x.budget.Hold(int64(len(key)) + 48); err != nil {
+					return nil, err
+				}
+				seen[key] = true
 			}
-			seen[key] = true
 			it := &windowed{Iterator: s.Iterator(nil), from: from, until: now}
 			out := newestSample{lbls: s.Labels(), t: math.MinInt64}
 			for typ := it.Next(); typ != chunkenc.ValNone; typ = it.Next() {
@@ -283,6 +288,9 @@ func (x *exchange) newest() (all []newestSample, err error) {
 			if out.t == math.MinInt64 || out.fh == nil && value.IsStaleNaN(out.f) || out.fh != nil && value.IsStaleNaN(out.fh.Sum) {
 				continue
 			}
+			if err := x.budget.Hold(out.bytes()); err != nil {
+				return nil, err
+			}
 			all = append(all, out)
 		}
 	}
@@ -290,6 +298,23 @@ func (x *exchange) newest() (all []newestSample, err error) {
 		return strings.Compare(a.lbls.Get(model.MetricNameLabel), b.lbls.Get(model.MetricNameLabel))
 	})
 	return all, nil
+}
+
+// What is made of a series while it is federated: the sample here, in a slice that grows by doubling,
+// and its metric with its timestamp and value; of each label a pair, its place in a slice, and two
+// strings that are pointed at; its key, where several selectors may select it.
+const (
+	newestBytes = 2*56 + 160
+	pairBytes   = 80 + 2*8 + 2*16
+)
+
+// bytes is how many bytes are made of it before it is written, without its labels' text.
+func (s *newestSample) bytes() int64 {
+	n := int64(newestBytes + s.lbls.Len()*pairBytes)
+	if s.fh != nil {
+		n += 3 * int64(s.fh.Size()) // and as protobuf has it: 64 bits for a bucket, and its spans by pointers
+	}
+	return n
 }
 
 // kind is the type of metric that it is federated as.
