@@ -3,6 +3,8 @@ package server
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -10,9 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -29,21 +30,23 @@ const maxUnselective = 2
 // for use.
 type slots struct {
 	mu sync.Mutex
-	by map[string]*semaphore.Weighted // by shard name; as many as configurations ever named
+	by map[string]*admit.Gate // by shard name; as many as configurations ever named
 }
 
-func (s *slots) of(name string) *semaphore.Weighted {
+// of is where slots of the shard are had. They have no lanes, since there are two; whose turn it is
+// among the flows is chosen fairly.
+func (s *slots) of(name string) *admit.Gate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.by == nil {
-		s.by = map[string]*semaphore.Weighted{}
+		s.by = map[string]*admit.Gate{}
 	}
-	sem := s.by[name]
-	if sem == nil {
-		sem = semaphore.NewWeighted(maxUnselective)
-		s.by[name] = sem
+	g := s.by[name]
+	if g == nil {
+		g = admit.NewGate(maxUnselective, maxUnselective, nil)
+		s.by[name] = g
 	}
-	return sem
+	return g
 }
 
 // take waits, until shortly before the deadline, for one slot of every shard that an unselective
@@ -59,9 +62,9 @@ func (s *slots) take(within func(*shard.Shard) context.Context, questions []ques
 		return nil, nil
 	}
 	slices.SortFunc(wanted, func(a, b *shard.Shard) int { return cmp.Compare(a.Name(), b.Name()) })
-	doors := make([]slotDoor, len(wanted))
+	doors, began := make([]*slotDoor, len(wanted)), time.Now()
 	for i, sh := range wanted {
-		doors[i] = slotDoor{s.of(sh.Name()), within(sh), sh}
+		doors[i] = &slotDoor{gate: s.of(sh.Name()), ctx: within(sh), shard: sh, began: began}
 	}
 	if err := admit.EnterAll(doors); err != nil {
 		return nil, err
@@ -75,14 +78,26 @@ func (s *slots) take(within func(*shard.Shard) context.Context, questions []ques
 
 // slotDoor is where one request gets a slot of one shard; it implements admit.Door.
 type slotDoor struct {
-	sem   *semaphore.Weighted
+	gate  *admit.Gate
 	ctx   context.Context
 	shard *shard.Shard
+	began time.Time
+	place admit.Place
 }
 
-func (d slotDoor) Try() bool { return d.sem.TryAcquire(1) }
+func (d *slotDoor) asker() admit.Asker {
+	who := identity.From(d.ctx)
+	return admit.Asker{Flow: who.Flow, Peer: who.Peer, Arrived: who.Arrived, Began: d.began}
+}
 
-func (d slotDoor) Wait() error {
+// Try implements admit.Door.
+func (d *slotDoor) Try() (ok bool) {
+	d.place, ok = d.gate.Try(d.asker(), 1)
+	return ok
+}
+
+// Wait implements admit.Door.
+func (d *slotDoor) Wait() (err error) {
 	wait := d.ctx
 	if dl, ok := wait.Deadline(); ok { // what is left is for the answer that says so
 		var cancel context.CancelFunc
@@ -90,24 +105,28 @@ func (d slotDoor) Wait() error {
 		defer cancel()
 	}
 	began := time.Now()
-	if d.sem.Acquire(wait, 1) == nil {
+	if d.place, err = d.gate.Wait(wait, d.asker(), 1); err == nil {
 		return nil
 	}
 	if d.ctx.Err() != nil && !qerr.TimedOut(d.ctx) {
 		return qerr.From(context.Cause(d.ctx))
 	}
+	outcome := fmt.Sprintf("there was no room for this one before its deadline (it waited %s)", time.Since(began).Round(10*time.Millisecond))
+	if r := (*admit.Refusal)(nil); errors.As(err, &r) && r.Why == admit.FlowFull {
+		outcome = fmt.Sprintf("%d of the same caller wait there already, as many as may", r.Most)
+	}
 	e := qerr.Overload(policy.BoundUnselectiveSlots, strconv.Itoa(maxUnselective), time.Second,
 		"name a metric in the selector, such as kube_pod_info{namespace=\"…\"}; such requests need no slot",
-		"%s is asked at most %d requests at once that select nothing in particular, and there was no room for this one before its deadline (it waited %s)",
-		d.shard.Name(), maxUnselective, time.Since(began).Round(10*time.Millisecond))
+		"%s is asked at most %d requests at once that select nothing in particular, and %s", d.shard.Name(), maxUnselective, outcome)
 	e.Shards = []string{d.shard.Name()}
 	return e
 }
 
-func (d slotDoor) Leave() { d.sem.Release(1) }
+// Leave implements admit.Door.
+func (d *slotDoor) Leave() { d.gate.Leave(&d.place, 1) }
 
 // Wide implements admit.Door.
-func (slotDoor) Wide() bool { return false }
+func (*slotDoor) Wide() bool { return false }
 
 // taken are the slots of one request.
 type taken map[*shard.Shard]*slot

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
@@ -87,6 +88,40 @@ func TestSlotsInOrder(t *testing.T) {
 	})
 }
 
+// TestSlotsAreShared: who has forty requests waiting keeps nobody else waiting for more than the
+// turn that is under way.
+func TestSlotsAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s slots
+		shards := unselectiveShards(2)
+		ask := func(flow uint64) (waited time.Duration) {
+			ctx, cancel := context.WithTimeout(identity.With(t.Context(), identity.Request{Flow: flow, Peer: "10.0.0.1", Arrived: time.Now().UnixNano()}), time.Hour)
+			defer cancel()
+			began := time.Now()
+			taken, err := s.take(each(ctx), unselective(shards...))
+			if err != nil {
+				t.Error(err)
+				return 0
+			}
+			waited = time.Since(began)
+			time.Sleep(time.Second)
+			taken.drop()
+			return waited
+		}
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() { ask(1) })
+		}
+		time.Sleep(1500 * time.Millisecond)
+		for range 3 {
+			if waited := ask(2); waited > time.Second {
+				t.Errorf("waited %s behind another caller's", waited)
+			}
+		}
+		wg.Wait()
+	})
+}
+
 // TestNoSlot: who finds none is told so before its deadline, who leaves leaves, and neither keeps
 // what it had taken. Other questions need none.
 func TestNoSlot(t *testing.T) {
@@ -127,13 +162,7 @@ func TestNoSlot(t *testing.T) {
 func TestSlotUntilTheLastAnswer(t *testing.T) {
 	var s slots
 	sh := unselectiveShards(1)[0]
-	free := func() bool { // the other slot is held by nobody
-		if !s.of(sh.Name()).TryAcquire(maxUnselective) {
-			return false
-		}
-		s.of(sh.Name()).Release(maxUnselective)
-		return true
-	}
+	free := func() bool { return s.of(sh.Name()).Held() == 0 }
 	taken, err := s.take(each(t.Context()), unselective(sh, sh, sh))
 	if err != nil {
 		t.Fatal(err)
