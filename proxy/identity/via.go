@@ -6,9 +6,9 @@ import (
 )
 
 // HeaderVia names, in each call to a server, the Spillways that a request has come through: their
-// ids, 16 hexadecimal digits each, the first one first and separated by commas. It is what Via is for
-// in RFC 9110, section 7.6.3, under a name by which no server changes what it answers: nginx, for
-// one, compresses nothing that has a Via.
+// ids, 16 hexadecimal digits each, the first one first and separated by commas. It is what Via is
+// for in RFC 9110, section 7.6.3, under a name by which no server changes what it answers: nginx,
+// for one, compresses nothing that has a Via.
 const HeaderVia = "X-Spillway-Via"
 
 const (
@@ -20,8 +20,8 @@ const (
 // Via is the Spillways that a request has come through, as in HeaderVia; empty is none.
 type Via string
 
-// ViaOf is what the request says. What no Spillway writes is taken for nothing, so that no byte that
-// a client makes up reaches a server by it.
+// ViaOf is what the request says. What no Spillway writes is taken for nothing, so that no byte
+// that a client makes up reaches a server by it.
 func ViaOf(r *http.Request) Via {
 	said := r.Header.Get(HeaderVia)
 	if len(said) > (maxVia+1)*(idDigits+1) {
@@ -43,8 +43,8 @@ func (v Via) And(id string) Via {
 	return v + "," + Via(id)
 }
 
-// Loops tells that a request which has come this way to the Spillway with the id goes in a circle: it
-// has been here, or has come through more than can stand one behind the other.
+// Loops tells that a request which has come this way to the Spillway with the id goes in a circle:
+// it has been here, or has come through more than can stand one behind the other.
 func (v Via) Loops(id string) bool {
 	return strings.Contains(string(v), id) || strings.Count(string(v), ",") >= maxVia
 }

@@ -81,16 +81,16 @@ func (f *frames) hold(need int64) error {
 	return nil
 }
 
-// What one of each takes once it is decoded, without its text and data: twice its size, since slices
-// grow by doubling. On the wire each may have two bytes.
+// What one of each takes once it is decoded, without its text and data: twice its size, since
+// slices grow by doubling. On the wire each may have two bytes.
 const (
 	seriesStruct = 2*8 + 48
 	labelStruct  = 2 * 32
 	chunkStruct  = 2 * 48
 )
 
-// structs is what decoding a frame makes besides the text and data in it. What is malformed ends the
-// count where it ends the decoding.
+// structs is what decoding a frame makes besides the text and data in it. What is malformed ends
+// the count where it ends the decoding.
 func structs(frame []byte) (bytes int64) {
 	for len(frame) > 0 {
 		num, typ, n := protowire.ConsumeTag(frame)

@@ -107,8 +107,8 @@ func TestFramesHoldBeforeTheyAllocate(t *testing.T) {
 	}
 }
 
-// TestFramesHoldWhatDecodingMakes: what takes two bytes of a frame each, and fifty times as much once
-// it is decoded, is held before it is made.
+// TestFramesHoldWhatDecodingMakes: what takes two bytes of a frame each, and fifty times as much
+// once it is decoded, is held before it is made.
 func TestFramesHoldWhatDecodingMakes(t *testing.T) {
 	framed := func(msg []byte) []byte {
 		out := binary.AppendUvarint(nil, uint64(len(msg)))

@@ -321,8 +321,8 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 }
 
 // ofEngine tells whether a server's warning is about what it evaluated. Others are about what it
-// read, such as that a store behind it did not answer: an answer that is read raw from the same server
-// lacks as much, and cannot say so.
+// read, such as that a store behind it did not answer: an answer that is read raw from the same
+// server lacks as much, and cannot say so.
 func ofEngine(warning string) bool { return strings.HasPrefix(warning, "PromQL warning: ") }
 
 // errLastBit marks an answer that may be another one with the exact sums.

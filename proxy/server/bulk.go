@@ -300,9 +300,9 @@ func (x *exchange) newest() (all []newestSample, err error) {
 	return all, nil
 }
 
-// What is made of a series while it is federated: the sample here, in a slice that grows by doubling,
-// and its metric with its timestamp and value; of each label a pair, its place in a slice, and two
-// strings that are pointed at; its key, where several selectors may select it.
+// What is made of a series while it is federated: the sample here, in a slice that grows by
+// doubling, and its metric with its timestamp and value; of each label a pair, its place in a
+// slice, and two strings that are pointed at; its key, where several selectors may select it.
 const (
 	newestBytes = 2*56 + 160
 	pairBytes   = 80 + 2*8 + 2*16

@@ -14,8 +14,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// TestFederationIsHeld: what is made of series to federate them is held before it is made, so that a
-// page of many labels is refused where there is no memory for it.
+// TestFederationIsHeld: what is made of series to federate them is held before it is made, so that
+// a page of many labels is refused where there is no memory for it.
 func TestFederationIsHeld(t *testing.T) {
 	const series, more = 6_000, 25
 	var all []map[string]string
@@ -41,10 +41,12 @@ func TestFederationIsHeld(t *testing.T) {
 	}
 }
 
-// TestFederatedBytes: what is held of a series is no less than what is made of it, nor many times as
-// much.
+// TestFederatedBytes: what is held of a series is no less than what is made of it, nor many times
+// as much.
 func TestFederatedBytes(t *testing.T) {
-	fh := &histogram.FloatHistogram{Schema: 3, Count: 10, Sum: 1, PositiveSpans: []histogram.Span{{Offset: 0, Length: 40}}, PositiveBuckets: make([]float64, 40)}
+	fh := &histogram.FloatHistogram{
+		Schema: 3, Count: 10, Sum: 1, PositiveSpans: []histogram.Span{{Offset: 0, Length: 40}}, PositiveBuckets: make([]float64, 40),
+	}
 	lots := labels.NewScratchBuilder(14)
 	for k := range 14 {
 		lots.Add(fmt.Sprintf("label_%02d", k), "value")

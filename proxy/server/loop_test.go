@@ -24,8 +24,8 @@ func (r *rig) relink(file string, urls ...string) {
 	}
 }
 
-// A replica whose url leads back to Spillway fails at once, and is said: without it each request asks
-// itself, boards its own answer, and hangs until its deadline.
+// A replica whose url leads back to Spillway fails at once, and is said: without it each request
+// asks itself, boards its own answer, and hangs until its deadline.
 func TestServersThatAreSpillwayItself(t *testing.T) {
 	ask := func(r *rig) *reply {
 		a := asking{path: "/api/v1/query", form: url.Values{"query": {"up"}, "time": {stamp(time.Now())}}}

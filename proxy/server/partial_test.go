@@ -168,8 +168,9 @@ func TestPartialAnswers(t *testing.T) {
 	}
 }
 
-// An alert of Grafana's is evaluated without a look at warnings, so whatever is configured it gets no
-// part of an answer, unless its query says that it may. Whoever says that it evaluates one is believed.
+// An alert of Grafana's is evaluated without a look at warnings, so whatever is configured it gets
+// no part of an answer, unless its query says that it may. Whoever says that it evaluates one is
+// believed.
 func TestAlertsGetNoPart(t *testing.T) {
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, roomy(ample)+"partial_response: warn\n")
 	fault{script: "reset"}.set(t, r.shards["jaguar"][1][0], askings())

@@ -20,7 +20,9 @@ func TestReloadSaysWhatTheStartSays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	said := slices.DeleteFunc(r.log.atLeast(slog.LevelWarn), func(line string) bool { return !strings.Contains(line, "limits.metadata_range") })
+	said := slices.DeleteFunc(r.log.atLeast(slog.LevelWarn), func(line string) bool {
+		return !strings.Contains(line, "limits.metadata_range")
+	})
 	if len(said) != 1 {
 		t.Errorf("%q", r.log.atLeast(slog.LevelWarn))
 	}

@@ -243,7 +243,8 @@ func New(o Options) (*Server, error) {
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{
-		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(), propagator: otel.GetTextMapPropagator(),
+		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(),
+		propagator:  otel.GetTextMapPropagator(),
 		lightSeries: weigh.LightSeries, walls: standing(), rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())},
 		rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
 	}

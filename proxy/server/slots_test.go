@@ -95,7 +95,8 @@ func TestSlotsAreShared(t *testing.T) {
 		var s slots
 		shards := unselectiveShards(2)
 		ask := func(flow uint64) (waited time.Duration) {
-			ctx, cancel := context.WithTimeout(identity.With(t.Context(), identity.Request{Flow: flow, Peer: "10.0.0.1", Arrived: time.Now().UnixNano()}), time.Hour)
+			who := identity.Request{Flow: flow, Peer: "10.0.0.1", Arrived: time.Now().UnixNano()}
+			ctx, cancel := context.WithTimeout(identity.With(t.Context(), who), time.Hour)
 			defer cancel()
 			began := time.Now()
 			taken, err := s.take(each(ctx), unselective(shards...))

@@ -11,8 +11,8 @@ import (
 )
 
 // A server says with its answer to a part that a store behind it did not answer. What is read raw
-// then lacks as much, and the protocol of remote read has no place to say so: the warning stays. What
-// an engine remarks is said anew by ours, if there is reason to.
+// then lacks as much, and the protocol of remote read has no place to say so: the warning stays.
+// What an engine remarks is said anew by ours, if there is reason to.
 func TestWarningsOfStoresStay(t *testing.T) {
 	const failed, remark = "remote_read: 127.0.0.1:9: connection refused", "PromQL warning: bucket label is missing"
 	for _, path := range []string{"/api/v1/query", "/api/v1/query_range"} {

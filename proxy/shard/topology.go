@@ -77,8 +77,8 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// UserAgent is sent with every call; empty is Spillway.
 	UserAgent string
-	// ID is this Spillway's own, of identity.NewID: every call says that it comes through it, so that
-	// it is known where a server's url leads back here. With none the calls say nothing.
+	// ID is this Spillway's own, of identity.NewID: every call says that it comes through it, so
+	// that it is known where a server's url leads back here. With none the calls say nothing.
 	ID string
 }
 

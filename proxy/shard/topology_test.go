@@ -127,8 +127,8 @@ func TestMargin(t *testing.T) {
 	}
 }
 
-// TestOtherStores: that a server reads from other stores is seen in its configuration, however large
-// that is, and nothing else is taken for it.
+// TestOtherStores: that a server reads from other stores is seen in its configuration, however
+// large that is, and nothing else is taken for it.
 func TestOtherStores(t *testing.T) {
 	large := "scrape_configs:\n" + strings.Repeat("- job_name: remote_read\n", smallPage/20)
 	for text, want := range map[string]bool{

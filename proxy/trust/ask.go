@@ -22,8 +22,8 @@ const (
 	// age.
 	doubtFor, doubtShare = time.Minute, 60
 	// soundFor is how long at least a bucket is believed in which nobody lacks anything, an older
-	// one for a sixtieth of its age: a server that goes on may delete what another one keeps, by the
-	// size of its disk for one.
+	// one for a sixtieth of its age: a server that goes on may delete what another one keeps, by
+	// the size of its disk for one.
 	soundFor = time.Hour
 	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
 	// the last minute. Later than after a minute there would be some that neither tells of.

@@ -40,8 +40,8 @@ const (
 type Span struct{ From, Until int64 }
 
 // Heartbeats are what is known of the heartbeats of a shard's replicas. The finding about a closed
-// bucket is kept and the numbers are not; it is looked at again after a while, and once a replica has
-// been restarted, which may have cost it what it had. They are safe for use by many at once.
+// bucket is kept and the numbers are not; it is looked at again after a while, and once a replica
+// has been restarted, which may have cost it what it had. They are safe for use by many at once.
 type Heartbeats struct {
 	selector string        // of the heartbeat; empty: none is asked for
 	asking   chan struct{} // holds one token while somebody asks, so that many requests ask once
