@@ -104,7 +104,7 @@ var ownHeaders = []string{
 	"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive",
 	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Traceparent", "Tracestate",
 	"Upgrade",
-	"Www-Authenticate", "X-Prometheus-Remote-Read-Version",
+	"Www-Authenticate", "X-Prometheus-Remote-Read-Version", "X-Spillway-Via",
 }
 
 // headerProblem is why a header of that name cannot be configured; empty where it can.

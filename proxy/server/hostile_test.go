@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
 // wire is a connection to the proxy over which a test says exactly what it wants.
@@ -251,7 +252,7 @@ func TestHeadersAreNeverForwarded(t *testing.T) {
 		"If-Modified-Since", "Te", "Trailer",
 		"X-Grafana-User", "X-Dashboard-Uid", "X-Panel-Id", "X-Rule-Uid", "Accept-Language", "Accept-Charset", "Referer", "Origin",
 		"User-Agent", "Accept", "Accept-Encoding",
-		"Proxy-Authorization", "Proxy-Connection", "Keep-Alive", "Thanos-Tenant", "Baggage", "Tracestate", "Sec-Fetch-Site",
+		"Proxy-Authorization", "Proxy-Connection", "Keep-Alive", "Thanos-Tenant", "Baggage", "Tracestate", "Sec-Fetch-Site", identity.HeaderVia,
 	}
 	for _, a := range askings() {
 		req := r.request(context.Background(), a)
@@ -273,7 +274,7 @@ func TestHeadersAreNeverForwarded(t *testing.T) {
 	}
 	allowed := []string{
 		"Accept", "Accept-Encoding", "User-Agent", "Content-Type", "Content-Encoding", "Content-Length",
-		"X-Prometheus-Remote-Read-Version", "Traceparent",
+		"X-Prometheus-Remote-Read-Version", "Traceparent", identity.HeaderVia,
 	}
 	n := 0
 	for _, s := range r.all() {
