@@ -293,7 +293,9 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			case l.Mode == plan.ModePass:
 				x.warnings.Add(x.placed(result.Warnings, l)...)
 			case len(result.Warnings) > 0:
-				x.stored.Add(x.placed(slices.DeleteFunc(slices.Clone(result.Warnings), ofEngine), l)...)
+				if parts[j].asked.shard.ReadsElsewhere() {
+					x.stored.Add(x.placed(slices.DeleteFunc(slices.Clone(result.Warnings), ofEngine), l)...)
+				}
 				err = &answer.Inexact{Why: "a shard's answer to a part came with a warning: " + x.placed(result.Warnings[:1], l)[0]}
 			}
 		}
@@ -320,9 +322,9 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 	return out, rough, nil
 }
 
-// ofEngine tells whether a server's warning is about what it evaluated. Others are about what it
-// read, such as that a store behind it did not answer: an answer that is read raw from the same
-// server lacks as much, and cannot say so.
+// ofEngine tells whether a server's warning is about what it evaluated. Of a server with a
+// remote_read of its own others are about what it read, such as that a store did not answer: what
+// is read raw from that server lacks as much, and cannot say so.
 func ofEngine(warning string) bool { return strings.HasPrefix(warning, "PromQL warning: ") }
 
 // errLastBit marks an answer that may be another one with the exact sums.

@@ -77,6 +77,16 @@ func globalSettings(data []byte) (settings, error) {
 	return c.Global, nil
 }
 
+// ReadsElsewhere tells whether some replica reads from other stores by a remote_read of its own, as
+// far as its configuration is known.
+func (s *Shard) ReadsElsewhere() bool {
+	return slices.ContainsFunc(s.Replicas, func(r *Replica) bool {
+		r.up.mu.Lock()
+		defer r.up.mu.Unlock()
+		return r.up.health.elsewhere
+	})
+}
+
 // topSection cuts the lines of one key out of a YAML document as servers write them: keys of the
 // top begin a line, and everything below them is indented.
 func topSection(text, key string) string {
