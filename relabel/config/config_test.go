@@ -36,6 +36,11 @@ scrape_configs:
   - job_name: pages
     honor_labels: true
     relabel_configs: [{target_label: job, replacement: other}]
+  - job_name: mapped
+    relabel_configs: [{action: labelmap, regex: __meta_kubernetes_node_label_(.+)}, {action: labelmap, regex: __meta_kubernetes_pod_label_(.+)}]
+  - job_name: nodes
+    relabel_configs: [{action: labelmap, regex: __meta_kubernetes_node_label_(.+)}]
+  - {job_name: without, metric_relabel_configs: [{action: labelkeep, regex: __name__|instance}]}
   - job_name: settled
     honor_labels: true
     metric_relabel_configs: [{target_label: job, replacement: other}]
@@ -52,6 +57,9 @@ scrape_configs:
 		if j.Own != "" {
 			text += " " + j.Own
 		}
+		if j.Sole() != (len(j.Labels) == 1 && j.Own == "" && !j.Open) {
+			t.Errorf("%s: sole is %v", text, j.Sole())
+		}
 		for _, r := range j.Rules {
 			text += fmt.Sprintf(" %s:%d %s %s", r.File, r.Line, r.Config.Action, r.Config.Regex)
 		}
@@ -59,7 +67,8 @@ scrape_configs:
 	}
 	want := "merged:8 merged open=false etc/prometheus.yml:3 drop a|aliased:11 aliased open=false etc/prometheus.yml:5 labeldrop pod|flow:13 flow " +
 		"open=true|honest:14 honest open=false honor_labels|renamed:17 other open=false|" +
-		"static:19 one,two open=false|mixed:21 mixed,one open=false|files:24 files open=false file_sd_configs|pages:25 other open=false honor_labels|settled:28 other open=false etc/prometheus.yml:30 replace (.*)"
+		"static:19 one,two open=false|mixed:21 mixed,one open=false|files:24 files open=false file_sd_configs|pages:25 other open=false honor_labels|mapped:28 mapped open=false labelmap|nodes:30 nodes open=false|" +
+		"without:32 without open=true etc/prometheus.yml:32 labelkeep __name__|instance|settled:33 other open=false etc/prometheus.yml:35 replace (.*)"
 	if strings.Join(got, "|") != want {
 		t.Errorf("%q", got)
 	}

@@ -172,9 +172,13 @@ func (o *Object) selectsService(s service) bool {
 
 // setJobs gives the endpoints the label job of their series, where it is known.
 func (o *Object) setJobs(services []service) {
-	job := o.job(services)
+	job := o.job(nil)
+	beside := job == ""
+	if beside {
+		job = o.job(services)
+	}
 	for _, e := range o.Endpoints {
-		e.Open = job == ""
+		e.Open, e.Beside = job == "", beside && job != ""
 		e.setLabels(job, e.node, camelTargets)
 		if e.Open {
 			e.Label = ""

@@ -77,8 +77,7 @@ var (
 )
 
 // setLabels follows the label job from the targets to the stored series. name is what it is where
-// nothing else says so, empty where that is not known. labelmap may set it too, where discovery has
-// a label of that name: so rarely that it is not looked at.
+// nothing else says so, empty where that is not known.
 func (j *Job) setLabels(name string, n *yaml.Node, f targetFields) {
 	j.Labels, j.Own, j.Honors = nil, "", false
 	add := func(label string) {
@@ -120,19 +119,44 @@ func (j *Job) setLabels(name string, n *yaml.Node, f targetFields) {
 	}
 }
 
-// setLabel follows rules that set the label job.
+// setLabel follows rules that set the label job, or take it away.
 func (j *Job) setLabel(rules []Rule) {
 	for _, r := range rules {
 		c := r.Config
-		if c == nil || c.TargetLabel != string(model.JobLabel) || c.Action != relabel.Replace {
+		if c == nil {
 			continue
 		}
-		if len(c.SourceLabels) == 0 && !strings.Contains(c.Replacement, "$") {
-			j.Labels, j.Own, j.Open = []string{c.Replacement}, "", false
-			continue
+		switch c.Action {
+		case relabel.LabelMap:
+			if mapsToJob(c) {
+				j.Own = "labelmap"
+			}
+		case relabel.LabelDrop, relabel.LabelKeep:
+			if c.Regex.MatchString(string(model.JobLabel)) == (c.Action == relabel.LabelDrop) {
+				j.Open = true
+			}
+		case relabel.Replace, relabel.HashMod, relabel.Lowercase, relabel.Uppercase:
+			switch {
+			case c.TargetLabel != string(model.JobLabel):
+				j.Open = j.Open || strings.Contains(c.TargetLabel, "$")
+			case c.Action == relabel.Replace && len(c.SourceLabels) == 0 && !strings.Contains(c.Replacement, "$"):
+				j.Labels, j.Own, j.Open, j.Beside = []string{c.Replacement}, "", false, false
+			default:
+				j.Open = true
+			}
 		}
-		j.Open = true
 	}
+}
+
+// mapsToJob says whether labelmap may make a label job: of what follows a prefix nearly always, and
+// then a pod or a service with a label of that name is enough. Labels of nodes, which are the
+// cluster's own, have no such name.
+func mapsToJob(c *relabel.Config) bool {
+	switch c.Replacement {
+	case "$1", "${1}":
+		return !strings.HasPrefix(c.Regex.String(), "__meta_kubernetes_node_")
+	}
+	return strings.Contains(c.Replacement, "$") || c.Replacement == string(model.JobLabel)
 }
 
 // documents parses all YAML documents of a file; empty ones are left out.

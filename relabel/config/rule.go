@@ -32,9 +32,12 @@ type Job struct {
 	// Labels are all labels job that the configuration gives to its series, Label first:
 	// static_configs may give several. Empty where none is known.
 	Labels []string
-	// Own says what lets series have a label job that stands nowhere here: honor_labels, or
-	// discovery that may set any label. Empty where nothing does.
+	// Own says what lets series have a label job that stands nowhere here: honor_labels, discovery
+	// that may set any label, or labelmap. Empty where nothing does.
 	Own string
+	// Beside says that Label is that of services that were given beside the monitor: there may be
+	// others that it scrapes.
+	Beside bool
 	// Honors says that it is honor_labels: series may come from another server, recorded ones too.
 	Honors bool
 	// Open says that the label job comes from elsewhere: a monitor takes it from a service that
@@ -44,6 +47,11 @@ type Job struct {
 	Line int
 	// Rules are metric_relabel_configs, Target are relabel_configs, in order.
 	Rules, Target []Rule
+}
+
+// Sole says that all series of the job have the label job that Label says, and no other one.
+func (j *Job) Sole() bool {
+	return j.Label != "" && len(j.Labels) == 1 && j.Own == "" && !j.Open && !j.Beside
 }
 
 // spelling is how the fields of a rule are called.

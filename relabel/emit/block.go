@@ -68,17 +68,22 @@ func last(r *propose.Rule) int {
 	return 0
 }
 
-// ruleBlock writes one rule with its evidence between its marks, without indentation.
-func ruleBlock(r *propose.Rule, owner string) ([]string, error) {
+// ruleBlock writes one rule with its evidence between its marks, without indentation. sole says
+// that the place has series of the rule's job only.
+func ruleBlock(r *propose.Rule, owner string, sole bool) ([]string, error) {
+	configs, err := placed(r, sole)
+	if err != nil {
+		return nil, err
+	}
 	var rule []string
-	for _, c := range r.Relabel {
+	for _, c := range configs {
 		lines, err := configLines(c, prometheusSpelling)
 		if err != nil {
 			return nil, fmt.Errorf("rule %s: %w", r.ID, err)
 		}
 		rule = append(rule, lines...)
 	}
-	if err := readBack(rule, r.Relabel); err != nil {
+	if err := readBack(rule, configs); err != nil {
 		return nil, fmt.Errorf("rule %s: %w", r.ID, err)
 	}
 	body := append(evidence(r, owner), rule...)

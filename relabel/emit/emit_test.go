@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	promconfig "github.com/prometheus/prometheus/config"
-	"github.com/prometheus/prometheus/model/labels"
 	promrelabel "github.com/prometheus/prometheus/model/relabel"
 	"go.yaml.in/yaml/v3"
 
@@ -131,8 +130,8 @@ metric_relabel_configs:
   # Last use: 2026-11-03, ada, dashboard gpu-overview, panel 7.
   # Neighbouring buckets that stay differ by a factor of up to 2.5.
   # Owner: observability.
-  - source_labels: [__name__, le]
-    regex: 'apiserver_request_sli_duration_seconds_bucket;(0\.15|30(\.0)?)'
+  - source_labels: [job, __name__, le]
+    regex: 'apiserver;(?:apiserver_request_sli_duration_seconds_bucket;(0\.15|30(\.0)?))'
     action: drop
   # spillway: end apiserver/buckets/1
   # spillway: begin apiserver/names/1 SUM
@@ -140,8 +139,8 @@ metric_relabel_configs:
   # Saves 1234 series, 5.05 MB of memory, 41.1 samples/s, 6.04 MB a day on disk.
   # Last use: none found.
   # Owner: observability.
-  - source_labels: [__name__]
-    regex: 'a_total|b_total'
+  - source_labels: [job, __name__]
+    regex: 'apiserver;(?:a_total|b_total)'
     action: drop
   # spillway: end apiserver/names/1
 ---
@@ -153,8 +152,8 @@ metric_relabel_configs:
   # Saves 1234 series, 5.05 MB of memory, 41.1 samples/s, 6.04 MB a day on disk.
   # Last use: none found.
   # Owner: observability.
-  - source_labels: [__name__]
-    regex: x
+  - source_labels: [job, __name__]
+    regex: 'etcd;x'
     action: drop
   # spillway: end etcd/names/1
   # spillway: begin etcd/label/1 SUM
@@ -162,8 +161,8 @@ metric_relabel_configs:
   # Saves 1234 series, 5.05 MB of memory, 41.1 samples/s, 6.04 MB a day on disk.
   # Last use: none found.
   # Owner: observability.
-  - source_labels: [__name__]
-    regex: etcd_debugging_x
+  - source_labels: [job, __name__]
+    regex: 'etcd;etcd_debugging_x'
     target_label: shard
     replacement: ''
     action: replace
@@ -174,13 +173,23 @@ metric_relabel_configs:
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	c := load(t, asFile(t, out.String()))
-	if !equalConfigs(c.ScrapeConfigs[0].MetricRelabelConfigs, append(p.Rules[1].Relabel, p.Rules[2].Relabel...)) {
+	if !equalConfigs(c.ScrapeConfigs[0].MetricRelabelConfigs, append(asked(t, &p.Rules[1]), asked(t, &p.Rules[2])...)) {
 		t.Errorf("Prometheus reads %+v", c.ScrapeConfigs[0].MetricRelabelConfigs)
 	}
 	var again bytes.Buffer
 	if err := Prometheus(p, &again); err != nil || again.String() != out.String() {
 		t.Errorf("other bytes the second time (%v)", err)
 	}
+}
+
+// asked are the rule's configs with its job in front.
+func asked(t testing.TB, r *propose.Rule) []*promrelabel.Config {
+	t.Helper()
+	configs, err := forJob(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return configs
 }
 
 func TestRefusesWhatPrometheusWould(t *testing.T) {
@@ -251,13 +260,12 @@ func TestHostileNames(t *testing.T) {
 		t.Fatalf("%d jobs of %d", len(c.ScrapeConfigs), len(rules))
 	}
 	for i, j := range byJobName {
-		if got := c.ScrapeConfigs[i].MetricRelabelConfigs; !equalConfigs(got, j.rules[0].Relabel) {
+		if got := c.ScrapeConfigs[i].MetricRelabelConfigs; !equalConfigs(got, asked(t, j.rules[0])) {
 			t.Errorf("%q reads %+v", clip(j.job), got)
 			continue
 		}
 		for _, other := range append(hostile, "plainx", "xplain") {
-			dropped := !promrelabel.ProcessBuilder(labels.NewBuilder(labels.FromStrings("__name__", other)),
-				c.ScrapeConfigs[i].MetricRelabelConfigs...)
+			dropped := takes(c.ScrapeConfigs[i].MetricRelabelConfigs, j.job, other)
 			if name := j.rules[0].Metrics[0]; dropped != (name == other) {
 				t.Errorf("the rule for %q on %q: dropped is %v", clip(name), clip(other), dropped)
 			}
@@ -335,7 +343,7 @@ func FuzzPrometheus(f *testing.F) {
 			return
 		}
 		c := load(t, asFileHostile(t, out.String()))
-		if !equalConfigs(c.ScrapeConfigs[0].MetricRelabelConfigs, r.Relabel) {
+		if !equalConfigs(c.ScrapeConfigs[0].MetricRelabelConfigs, asked(t, &r)) {
 			t.Fatalf("%q %q %q reads %+v", name, label, value, c.ScrapeConfigs[0].MetricRelabelConfigs)
 		}
 		merged, _, err := Merge(p, []byte("scrape_configs:\n- job_name: j\n"))

@@ -18,8 +18,8 @@ import (
 // Merge puts the plan's rules into a prometheus.yml (or a file of scrape_config_files): behind a
 // job's own rules the first time, in the place of the earlier ones afterwards; rules of ours that
 // the plan no longer has go. Every other byte stays. Behind, because what was proven was looked at
-// after the job's own rules. diff is a unified diff from what was given, empty where nothing
-// changes.
+// after the job's own rules. Where series of other jobs may come by, a rule asks for its own. diff
+// is a unified diff from what was given, empty where nothing changes.
 //
 // Rules go when the plan no longer has them, and it has none for what was not stored when it was
 // made: make a plan that replaces another one from scraped pages, which still have what the rules
@@ -55,7 +55,8 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 	if err != nil {
 		return nil, "", err
 	}
-	edits, added, err := openings{entriesOf(stripped), found, refused, places}.edits(f, planned, p.Owner)
+	entries, sole := entriesOf(stripped)
+	edits, added, err := openings{entries, sole, found, refused, places}.edits(f, planned, p.Owner)
 	if err != nil {
 		return nil, "", err
 	}
@@ -73,6 +74,7 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 // openings tell of a file without our rules where those of each of its scrape_configs entries go.
 type openings struct {
 	entries map[string][]string // names of entries by their job
+	sole    map[string]bool     // of the names, those whose series all have that job
 	found   map[string]*list
 	refused map[string]error // entries in which no line can be put
 	places  map[string]int   // where the rules of an earlier merge were
@@ -89,11 +91,6 @@ func (o openings) edits(f *file, planned []jobRules, owner string) (edits []edit
 	var problems []error
 	added = map[string][]*promrelabel.Config{}
 	for _, j := range planned {
-		blocks, configs, err := ruleBlocks(j, owner)
-		if err != nil {
-			problems = append(problems, err)
-			continue
-		}
 		names := o.entries[j.job]
 		if len(names) == 0 {
 			problems = append(problems, fmt.Errorf("the file has no job %q; it has %s. If the label job is set by relabelling, or the job is in one of "+
@@ -105,6 +102,11 @@ func (o openings) edits(f *file, planned []jobRules, owner string) (edits []edit
 			if l == nil {
 				problems = append(problems, o.refused[name])
 				continue
+			}
+			blocks, configs, err := ruleBlocks(j, owner, o.sole[name])
+			if err != nil {
+				problems = append(problems, err)
+				break
 			}
 			at, ok := o.places[name]
 			if !ok || l.key == nil || l.value.Kind != yaml.SequenceNode {
@@ -126,26 +128,33 @@ func (o openings) edits(f *file, planned []jobRules, owner string) (edits []edit
 }
 
 // entriesOf are the names of the scrape_configs entries by the label job of their series: as a rule
-// one with that name, but a rule with target_label: job makes it another, or several.
-func entriesOf(text string) map[string][]string {
+// one with that name, but a rule with target_label: job makes it another, or several. sole are the
+// names of those whose series have no other.
+func entriesOf(text string) (entries map[string][]string, sole map[string]bool) {
 	jobs, _, _ := config.Prometheus("prometheus.yml", []byte(text)) // what is wrong with a rule of another job is not for here
-	out := map[string][]string{}
+	entries, sole = map[string][]string{}, map[string]bool{}
 	for _, j := range jobs {
-		if len(j.Labels) == 1 { // rules are made for one label job, and would take series of the others here
-			out[j.Label] = append(out[j.Label], j.Name)
+		if len(j.Labels) == 1 {
+			entries[j.Label] = append(entries[j.Label], j.Name)
+			sole[j.Name] = j.Sole()
 		}
 	}
-	return out
+	return entries, sole
 }
 
-// ruleBlocks writes the rules of a job.
-func ruleBlocks(j jobRules, owner string) (lines []string, configs []*promrelabel.Config, err error) {
+// ruleBlocks writes the rules of a job, for a place that has its series only, or for any.
+func ruleBlocks(j jobRules, owner string, sole bool) (lines []string, configs []*promrelabel.Config, err error) {
 	var problems []error
 	for _, r := range j.rules {
-		block, err := ruleBlock(r, owner)
+		block, err := ruleBlock(r, owner, sole)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		own, err := placed(r, sole)
 		problems = append(problems, err)
 		lines = append(lines, block...)
-		configs = append(configs, r.Relabel...)
+		configs = append(configs, own...)
 	}
 	return lines, configs, errors.Join(problems...)
 }

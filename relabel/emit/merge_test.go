@@ -415,7 +415,8 @@ func TestMergeWhatWeShip(t *testing.T) {
 		t.Fatal(len(found), err)
 	}
 	var rules []propose.Rule
-	for label := range entriesOf(text) {
+	entries, sole := entriesOf(text)
+	for label := range entries {
 		rules = append(rules, dropNames(label, "x_total"))
 	}
 	p := planOf(rules...)
@@ -426,8 +427,19 @@ func TestMergeWhatWeShip(t *testing.T) {
 	if got, err := apply(text, diff); err != nil || got != string(merged) {
 		t.Errorf("the diff is wrong: %v", err)
 	}
-	if n := strings.Count(string(merged), "regex: x_total\n"); n != len(found) {
-		t.Errorf("%d of %d entries have the rule", n, len(found))
+	alone, asking := 0, 0
+	for name := range found {
+		if sole[name] {
+			alone++
+		} else {
+			asking++
+		}
+	}
+	if n := strings.Count(string(merged), "regex: x_total\n"); n != alone {
+		t.Errorf("%d of the %d entries of one job have the rule", n, alone)
+	}
+	if n := strings.Count(string(merged), ";x_total'\n"); n != asking {
+		t.Errorf("%d of the %d entries of any job have the rule with its job", n, asking)
 	}
 	if back, _, err := Merge(planOf(), merged); err != nil || string(back) != text {
 		t.Errorf("not taken back: %v", err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	promrelabel "github.com/prometheus/prometheus/model/relabel"
@@ -121,15 +122,15 @@ func making(job string, existing []*config.Object) []Monitor {
 // comments.
 type Patch struct {
 	Monitor Monitor
-	Job     string
+	Jobs    []string
 	Body    []byte
 }
 
-// Patches makes one patch for each monitor, sorted by job. Each begins with a test: a monitor that
-// was changed meanwhile refuses the patch instead of losing the change.
+// Patches makes one patch for each monitor, sorted by its first job. Each begins with a test: a
+// monitor that was changed meanwhile refuses the patch instead of losing the change.
 //
-// The rules of a job go to all endpoints of its monitor. Two jobs on one monitor are refused: rules
-// there see the series of both.
+// The rules of a job go to all endpoints of its monitor but those that are known to be of another
+// job. Each rule asks for its job, except where an endpoint is known to have no other.
 func Patches(p *relabel.Plan, o MonitorOptions) ([]Patch, error) {
 	planned, err := byJob(p)
 	if err != nil {
@@ -139,7 +140,8 @@ func Patches(p *relabel.Plan, o MonitorOptions) ([]Patch, error) {
 	for _, e := range o.Existing {
 		existing[Monitor{e.Kind, e.Namespace, e.Name}] = e
 	}
-	taken := map[Monitor]string{}
+	byMonitor := map[Monitor][]jobRules{}
+	var monitors []Monitor
 	var out []Patch
 	var problems []error
 	for _, j := range planned {
@@ -148,23 +150,23 @@ func Patches(p *relabel.Plan, o MonitorOptions) ([]Patch, error) {
 			problems = append(problems, err)
 			continue
 		}
-		if other, ok := taken[m]; ok {
-			problems = append(problems, fmt.Errorf("jobs %q and %q have the same monitor %s, whose rules see the series of both: give each job a monitor "+
-				"of its own", other, j.job, m))
-			continue
+		if len(byMonitor[m]) == 0 {
+			monitors = append(monitors, m)
 		}
-		taken[m] = j.job
+		byMonitor[m] = append(byMonitor[m], j)
+	}
+	for _, m := range monitors {
 		endpoints, err := targets(m, existing, o)
 		if err != nil {
 			problems = append(problems, err)
 			continue
 		}
-		body, err := patch(p, j, m, endpoints)
+		patch, err := makePatch(p, byMonitor[m], m, endpoints)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", m, err))
 			continue
 		}
-		out = append(out, Patch{Monitor: m, Job: j.job, Body: body})
+		out = append(out, patch)
 	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
@@ -191,15 +193,24 @@ func ServiceMonitors(p *relabel.Plan, w io.Writer, o MonitorOptions) error {
 type target struct {
 	path string
 	list *yaml.Node
-	// known says that list is what it has; otherwise nobody looked.
+	// rules are those of list.
 	rules []config.Rule
+	// label is the job that all its series have; empty where that is not known.
+	label string
 }
+
+// takes says whether series of the job may come by.
+func (t target) takes(job string) bool { return t.label == "" || t.label == job }
 
 func targets(m Monitor, existing map[Monitor]*config.Object, o MonitorOptions) ([]target, error) {
 	if e := existing[m]; e != nil {
 		var out []target
 		for _, p := range e.Endpoints {
-			out = append(out, target{path: p.Path, list: p.List, rules: p.Rules})
+			t := target{path: p.Path, list: p.List, rules: p.Rules}
+			if p.Sole() {
+				t.label = p.Label
+			}
+			out = append(out, t)
 		}
 		if len(out) == 0 {
 			return nil, fmt.Errorf("%s has no endpoint (%s:%d)", m, e.File, e.Line)
@@ -226,52 +237,96 @@ func targets(m Monitor, existing map[Monitor]*config.Object, o MonitorOptions) (
 	return nil, fmt.Errorf("the kind %q is none of ServiceMonitor, PodMonitor, ScrapeConfig", m.Kind)
 }
 
-func patch(p *relabel.Plan, j jobRules, m Monitor, endpoints []target) ([]byte, error) {
+// makePatch writes the patch of one monitor with the rules of its jobs.
+func makePatch(p *relabel.Plan, of []jobRules, m Monitor, endpoints []target) (Patch, error) {
+	out := Patch{Monitor: m}
+	for _, j := range of {
+		if !slices.ContainsFunc(endpoints, func(e target) bool { return e.takes(j.job) }) {
+			var labels []string
+			for _, e := range endpoints {
+				labels = append(labels, strconv.Quote(e.label))
+			}
+			return Patch{}, fmt.Errorf("none of its endpoints has series of job %q: they are of %s", j.job, strings.Join(slices.Compact(labels), " and "))
+		}
+		out.Jobs = append(out.Jobs, j.job)
+	}
 	lines := []string{
-		"# " + comment(fmt.Sprintf("%s of job %s.", m, j.job)),
+		"# " + comment(fmt.Sprintf("%s of job %s.", m, strings.Join(out.Jobs, " and "))),
 		"# " + comment(fmt.Sprintf("kubectl -n %s patch %s %s --type json --patch-file FILE", m.Namespace, strings.ToLower(m.Kind), m.Name)),
 	}
 	for _, e := range endpoints {
-		path, err := scalar(e.path + "/metricRelabelings")
-		if err != nil {
-			return nil, err
-		}
 		others, at, err := withoutOurs(e)
 		if err != nil {
-			return nil, err
+			return Patch{}, err
+		}
+		ours, err := rulesAt(e, of, p.Owner)
+		if err != nil {
+			return Patch{}, err
+		}
+		if len(ours) == 0 && len(others) == len(e.rules) {
+			continue // of another job, and has nothing of ours
+		}
+		path, err := scalar(e.path + "/metricRelabelings")
+		if err != nil {
+			return Patch{}, err
 		}
 		lines = append(lines, "- op: test", "  path: "+path)
 		if e.list == nil {
 			lines = append(lines, "  value: null")
 		} else {
 			lines = append(lines, "  value:")
-			for _, n := range e.list.Content {
-				text, err := element(n)
-				if err != nil {
-					return nil, err
-				}
-				lines = append(lines, indented(text)...)
+			text, err := elements(e.list.Content)
+			if err != nil {
+				return Patch{}, err
 			}
+			lines = append(lines, text...)
 		}
-		lines = append(lines, "- op: add", "  path: "+path, "  value:")
-		for i := 0; i <= len(others); i++ {
-			if i == at {
-				ours, err := monitorRules(j.rules, p.Owner)
-				if err != nil {
-					return nil, err
-				}
-				lines = append(lines, indented(ours)...)
-			}
-			if i < len(others) {
-				text, err := element(others[i])
-				if err != nil {
-					return nil, err
-				}
-				lines = append(lines, indented(text)...)
-			}
+		before, err := elements(others[:at])
+		if err != nil {
+			return Patch{}, err
+		}
+		after, err := elements(others[at:])
+		if err != nil {
+			return Patch{}, err
+		}
+		lines = append(lines, "- op: add", "  path: "+path)
+		if all := slices.Concat(before, indented(ours), after); len(all) > 0 {
+			lines = append(append(lines, "  value:"), all...)
+		} else {
+			lines = append(lines, "  value: []")
 		}
 	}
-	return []byte(strings.Join(lines, "\n") + "\n"), nil
+	out.Body = []byte(strings.Join(lines, "\n") + "\n")
+	return out, nil
+}
+
+// rulesAt are the lines of our rules for one endpoint.
+func rulesAt(e target, of []jobRules, owner string) ([]string, error) {
+	var out []string
+	for _, j := range of {
+		if !e.takes(j.job) {
+			continue
+		}
+		lines, err := monitorRules(j.rules, owner, e.label == j.job)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, lines...)
+	}
+	return out, nil
+}
+
+// elements writes existing rules as they were, without their comments, inside a patch.
+func elements(list []*yaml.Node) ([]string, error) {
+	var out []string
+	for _, n := range list {
+		text, err := element(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, indented(text)...)
+	}
+	return out, nil
 }
 
 func indented(lines []string) []string {
@@ -299,13 +354,18 @@ func element(n *yaml.Node) ([]string, error) {
 // string, so that the rule means what it meant.
 var markGroup = regexp.MustCompile(`^\(\?:(.*)\)\(\?P<spillway_([0-9a-f]{16})>\)$`)
 
-// monitorRules writes our rules for a monitor, each with its evidence and its mark.
-func monitorRules(rules []*propose.Rule, owner string) ([]string, error) {
+// monitorRules writes our rules for a monitor, each with its evidence and its mark; sole says that
+// only series of their job come by.
+func monitorRules(rules []*propose.Rule, owner string, sole bool) ([]string, error) {
 	var out []string
 	for _, r := range rules {
 		out = append(out, "# "+comment(r.ID))
 		out = append(out, evidence(r, owner)...)
-		for _, c := range r.Relabel {
+		configs, err := placed(r, sole)
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range configs {
 			m, err := marked(c)
 			if err != nil {
 				return nil, fmt.Errorf("rule %s: %w", r.ID, err)

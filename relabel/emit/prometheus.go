@@ -10,8 +10,8 @@ import (
 )
 
 // Prometheus writes one YAML document for each job that has rules: its metric_relabel_configs, to
-// be put into the job's scrape_configs entry; Merge does that. Jobs are sorted. Nothing is written
-// when a rule is refused.
+// be put into the job's scrape_configs entry; Merge does that. Jobs are sorted. Each rule asks for
+// its job, since nobody knows here where it will stand. Nothing is written when a rule is refused.
 func Prometheus(p *relabel.Plan, w io.Writer) error {
 	jobs, err := byJob(p)
 	if err != nil {
@@ -26,7 +26,7 @@ func Prometheus(p *relabel.Plan, w io.Writer) error {
 		}
 		out = append(out, "metric_relabel_configs:")
 		for _, r := range j.rules {
-			block, err := ruleBlock(r, p.Owner)
+			block, err := ruleBlock(r, p.Owner, false)
 			if err != nil {
 				return err
 			}

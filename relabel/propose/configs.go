@@ -9,10 +9,12 @@ import (
 	"github.com/prometheus/prometheus/model/relabel"
 )
 
-// Bounds of one half of an expression that matches a name and a value: with both halves it keeps
-// those of Regex.
+// Bounds of an expression that matches names, and of one half of one that matches a name and a
+// value: with both halves, and with a job in front where that is needed, it keeps those of Regex.
 const (
-	halfBytes        = MaxRegexBytes/2 - 8
+	jobBytes         = 128
+	nameBytes        = MaxRegexBytes - jobBytes
+	halfBytes        = nameBytes/2 - 8
 	halfAlternatives = MaxAlternatives / 2
 )
 
@@ -26,12 +28,12 @@ func Configs(kind Kind, metrics []string, label string, values []string) ([]*rel
 	var configs []*relabel.Config
 	switch kind {
 	case Names:
-		for _, regex := range Regex(metrics) {
+		for _, names := range chunks(metrics, nameBytes, MaxAlternatives) {
 			configs = append(configs, &relabel.Config{
 				Action: relabel.Drop, SourceLabels: model.LabelNames{model.MetricNameLabel},
 				Separator: ";",
 			})
-			if err := compile(configs[len(configs)-1], regex); err != nil {
+			if err := compile(configs[len(configs)-1], factor(names)); err != nil {
 				return nil, err
 			}
 		}
@@ -39,7 +41,7 @@ func Configs(kind Kind, metrics []string, label string, values []string) ([]*rel
 		separator := Separator(metrics, values)
 		for _, names := range chunks(metrics, halfBytes, halfAlternatives) {
 			for _, some := range chunks(values, halfBytes, halfAlternatives) {
-				regex := group(names, factor) + quote(separator)
+				regex := group(names, factor) + Quote(separator)
 				if kind == Buckets {
 					regex += group(some, edges)
 				} else {
@@ -55,12 +57,12 @@ func Configs(kind Kind, metrics []string, label string, values []string) ([]*rel
 			}
 		}
 	case Label:
-		for _, regex := range Regex(metrics) {
+		for _, names := range chunks(metrics, nameBytes, MaxAlternatives) {
 			configs = append(configs, &relabel.Config{
 				Action: relabel.Replace, SourceLabels: model.LabelNames{model.MetricNameLabel}, Separator: ";", TargetLabel: label,
 				Replacement: "",
 			})
-			if err := compile(configs[len(configs)-1], regex); err != nil {
+			if err := compile(configs[len(configs)-1], factor(names)); err != nil {
 				return nil, err
 			}
 		}
@@ -120,9 +122,9 @@ func edges(values []string) string {
 	var bare, other []string
 	for _, value := range values {
 		if number, ok := strings.CutSuffix(value, ".0"); ok {
-			bare = append(bare, quote(number))
+			bare = append(bare, Quote(number))
 		} else {
-			other = append(other, quote(value))
+			other = append(other, Quote(value))
 		}
 	}
 	switch len(bare) {

@@ -94,7 +94,7 @@ func factor(values []string) string {
 		// every series without the label.
 		return `[^\x00-\x{10FFFF}]`
 	case 1:
-		return quote(values[0])
+		return Quote(values[0])
 	}
 	prefix := commonPrefix(values)
 	rest := make([]string, len(values))
@@ -106,7 +106,7 @@ func factor(values []string) string {
 		for i := range rest {
 			rest[i] = strings.TrimSuffix(rest[i], suffix)
 		}
-		return quote(prefix) + "(" + alternatives(rest) + ")" + quote(suffix)
+		return Quote(prefix) + "(" + alternatives(rest) + ")" + Quote(suffix)
 	}
 	return alternatives(rest)
 }
@@ -123,7 +123,7 @@ func alternatives(values []string) string {
 			j++
 		}
 		if j-i == 1 {
-			parts = append(parts, quote(values[i]))
+			parts = append(parts, Quote(values[i]))
 		} else {
 			parts = append(parts, factor(values[i:j]))
 		}
@@ -176,9 +176,9 @@ func boundary(r rune) bool {
 	return false
 }
 
-// quote writes a literal. QuoteMeta leaves control characters as they are, which are legal in an
+// Quote writes a literal. QuoteMeta leaves control characters as they are, which are legal in an
 // expression and a nuisance in every file format around it.
-func quote(literal string) string {
+func Quote(literal string) string {
 	if !strings.ContainsFunc(literal, unprintable) {
 		return regexp.QuoteMeta(literal)
 	}

@@ -161,7 +161,7 @@ func FuzzRegex(f *testing.F) {
 func quoteAll(values []string) string {
 	quoted := make([]string, len(values))
 	for i, value := range values {
-		quoted[i] = quote(value)
+		quoted[i] = Quote(value)
 	}
 	return strings.Join(quoted, "\n")
 }

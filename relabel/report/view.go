@@ -313,20 +313,16 @@ func (v *view) rule(p *relabel.Plan, i int) (rule, error) {
 		out.Others = plural(int64(len(r.Metrics)-firstNames), "other", "others")
 	}
 	out.Values, out.MoreValues = names(r.Values)
-	configs := r.Relabel
-	if configs == nil {
+	shown := *r
+	if shown.Relabel == nil {
 		var err error
-		if configs, err = propose.Configs(r.Kind, r.Metrics, r.Label, r.Values); err != nil {
+		if shown.Relabel, err = propose.Configs(r.Kind, r.Metrics, r.Label, r.Values); err != nil {
 			return rule{}, fmt.Errorf("rule %s: %w", r.ID, err)
 		}
 	}
-	var text []string
-	for _, c := range configs {
-		ls, err := emit.Lines(c)
-		if err != nil {
-			return rule{}, fmt.Errorf("rule %s: %w", r.ID, err)
-		}
-		text = append(text, ls...)
+	text, err := emit.Lines(&shown)
+	if err != nil {
+		return rule{}, fmt.Errorf("rule %s: %w", r.ID, err)
 	}
 	out.Config = lines(strings.Join(text, "\n"))
 	return out, nil

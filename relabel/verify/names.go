@@ -95,8 +95,8 @@ func (ru *rule) touches(name string) bool {
 		return c.Regex.MatchString(name)
 	case alone && c.Action == relabel.Keep:
 		return !c.Regex.MatchString(name)
-	case c.Action == relabel.Drop && slices.Contains(c.SourceLabels, model.MetricNameLabel) && ru.known && ru.words.exact() &&
-		c.Separator != "":
+	case (c.Action == relabel.Drop || c.Action == relabel.Replace) && slices.Contains(c.SourceLabels, model.MetricNameLabel) &&
+		ru.known && ru.words.exact() && c.Separator != "":
 		return ru.names()[name] || ru.odd
 	}
 	return true
