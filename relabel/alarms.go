@@ -2,6 +2,7 @@ package relabel
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +56,20 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 		}
 		out = append(out, "No logged query was looked at: "+why+". What people ask in Explore, in runbooks and from programs is not known, and what nothing else uses goes. "+
 			"Let Spillway write a usage log for as long as the rarest of them takes (usage_log in its configuration), and make the plan again with --usage.")
+	}
+	if !slices.ContainsFunc(set.Uses, func(u *uses.Use) bool { return u.Kind == uses.Rule && !u.Guessed }) {
+		out = append(out, "No rule was looked at: none was given. What alerts and recording rules read counts as unused, and an alert whose metric goes is silent from then on. Give all rules "+
+			"(--rules, --grafana, or the API of the server that evaluates them as one more --scrape=api+URL), and make the plan again.")
+	}
+	if len(set.Refused) > 0 {
+		out = append(out, "Not shown, and not looked at: "+strings.Join(set.Refused, "; ")+". What only these use counts as unused. Give a token that may read them, or what is exported from there (--rules, --dashboards), and make the plan again.")
+	}
+	if c := set.Coverage; set.Covers > 0 && c.Little() {
+		text := fmt.Sprintf("The usage log has little of the time that was asked for: %s of %s, since %s (UTC)", uses.Span(c.Lines), uses.Span(c.Window), c.Since.UTC().Format(time.DateTime))
+		if c.Holes != "" {
+			text += ", and no line from " + c.Holes
+		}
+		out = append(out, text+". What was asked before and in between is not known, and what nothing else uses goes. Give all files of the log, of all replicas of Spillway, wait until it is as long as the rarest use takes, or choose the --window that it has.")
 	}
 	if text := askedForAll(&set.Nameless, inv); text != "" {
 		out = append(out, text)

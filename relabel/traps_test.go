@@ -492,8 +492,11 @@ func TestTrap15Seasons(t *testing.T) {
 		return string(text) + "\n"
 	}
 	const day = 24 * time.Hour
-	log := write(t, filepath.Join(t.TempDir(), "usage.jsonl"),
-		line(80*day, "sum(quarterly_a)", "quarterly_a")+line(80*day, "quarterly_b", "quarterly_b")+line(day, "daily", "daily"))
+	lines := line(80*day, "sum(quarterly_a)", "quarterly_a") + line(80*day, "quarterly_b", "quarterly_b")
+	for d := 79; d > 0; d-- {
+		lines += line(time.Duration(d)*day, "daily", "daily")
+	}
+	log := write(t, filepath.Join(t.TempDir(), "usage.jsonl"), lines)
 	keep := write(t, filepath.Join(t.TempDir(), "keep.yaml"), "- match: 'quarterly_a'\n  owner: finance\n  reason: the quarterly report\n  expires: 2027-01-31\n"+
 		"- match: 'quarterly_b'\n  owner: finance\n  reason: the report of last year\n  expires: 2026-01-31\n")
 	read := func(window time.Duration, keeps bool) *uses.Set {

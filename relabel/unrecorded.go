@@ -19,6 +19,7 @@ func served(ctx context.Context, o Options) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
+			o.Uses.Refused = append(o.Uses.Refused, err.Error())
 			o.Uses.Warnings = append(o.Uses.Warnings, err.Error()+"; what its rules use counts as unused, but for those that are given (--rules)")
 		}
 	}

@@ -149,5 +149,10 @@ func TestRulesOfServers(t *testing.T) {
 		if test.warning == "" && strings.Contains(said, "rules") || !strings.Contains(said, test.warning) {
 			t.Errorf("%s: warnings %q", name, p.Warnings)
 		}
+		alarms := strings.Join(p.Alarms, "\n")
+		if strings.Contains(alarms, "Not shown, and not looked at: ") != (test.warning != "") || !strings.Contains(alarms, test.warning) ||
+			strings.Contains(alarms, "No rule was looked at") != (name != "rules") {
+			t.Errorf("%s: alarms %q", name, p.Alarms)
+		}
 	}
 }

@@ -120,7 +120,7 @@ func (g *grafana) elements(ctx context.Context, b *board) error {
 	for page := 1; page <= maxPages; page++ {
 		doc, err := g.get(ctx, fmt.Sprintf("/api/library-elements?kind=1&perPage=%d&page=%d", g.elementPage, page))
 		if denied(err) {
-			b.set.Warnings = append(b.set.Warnings, fmt.Sprintf("%s: the library panels cannot be read (%v)", g.server, err))
+			b.set.refused(fmt.Sprintf("%s: the library panels cannot be read (%v)", g.server, err), "")
 			return nil
 		}
 		if err != nil {
@@ -143,7 +143,7 @@ func (g *grafana) elements(ctx context.Context, b *board) error {
 func (g *grafana) alerts(ctx context.Context, set *Set) error {
 	list, err := g.get(ctx, "/api/v1/provisioning/alert-rules")
 	if denied(err) {
-		set.Warnings = append(set.Warnings, fmt.Sprintf("%s: Grafana's own alert rules cannot be read (%v); export them and give them as rules", g.server, err))
+		set.refused(fmt.Sprintf("%s: Grafana's own alert rules cannot be read (%v)", g.server, err), "; export them and give them as rules")
 		return nil
 	}
 	if err != nil {
@@ -156,6 +156,13 @@ func (g *grafana) alerts(ctx context.Context, set *Set) error {
 		}
 	}
 	return nil
+}
+
+// refused notes a source that did not show what it has, as a warning with an advice, and for those
+// who have to know it first.
+func (s *Set) refused(why, advice string) {
+	s.Refused = append(s.Refused, why)
+	s.Warnings = append(s.Warnings, why+advice)
 }
 
 // statusError is an answer that is not 200.

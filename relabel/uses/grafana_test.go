@@ -104,6 +104,9 @@ func TestGrafanaRefuses(t *testing.T) {
 	if len(set.Warnings) != 3 {
 		t.Errorf("%q", set.Warnings)
 	}
+	if len(set.Refused) != 2 || !strings.Contains(set.Refused[0], "library panels") || !strings.Contains(set.Refused[1], "alert rules") {
+		t.Errorf("refused: %q", set.Refused)
+	}
 	// The library panel that the dashboard shows may not be read: what it uses is not known.
 	server = fakeGrafana(t, 1, "/api/library-elements")
 	if client, err = Bearer(nil, server.URL, "secret"); err != nil {

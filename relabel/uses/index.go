@@ -33,6 +33,11 @@ type Set struct {
 	// least does, at most its window; 0 where no log has a line that counts.
 	Logs   int
 	Covers time.Duration
+	// Coverage is how much of the window the logs have lines of; its zero value where there is
+	// none.
+	Coverage Coverage
+	// Refused are the sources of rules and panels that did not show them, with their errors.
+	Refused []string
 	// Nameless is what the logs say of callers without a name.
 	Nameless Nameless
 
@@ -86,7 +91,7 @@ func (s *Set) Add(u *Use) {
 // Copy is a set with the same uses, to which others can be added.
 func (s *Set) Copy() *Set {
 	c := *s
-	c.Uses, c.Warnings = slices.Clone(s.Uses), slices.Clone(s.Warnings)
+	c.Uses, c.Warnings, c.Refused = slices.Clone(s.Uses), slices.Clone(s.Warnings), slices.Clone(s.Refused)
 	return &c
 }
 

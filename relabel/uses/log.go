@@ -24,10 +24,6 @@ import (
 // a use would be lost.
 const MaxQueries = 1 << 18
 
-// slack is how far ahead a log may begin without a word: it was begun within the second in which
-// the plan is made, which is a whole one.
-const slack = time.Second
-
 // maxLine bounds one line of a usage log; its lists of labels are complete however long the query
 // is.
 const maxLine = 64 << 20
@@ -116,8 +112,9 @@ type logReader struct {
 	options  LogOptions
 	since    time.Time
 	groups   map[logKey]*group
-	oldest   time.Time // of all lines, whether they count or not
-	from, to time.Time // of those that count
+	oldest   time.Time      // of all lines, whether they count or not
+	from, to time.Time      // of those that count
+	hours    map[int64]bool // of all lines
 	lines    int64
 	own      int64 // of an inventory
 	// maxQueries is MaxQueries but in tests.
@@ -132,7 +129,7 @@ type logKey struct {
 }
 
 func newLogReader(o LogOptions) *logReader {
-	l := &logReader{groups: map[logKey]*group{}, options: o, maxQueries: MaxQueries}
+	l := &logReader{groups: map[logKey]*group{}, hours: map[int64]bool{}, options: o, maxQueries: MaxQueries}
 	if o.Window > 0 {
 		l.since = o.Now.Add(-o.Window)
 	}
@@ -189,6 +186,9 @@ func (l *logReader) line(text []byte) error {
 	}
 	if l.oldest.IsZero() || rec.Time.Before(l.oldest) {
 		l.oldest = rec.Time
+	}
+	if h := hour(rec.Time); !l.hours[h] {
+		l.hours[h] = true
 	}
 	if rec.Time.Before(l.since) {
 		return nil
@@ -311,38 +311,6 @@ func (l *logReader) finish(set *Set, path string) {
 		warn("%d different queries select series without naming a metric, such as %s; all that they select are kept", open, example)
 	}
 	l.coverage(set, warn)
-}
-
-// coverage notes how far back the log reaches, and warns where that is less than was asked for.
-func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
-	set.Logs++
-	young := l.oldest.After(l.since.Add(time.Hour))
-	if l.lines > 0 {
-		covers := l.options.Window
-		if covers <= 0 || young {
-			covers = max(l.options.Now.Sub(l.oldest), time.Second) // of a log whose clock is ahead, as little as can be
-		}
-		if set.Covers == 0 || covers < set.Covers {
-			set.Covers = covers
-		}
-	}
-	switch {
-	case l.lines == 0 && l.oldest.IsZero():
-		warn("the log is empty")
-	case l.lines == 0 && l.own > 0:
-		warn("no other line of the log is from the last %s", model.Duration(l.options.Window))
-	case l.lines == 0:
-		warn("no line of the log is from the last %s", model.Duration(l.options.Window))
-	case l.options.Window > 0 && l.oldest.After(l.options.Now.Add(slack)):
-		warn("the log begins on %s, which has not come yet: is the clock right of the machine that wrote it, or of this one?", l.oldest.UTC().Format(time.DateTime))
-	case l.options.Window > 0 && young:
-		warn("the log begins on %s and covers %s of the %s asked for: what is used more rarely than that is not in it",
-			l.oldest.UTC().Format(time.DateTime), l.options.Now.Sub(l.oldest).Round(time.Hour), model.Duration(l.options.Window))
-	}
-	if !l.from.IsZero() {
-		set.From = earlier(set.From, l.from)
-	}
-	set.To = later(set.To, l.to)
 }
 
 // Nameless are the metrics that callers without a user, dashboard, panel or rule asked for by name,

@@ -139,8 +139,9 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 		return set, Log(t.Context(), set, folder(t, "u", text)+"/u", o)
 	}
 	day := LogOptions{Window: 30 * 24 * time.Hour, Now: logNow}
+	twoDays := asked(48*time.Hour, "query", "x") + asked(25*time.Hour, "query", "x") + asked(2*time.Hour, "query", "x")
 	for text, want := range map[string]string{
-		asked(48*time.Hour, "query", "x"):    "covers 48h0m0s of the 30d asked for",
+		twoDays:                              "covers 48h0m0s of the 30d asked for",
 		asked(31*24*time.Hour, "query", "x"): "no line of the log is from the last 30d",
 		"":                                   "the log is empty",
 	} {
@@ -162,8 +163,11 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 			t.Errorf("%s ahead: %v %q, covers %s", ahead, err, set.Warnings, set.Covers)
 		}
 	}
-	if set, err := read(asked(31*24*time.Hour, "query", "old")+asked(time.Hour, "query", "new"), day); err != nil ||
-		len(set.Warnings) != 0 || len(set.Uses) != 1 {
+	old := asked(31*24*time.Hour, "query", "old")
+	for d := 30; d > 0; d-- {
+		old += asked(time.Duration(d)*24*time.Hour-time.Minute, "query", "new")
+	}
+	if set, err := read(old, day); err != nil || len(set.Warnings) != 0 || len(set.Uses) != 1 || set.Coverage.Little() {
 		t.Errorf("%v %q", err, set.Warnings)
 	}
 	for text, want := range map[string]string{
@@ -191,6 +195,45 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 	cancel(why)
 	if err := Log(ctx, new(Set), folder(t, "u", strings.Repeat(asked(0, "query", "x"), 3000))+"/u", day); !errors.Is(err, why) {
 		t.Error(err)
+	}
+}
+
+// TestLogHoles: a line from before the window says nothing of the time between it and the next one.
+func TestLogHoles(t *testing.T) {
+	daily := func(from, to int) string {
+		var text string
+		for d := from; d > to; d-- {
+			text += asked(time.Duration(d)*24*time.Hour, "query", "x")
+		}
+		return text
+	}
+	for name, c := range map[string]struct {
+		text           string
+		covers, lines  time.Duration
+		little, warned bool
+	}{
+		"two lines": {
+			asked(31*24*time.Hour, "query", "x") + asked(time.Hour, "query", "x"), time.Hour, time.Hour, true, true,
+		},
+		"each day":    {daily(40, -1), 720 * time.Hour, 720 * time.Hour, false, false},
+		"a weekend":   {daily(40, 10) + daily(8, -1), 720 * time.Hour, 720*time.Hour - 71*time.Hour, false, true},
+		"a fortnight": {daily(40, 20) + daily(6, -1), 6 * 24 * time.Hour, 720*time.Hour - 14*24*time.Hour - 23*time.Hour, false, true},
+		"nothing now": {daily(40, 20), 720 * time.Hour, 720*time.Hour - 20*24*time.Hour - 23*time.Hour, true, true},
+		"one hour":    {asked(time.Hour, "query", "x"), time.Hour, time.Hour, true, true},
+	} {
+		set := new(Set)
+		path := filepath.Join(folder(t, "u", c.text), "u")
+		if err := Log(t.Context(), set, path, LogOptions{Window: 720 * time.Hour, Now: logNow}); err != nil {
+			t.Fatal(err)
+		}
+		near := func(a, b time.Duration) bool { return (a - b).Abs() <= 2*time.Hour }
+		if !near(set.Covers, c.covers) || !near(set.Coverage.Lines, c.lines) || set.Coverage.Little() != c.little {
+			t.Errorf("%s: covers %s, has lines of %s, little: %v; want %s, %s, %v", name, set.Covers, set.Coverage.Lines, set.Coverage.Little(),
+				c.covers, c.lines, c.little)
+		}
+		if got := strings.Contains(strings.Join(set.Warnings, "\n"), "no line from"); got != (c.warned && name != "one hour") {
+			t.Errorf("%s: warnings %q", name, set.Warnings)
+		}
 	}
 }
 
