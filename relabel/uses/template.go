@@ -18,6 +18,10 @@ const maxExpansions = 128
 // variable is one of a dashboard's, or of another place that fills in queries.
 type variable struct {
 	name string
+	// fields are what ${name.path} is, by value and path.
+	fields map[string]map[string]string
+	// span says that it is there for lengths of time.
+	span bool
 	// values are those that it can have; any says that there may be others, of which pattern is a
 	// regular expression, empty for any text.
 	values  []string
@@ -132,6 +136,14 @@ func (s *scope) expand(query string) (texts []string, m marks, unresolved map[st
 			choices[v] = append(choices[v], choice{mark: true, variable: v})
 		}
 	}
+	mark := func(v *variable) { choices[v] = []choice{{mark: true, variable: v}} }
+	if productOf(used, choices) > maxExpansions {
+		for _, v := range used {
+			if v.span { // mostly the length of a range, where its values do not count
+				mark(v)
+			}
+		}
+	}
 	for {
 		product, most := 1, -1
 		for i, v := range used {
@@ -146,7 +158,7 @@ func (s *scope) expand(query string) (texts []string, m marks, unresolved map[st
 		if product <= maxExpansions {
 			break
 		}
-		choices[used[most]] = []choice{{mark: true, variable: used[most]}}
+		mark(used[most])
 	}
 	index := make([]int, len(used))
 	for {
@@ -176,6 +188,17 @@ func (s *scope) expand(query string) (texts []string, m marks, unresolved map[st
 	}
 }
 
+// productOf is how many combinations there are, or any larger number than maxExpansions.
+func productOf(used []*variable, choices map[*variable][]choice) int {
+	product := 1
+	for _, v := range used {
+		if product *= len(choices[v]); product > maxExpansions {
+			break
+		}
+	}
+	return product
+}
+
 // referenced are the names of the variables in a text, in order, each once.
 func referenced(text string) []string {
 	var out []string
@@ -198,6 +221,15 @@ type choice struct {
 	value    string
 	mark     bool // any value
 	variable *variable
+}
+
+// field is what ${name.path} is where the value has such a field.
+func (c choice) field(path string) (string, bool) {
+	if path == "" || c.variable == nil || c.mark {
+		return "", false
+	}
+	text, ok := c.variable.fields[c.value][path]
+	return text, ok
 }
 
 // filler puts values and marks in the place of variables.
@@ -294,6 +326,9 @@ func (f *filler) value(name, path, format string, p place, rest, next string) st
 		return text
 	}
 	chosen := f.choice[name]
+	if field, ok := chosen.field(path); ok {
+		chosen.value, path = field, ""
+	}
 	known := chosen.variable != nil && !chosen.mark && path == ""
 	switch {
 	case p.quote != 0:

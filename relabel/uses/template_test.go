@@ -151,6 +151,54 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+// TestMoreVariables: where their values stand outside of brackets, intervals have all of theirs;
+// and a variable has the values of its static options, and the fields of its values.
+func TestMoreVariables(t *testing.T) {
+	const intervals = `"name":"m","type":"interval","query":"1m,5m,15m"`
+	list := make([]string, 60)
+	for i := range list {
+		list[i] = fmt.Sprintf("n%d", i)
+	}
+	for _, c := range []struct{ variables, expr, want string }{
+		{intervals, `rate_$m`, `rate_1m all; rate_5m all; rate_15m all`},
+		{intervals, `load{window=\"$m\"}`, `load{window=~".*"} all`},
+		{intervals, `sum(rate(x[$m] offset $m))`, `x none`},
+		{`"name":"m","type":"interval"`, `rate(x[$m])`, `x all`},
+		{
+			intervals + `},{"name":"n","type":"custom","allowCustomValue":false,"query":"` + strings.Join(list, ",") + `"`, `sum(rate(x_${n}[$m]))`,
+			"x_" + strings.Join(list, " none; x_") + " none",
+		},
+		{
+			`"name":"m","type":"query","query":"label_values(x, a)","staticOptions":[{"value":"static_m","text":"S"}]`, `$m`,
+			`static_m all; {__name__=~".*"} all`,
+		},
+		{
+			`"name":"m","type":"query","query":"metrics(disk_.*)","staticOptions":[{"value":"static_m"}]`, `sum($m)`,
+			`static_m none; {__name__=~"(?:.*(?:disk_.*).*)"} all`,
+		},
+		{
+			`"name":"m","type":"custom","query":"[{\"value\":\"a\",\"metric\":\"m_a\"},{\"value\":\"b\",\"metric\":\"m_b\"}]"`, `${m.metric}`,
+			`m_a all; m_b all`,
+		},
+		{`"name":"m","type":"custom","query":"[{\"value\":\"a\",\"of\":{\"metric\":\"m_a\"}}]"`, `sum(rate(${m.of.metric}[5m]))`, `m_a none`},
+	} {
+		set := new(Set)
+		if err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"templating":{"list":[{`+c.variables+
+			`}]},"panels":[{"title":"P","targets":[{"expr":"`+c.expr+`"}]}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, u := range set.Uses {
+			if strings.Contains(u.Where, "panel") {
+				got = append(got, strings.Join(told(u.Needs), "; "))
+			}
+		}
+		if strings.Join(got, " | ") != c.want {
+			t.Errorf("%s of %s: %q, want %q", c.expr, c.variables, got, c.want)
+		}
+	}
+}
+
 // TestCustomVariables: a value that is not in the list of a custom variable can be the one that was
 // chosen, typed, or linked to; only where the variable refuses those, slices can go.
 func TestCustomVariables(t *testing.T) {

@@ -88,18 +88,28 @@ func (d declaration) read() *variable {
 	switch d.kind {
 	case "custom":
 		v.values, v.open = customValues(d.at), d.at.get("allowCustomValue") == nil || d.at.truth("allowCustomValue")
+		v.fields = customFields(d.at)
 	case "constant":
 		v.values = []string{d.at.word("query")}
 	case "switch":
 		v.values = []string{d.at.word("enabledValue"), d.at.word("disabledValue")}
 	case "interval":
-		v.values = []string{"5m"} // the length of a range changes no need
+		// Between brackets its values do not count, see span; elsewhere it may be any, as auto is.
+		v.values, v.open, v.span = customValues(d.at), true, true
+		if len(v.values) == 0 {
+			v.values = []string{"5m"}
+		}
 	case "textbox":
 		v.values, v.typed = []string{first(d.at.word("query"), currentText(d.at))}, true
 	case "query":
 		v.any, v.literal, v.pattern = true, true, metricPattern(d.query())
 		if d.at.text("regex") != "" {
 			v.pattern = "" // it cuts pieces out of the values
+		}
+		for _, o := range d.at.list("staticOptions") {
+			if text := first(o.word("value"), o.word("text")); text != "" && !slices.Contains(v.values, text) {
+				v.values = append(v.values, text)
+			}
 		}
 	default:
 		v.any = true
@@ -164,6 +174,37 @@ func customValues(at *node) []string {
 		}
 	}
 	return out
+}
+
+// customFields are the fields of the values of a custom variable whose list is JSON, by value and
+// by path: ${name.path} is one.
+func customFields(at *node) map[string]map[string]string {
+	query := at.word("query")
+	if !strings.HasPrefix(strings.TrimSpace(query), "[") || !json.Valid([]byte(query)) {
+		return nil
+	}
+	list, err := parseJSON([]byte(query), 1)
+	if err != nil {
+		return nil
+	}
+	out := map[string]map[string]string{}
+	for _, item := range list.items {
+		fields := map[string]string{}
+		item.fieldsBelow("", fields)
+		out[item.word("value")] = fields
+	}
+	return out
+}
+
+// fieldsBelow adds the texts and numbers below an object, by their path.
+func (n *node) fieldsBelow(path string, out map[string]string) {
+	for _, key := range n.keys {
+		if field := n.fields[key]; field.object() {
+			field.fieldsBelow(path+key+".", out)
+		} else {
+			out[path+key] = field.word()
+		}
+	}
 }
 
 // splitCommas splits at commas without a backslash in front.
