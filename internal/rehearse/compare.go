@@ -50,7 +50,7 @@ func (o *Options) compare(before, after *answer) (kind Kind, was, is string, dif
 		}
 		return "", "", "", false
 	}
-	if was, is := o.rows(before.data, after.data); was != is {
+	if was, is, differ := o.rows(before.data, after.data); differ {
 		return Answer, was, is, true
 	}
 	if !slices.Equal(before.notes, after.notes) {
@@ -85,45 +85,79 @@ func (a *answer) say() string {
 	return clip.Text(a.kind+": "+a.error, 500)
 }
 
-// rows are the first row or point in which two answers differ, as texts; equal ones where they do
-// not.
-func (o *Options) rows(a, b []row) (was, is string) {
+// rows are the first row or point in which two answers differ, as texts; false where they do not.
+// The texts are cut, and may be equal where the rows are not.
+func (o *Options) rows(a, b []row) (was, is string, differ bool) {
 	for i, j := 0, 0; i < len(a) || j < len(b); i, j = i+1, j+1 {
 		switch {
 		case j == len(b) || i < len(a) && a[i].key < b[j].key:
-			return "series " + clip.Text(a[i].key, 300), fmt.Sprintf("no such series (%d in all, before %d)", len(b), len(a))
+			return "series " + clip.Text(a[i].key, 300), fmt.Sprintf("no such series (%d in all, before %d)", len(b), len(a)), true
 		case i == len(a) || b[j].key < a[i].key:
-			return fmt.Sprintf("no such series (%d in all, after %d)", len(a), len(b)), "series " + clip.Text(b[j].key, 300)
+			return fmt.Sprintf("no such series (%d in all, after %d)", len(a), len(b)), "series " + clip.Text(b[j].key, 300), true
 		}
-		if was, is := o.points(&a[i], &b[j]); was != is {
-			return was, is
+		if was, is, differ := o.points(&a[i], &b[j]); differ {
+			return was, is, true
 		}
 	}
-	return "", ""
+	return "", "", false
 }
 
-func (o *Options) points(a, b *row) (was, is string) {
-	say := func(r *row, i int) string {
-		return fmt.Sprintf("%s at %s: %s", clip.Text(r.key, 300), r.points[i].at, clip.Text(valueText(r.points[i].value), 200))
-	}
+// points are the first point in which two rows differ, as rows says it.
+func (o *Options) points(a, b *row) (was, is string, differ bool) {
+	say := func(r *row, i int) string { return pointText(r, i, valueText(r.points[i].value)) }
 	for i := 0; i < len(a.points) || i < len(b.points); i++ {
 		if i == len(a.points) {
-			return "no such sample", say(b, i)
+			return "no such sample", say(b, i), true
 		}
 		if i == len(b.points) {
-			return say(a, i), "no such sample"
+			return say(a, i), "no such sample", true
 		}
 		switch compareNumbers(a.points[i].at, b.points[i].at) {
 		case -1:
-			return say(a, i), "no such sample"
+			return say(a, i), "no such sample", true
 		case 1:
-			return "no such sample", say(b, i)
+			return "no such sample", say(b, i), true
 		}
-		if !o.same(a.points[i].value, b.points[i].value) {
-			return say(a, i), say(b, i)
+		if x, y := a.points[i].value, b.points[i].value; !o.same(x, y) {
+			was, is := say(a, i), say(b, i)
+			if was == is { // they differ behind the cut
+				was, is = o.apart(x, y)
+				was, is = pointText(a, i, was), pointText(b, i, is)
+			}
+			return was, is, true
 		}
 	}
-	return "", ""
+	return "", "", false
+}
+
+// pointText is a text about one point of a row.
+func pointText(r *row, i int, text string) string {
+	return fmt.Sprintf("%s at %s: %s", clip.Text(r.key, 300), r.points[i].at, clip.Text(text, 200))
+}
+
+// apart are the first parts in which two values differ, with the fields that lead there.
+func (o *Options) apart(a, b any) (was, is string) {
+	switch x := a.(type) {
+	case []any:
+		if y, ok := b.([]any); ok && len(x) == len(y) {
+			for i := range x {
+				if !o.same(x[i], y[i]) {
+					was, is = o.apart(x[i], y[i])
+					return fmt.Sprintf("[%d] %s", i, was), fmt.Sprintf("[%d] %s", i, is)
+				}
+			}
+		}
+	case map[string]any:
+		if y, ok := b.(map[string]any); ok && len(x) == len(y) {
+			for _, name := range slices.Sorted(maps.Keys(x)) {
+				if z, ok := y[name]; ok && !o.same(x[name], z) {
+					was, is = o.apart(x[name], z)
+					return name + " " + was, name + " " + is
+				}
+			}
+		}
+	}
+	return valueText(a), valueText(b)
 }
 
 // same compares values, numbers within the tolerance: texts of numbers, and objects and lists of

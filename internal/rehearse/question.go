@@ -37,8 +37,10 @@ type Question struct {
 	Step  time.Duration `json:"step,omitempty"`
 	// Who asks: user, dashboard and panel, or the rule.
 	Who string `json:"who"`
-	// Count is how often it was asked; 0 of a rule.
+	// Count is how often it was asked; 0 of a rule that nobody asked besides.
 	Count int64 `json:"count"`
+
+	rule bool // a rule asks it, whoever else does
 }
 
 // compare orders questions, also those of one text, so that two reports have one order.
@@ -189,7 +191,7 @@ func (q *Questions) add(one Question) {
 		q.by[key] = &one
 		return
 	}
-	known.Count += one.Count
+	known.Count, known.rule = known.Count+one.Count, known.rule || one.rule
 	if one.Range > known.Range {
 		known.Range, known.Step = one.Range, one.Step
 	}
@@ -200,7 +202,7 @@ func (q *Questions) add(one Question) {
 
 // Rule adds the expression of a rule.
 func (q *Questions) Rule(query, name string) {
-	q.add(Question{Endpoint: endpoint.Query, Query: query, Who: name})
+	q.add(Question{Endpoint: endpoint.Query, Query: query, Who: name, rule: true})
 }
 
 // list are the questions, rules first, then what was asked most.
@@ -210,7 +212,7 @@ func (q *Questions) list(most int) []*Question {
 		out = append(out, one)
 	}
 	rule := func(one *Question) int {
-		if one.Count == 0 {
+		if one.rule {
 			return 0
 		}
 		return 1

@@ -424,9 +424,9 @@ func TestLog(t *testing.T) {
 		got = append(got, q.say())
 	}
 	want := []string{
+		"query up, asked 2 times, by alert Down",
 		"query absent(up), by alert Gone",
 		"query_range up over 2h0m0s each 30s, asked 3 times, by ann",
-		"query up, asked 2 times, by alert Down",
 		"series a over 1m0s, asked 1 times, by ann",
 	}
 	if !slices.Equal(got, want) {
@@ -447,6 +447,36 @@ func TestLog(t *testing.T) {
 	}
 	if err := qs.Log(t.Context(), filepath.Join(dir, "gone"), time.Time{}); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// TestDifferBehindTheCut: what is shown of a value is cut, what is compared is not.
+func TestDifferBehindTheCut(t *testing.T) {
+	answerOf := func(count, last string) *answer {
+		var value any
+		text := `{"buckets":[` + strings.Repeat(`[0,"1.2345678901234567","2.3456789012345678","3"],`, 9) + `[0,"7","8","` + last + `"]],"count":"` + count + `"}`
+		if err := json.Unmarshal([]byte(text), &value); err != nil {
+			t.Fatal(err)
+		}
+		return &answer{data: []row{{key: "{}", points: []point{{"1", value}, {"2", "5"}}}}}
+	}
+	o := &Options{Tolerance: 1e-9}
+	for name, c := range map[string]struct{ count, last, was, is string }{
+		"count":       {"1000000", "3", `{} at 1: count 10`, `{} at 1: count 1000000`},
+		"last bucket": {"10", "4", `{} at 1: buckets [9] [3] 3`, `{} at 1: buckets [9] [3] 4`},
+	} {
+		kind, was, is, differ := o.compare(answerOf("10", "3"), answerOf(c.count, c.last))
+		if kind != Answer || !differ || was != c.was || is != c.is {
+			t.Errorf("%s: %s %t\n%s\n%s", name, kind, differ, was, is)
+		}
+	}
+	later := answerOf("10", "3")
+	later.data[0].points[1].value = "6"
+	if _, was, is, differ := o.compare(answerOf("10", "3"), later); !differ || was != "{} at 2: 5" || is != "{} at 2: 6" {
+		t.Errorf("%t %s %s", differ, was, is)
+	}
+	if _, was, is, differ := o.compare(answerOf("10", "3"), answerOf("10", "3")); differ {
+		t.Errorf("equal ones differ: %s %s", was, is)
 	}
 }
 
