@@ -13,7 +13,7 @@ var (
 	flagOf    = regexp.MustCompile(`(?:^|[\s"'\x60])--?` + flagName + `(?:=|\s+)`)
 	flagAlone = regexp.MustCompile(`^--?` + flagName + `$`)
 	// metricFlag is a flag whose values may be words of other programs.
-	metricFlag = regexp.MustCompile(`-metric(?:-?name)?\W*$`)
+	metricFlag = regexp.MustCompile(`-(?:metric(?:-?name)?|selector)\W*$`)
 	podFills   = regexp.MustCompile(`\$\((\w+)\)`) // what Kubernetes fills in
 	anyFlag    = regexp.MustCompile(`^--?[\w.-]+=`)
 )
@@ -21,7 +21,7 @@ var (
 // flagName are the names of flags for queries, and for metrics; the last two are of VPA's
 // recommender.
 const flagName = `(?:[\w.-]*(?:[qQ]uery|[pP]rom[qQ][lL]|[eE]xpr)|(?:[\w.-]*[.-])?match(?:\[\])?|metric(?:-?name)?|` +
-	`metric-for-pod-labels|history-(?:cpu|memory)-metric)`
+	`selector|metric-for-pod-labels|history-(?:cpu|memory)-metric)`
 
 // maxFlags bounds the flags of a text that are read.
 const maxFlags = 1000

@@ -91,6 +91,16 @@ var jaegerReads = program{name: "Jaeger", metrics: strings.Fields(`
 		span_metrics_duration_bucket span_metrics_duration_milliseconds_bucket span_metrics_duration_seconds_bucket
 		span_metrics_latency_bucket`)}
 
+// tempoReads are the metrics that Grafana asks Prometheus for where it draws a service graph of
+// Tempo's, or leads from a span to its metrics.
+var tempoReads = program{name: "Grafana's service graph", metrics: families(`
+		traces_service_graph_request_total traces_service_graph_request_failed_total traces_service_graph_request_server_seconds
+		traces_service_graph_request_server_seconds{} traces_service_graph_request_client_seconds
+		traces_service_graph_request_client_seconds{} traces_spanmetrics_calls_total traces_spanmetrics_latency
+		traces_spanmetrics_latency{} traces_spanmetrics_duration_seconds traces_spanmetrics_duration_seconds{}
+		traces_span_metrics_calls_total traces_span_metrics_duration traces_span_metrics_duration{}
+		traces_span_metrics_duration_seconds traces_span_metrics_duration_seconds{}`)}
+
 // families are names of metrics, with those of the histograms that are written with braces.
 func families(text string) []string {
 	var out []string
@@ -140,6 +150,9 @@ func (a *asker) programs(n *node, key string) {
 	if n.get("metric_backends").object() || jaeger.MatchString(n.text("name")+"="+n.text("value")) {
 		a.builtIn(n, jaegerReads)
 	}
+	if n.get("serviceMap").object() || n.get("tracesToMetrics").object() || n.text("queryType") == "serviceMap" {
+		a.builtIn(n, tempoReads)
+	}
 	at, named := n.get("storage"), n.get("prometheus-address") != nil || strings.HasSuffix(plainKey(key), "args")
 	if named && at.text() == "prometheus" {
 		a.recommended(at, a.title)
@@ -162,8 +175,27 @@ func (a *asker) builtIn(n *node, q program) {
 		a.queried = map[string]bool{}
 	}
 	a.queried[q.name] = true
-	a.set.warn(a.reads(n, a.title+", "+q.name, q.metrics), "the queries of "+q.name+" are built into it: the metrics that its sources "+
-		"name are kept; what another version reads counts as unused, unless a usage log has it")
+	a.set.warn(a.reads(n, a.title+", "+q.name, q.metrics), q.warning())
+}
+
+// warning tells how it is known what the program asks.
+func (q program) warning() string {
+	return "the queries of " + q.name + " are built into it: the metrics that its sources name are kept; what another version reads " +
+		"counts as unused, unless a usage log has it"
+}
+
+// serviceGraph adds what Grafana asks for the service graph of a panel, once for a dashboard.
+func (w *walker) serviceGraph(n *node, panel string) {
+	if w.graph {
+		return
+	}
+	w.graph = true
+	where := w.title
+	if panel != "" {
+		where += ", " + panel
+	}
+	a := asker{set: w.set, file: w.file, as: w.kind}
+	w.set.warn(a.reads(n, where+", "+tempoReads.name, tempoReads.metrics), tempoReads.warning())
 }
 
 // recommended adds what the recommender reads.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -169,7 +170,12 @@ func File(set *Set, path string) error {
 			continue
 		}
 		if query = strings.TrimSpace(query + l); query != "" {
-			set.Add(&Use{Kind: Listed, File: path, Line: line, Where: fmt.Sprintf("%s, line %d", filepath.Base(path), line), Query: query})
+			u := &Use{Kind: Listed, File: path, Line: line, Where: fmt.Sprintf("%s, line %d", filepath.Base(path), line), Query: query}
+			if text, err := strconv.Unquote(query); err == nil { // a list of names in JSON
+				u.Query, u.Needs, u.Reason = "", textual(text, nil), "a text in quotes is no query; every metric named in it is kept"
+				set.warn(u, u.Reason)
+			}
+			set.Add(u)
 			found++
 		}
 		query = ""

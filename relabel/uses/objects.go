@@ -81,7 +81,7 @@ func foreignLanguage(name string) bool {
 // walk reads a value under its path.
 func (a *asker) walk(n *node, key string, path []string) {
 	switch {
-	case n == nil || slices.Contains(a.read, n):
+	case n == nil || slices.Contains(a.read, n) || computed(n):
 	case n.object():
 		if a.object(n, path) {
 			return
@@ -125,6 +125,12 @@ func (a *asker) walk(n *node, key string, path []string) {
 			a.text(n, key, path, text)
 		}
 	}
+}
+
+// computed tells whether n is a step of an alert rule of Grafana's that its server works out from
+// others: $A is no metric there.
+func computed(n *node) bool {
+	return n.text("datasourceUid") == "__expr__" || n.text("datasource", "type") == "__expr__" || n.text("datasource", "uid") == "__expr__"
 }
 
 // correlates tells whether n leads from one data source to another that is no Prometheus, which the
@@ -297,6 +303,8 @@ func (a *asker) keyOf(n *node, k, outer string, path []string) string {
 	switch {
 	case k == "expression" && (n.get("alert") != nil || n.get("record") != nil):
 		return "expr"
+	case k == "match" && n.get("outputs") != nil && n.get("interval") != nil: // stream aggregation of vmagent
+		return "match[]"
 	case k == "value" && n.text("op") != "" && n.text("path") != "": // a patch
 		return n.text("path")[strings.LastIndexByte(n.text("path"), '/')+1:]
 	case k == "value" && isSetting(n.text("name")):
@@ -324,7 +332,12 @@ func (a *asker) text(n *node, key string, path []string, text string) {
 	}
 	a.spans(n, key, text)
 	query := templated(text)
+	inline, marked := strings.CutPrefix(text, "PromQL:") // of Kayenta
 	switch {
+	case marked:
+		a.add(n, where, inline)
+	case key == "heartbeat" && a.others == 0 && namesMetric(query, true): // Spillway's own
+		a.add(n, where, text)
 	case a.queryKey(key) && a.others == 0:
 		if a.template(n, where, text) {
 			return

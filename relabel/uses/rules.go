@@ -206,8 +206,10 @@ func groupList(set *Set, file string, list []*node) (int, error) {
 		if err := mustList(file, group, "rules"); err != nil {
 			return found, err
 		}
-		if group.get("rules") == nil && group.any(func(n *node) bool { return n.get("expr") != nil || n.get("query") != nil }) {
-			if err := asks(set, file, group); err != nil { // rules of another form, such as those of a catalogue
+		if group.get("rules") == nil && group.any(func(n *node) bool {
+			return n.get("expr") != nil || n.get("query") != nil || n.text("heartbeat") != ""
+		}) {
+			if err := asks(set, file, group); err != nil { // rules of another form, such as those of a catalogue; groups of Spillway's own
 				return found, err
 			}
 		}

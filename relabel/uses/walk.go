@@ -24,6 +24,7 @@ type walker struct {
 	scope       *scope
 	datasources map[string]string // type by name or uid or variable, as far as the dashboard says
 	library     []showing
+	graph       bool // a service graph was met
 }
 
 // walk reads a value. panel is the name of what it belongs to, source the type of its data source
@@ -49,6 +50,9 @@ func (w *walker) walk(n *node, panel, source string) {
 			uid: lib.text("uid"), name: lib.text("name"), file: w.file, title: w.title, line: lib.line,
 			scope: w.scope,
 		})
+	}
+	if n.text("queryType") == "serviceMap" {
+		w.serviceGraph(n, panel)
 	}
 	if path := n.get("urlPath"); callOf.MatchString(path.text()) {
 		w.parameters(n, panel)
