@@ -235,6 +235,35 @@ func TestOldestFirst(t *testing.T) {
 	}
 }
 
+// TestPlansOfSeveralClusters: what one cluster's plan drops and another one's does not may be in
+// the answer.
+func TestPlansOfSeveralClusters(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for name, text := range map[string]string{"a.json": sample, "b.json": strings.ReplaceAll(sample, `"apiserver_gone", `, "")} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	s, err := Load(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, query := range []string{`apiserver_gone`, `apiserver_gone{cluster="b"}`, `apiserver_gone{job="apiserver"}`} {
+		f := look(t, s, query, nil)
+		if len(f.Warnings) != 0 || len(f.Infos) != 1 ||
+			!strings.HasPrefix(f.Infos[0], "metric apiserver_gone of job apiserver is dropped since 2026-11-21 by rule apiserver/names/1 (owner platform): "+
+				"answers go without it where that plan's rules are in force; to have it back") {
+			t.Errorf("%s: %q %q", query, f.Warnings, f.Infos)
+		}
+	}
+	if f := look(t, s, `go_gc_gone`, nil); len(f.Warnings) != 1 || len(f.Infos) != 0 {
+		t.Errorf("what both drop: %q %q", f.Warnings, f.Infos)
+	}
+}
+
 func TestNone(t *testing.T) {
 	s, err := Load(nil)
 	if err != nil || s != nil {

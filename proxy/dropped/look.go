@@ -48,6 +48,7 @@ type loss struct {
 	kind   string
 	label  string
 	part   bool // others of the series selected are still there
+	some   bool // only where the rules of some of the plans are in force
 }
 
 // losses are all of a request, with the rules that each is by, the oldest first.
@@ -196,8 +197,13 @@ func (s *Set) metric(name string, ms []*labels.Matcher, until int64, l *losses) 
 // missed tells whether a selector of a metric can be said to need what a job no longer has of it.
 // Where no job keeps the metric, it does. Where another does, the selector may be one that was
 // always about that other job and says so by a label that this package does not know of: then
-// nothing is said.
+// nothing is said. Where only some of the plans drop the metric, others of them are of servers that
+// may have it: then a part may be missing, whatever the selector says.
 func (s *Set) missed(name string, ms []*labels.Matcher, at *loss) bool {
+	if s.some[name] {
+		at.part, at.some = true, true
+		return true
+	}
 	if !s.elsewhere[name] {
 		return true
 	}
@@ -360,7 +366,10 @@ func (l *losses) text(at loss) string {
 		fmt.Fprintf(&b, " (owner %s)", clip.Text(r.owner, 100))
 	}
 	b.WriteString(": ")
-	if at.part {
+	switch {
+	case at.some:
+		b.WriteString("answers go without it where that plan's rules are in force; ")
+	case at.part:
 		b.WriteString("this answer goes without it; ")
 	}
 	b.WriteString("to have it back, name it in keep.yaml and make the rules again with spillway relabel plan")

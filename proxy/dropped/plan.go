@@ -61,6 +61,7 @@ type rule struct {
 
 	owner string
 	since time.Time
+	plan  int // which of the plans has it
 }
 
 // Set is what all plans together drop. It never changes, and any number of goroutines may ask it. A
@@ -70,6 +71,7 @@ type Set struct {
 	names     []string           // sorted
 	labels    map[string]bool    // that rules of the kind label take away
 	elsewhere map[string]bool    // metrics that some job keeps
+	some      map[string]bool    // metrics that some plans drop by name, and others do not
 	hash      string
 }
 
@@ -149,7 +151,7 @@ func (b *builder) read(r io.Reader) error {
 		if err := ru.check(); err != nil {
 			return fmt.Errorf("rules[%d]: %w", i, err)
 		}
-		ru.owner, ru.since = p.Owner, p.Made.UTC()
+		ru.owner, ru.since, ru.plan = p.Owner, p.Made.UTC(), b.plans
 		b.entries += len(ru.Metrics)
 		b.rules = append(b.rules, ru)
 	}
@@ -220,7 +222,10 @@ func (b *builder) set() (*Set, error) {
 		return nil, nil
 	}
 	sum := sha256.Sum256(b.sums.Bytes())
-	s := &Set{rules: map[string][]*rule{}, labels: map[string]bool{}, elsewhere: map[string]bool{}, hash: hex.EncodeToString(sum[:])}
+	s := &Set{
+		rules: map[string][]*rule{}, labels: map[string]bool{}, elsewhere: map[string]bool{}, some: map[string]bool{},
+		hash: hex.EncodeToString(sum[:]),
+	}
 	for _, r := range b.rules {
 		if r.Kind == kindLabel {
 			s.labels[r.Label] = true
@@ -234,6 +239,15 @@ func (b *builder) set() (*Set, error) {
 	}
 	for _, name := range b.kept {
 		s.elsewhere[name] = true
+	}
+	for name, rules := range s.rules {
+		plans := map[int]bool{}
+		for _, r := range rules {
+			if r.Kind == kindNames {
+				plans[r.plan] = true
+			}
+		}
+		s.some[name] = len(plans) > 0 && len(plans) < b.plans
 	}
 	slices.Sort(s.names)
 	// Of rules that say the same of a metric the oldest comes first: since then it is gone.
