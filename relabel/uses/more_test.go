@@ -69,6 +69,29 @@ func namesOfUses(set *Set) []string {
 	return out
 }
 
+// TestDashboardsInCode: sources that have queries behind expr are named, and no others.
+func TestDashboardsInCode(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		told bool
+	}{
+		"a.dashboard.py": {"Dashboard(panels=[TimeSeries(targets=[Target(expr='sum(rate(used_total[5m]))')])])\n", true},
+		"a.ts":           {"new DataqueryBuilder().expr('sum(rate(used_total[5m]))')\n", true},
+		"a.go":           {"prometheus.NewDataqueryBuilder().Expr(`rate(used_total[5m])`)\n", true},
+		"b.go":           {"flag.String(\"expr\", \"\", \"an expression\")\n", false},
+		"c.py":           {"parse(expr='a b c')\n", false},
+		"a.md":           {"`Target(expr='sum(rate(used_total[5m]))')`\n", false},
+	} {
+		set := new(Set)
+		if err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"panels":[{"targets":[{"expr":"x"}]}]}`, name, c.text)); err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(strings.Join(set.Warnings, "\n"), "queries, as of dashboards or rules in code, seem to be in "); told != c.told {
+			t.Errorf("%s: warnings %q", name, set.Warnings)
+		}
+	}
+}
+
 // TestServiceGraph: a panel with a service graph asks Prometheus for metrics that stand nowhere.
 func TestServiceGraph(t *testing.T) {
 	const panel = `{"title":"g","gridPos":{"h":1},"type":"nodeGraph","datasource":{"type":"tempo"},"targets":[{"queryType":"serviceMap","refId":"A"}]}`

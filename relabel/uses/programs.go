@@ -26,6 +26,16 @@ var sources = []string{
 // seemsToAsk finds what rules have, and, in other languages than YAML, other queries.
 var seemsToAsk = regexp.MustCompile(`(?m)^\s*(- )?expr:\s|\bexpr"?\s*=|"expr"\s*:|["']match\[\]["']|\b(?i:promql)"?\s*[=:]`)
 
+// queryInCode finds a text behind expr in a program's source: Target(expr='…') of grafanalib,
+// .expr("…") of the builders of Grafana's foundation SDK.
+var queryInCode = regexp.MustCompile("\\b[eE]xpr\"?\\s*[=:(]+\\s*[rRfF]?[\"'`]+([^\"'`\\n]+)")
+
+// hasQueries tells whether a source has a query behind expr.
+func hasQueries(text []byte) bool {
+	return slices.ContainsFunc(queryInCode.FindAllSubmatch(text, maxFlags),
+		func(m [][]byte) bool { return isQuery(templated(string(m[1]))) })
+}
+
 // The sizes up to which files with other extensions are looked at, and scripts are read.
 const (
 	largestProgram = 1 << 20
@@ -34,11 +44,12 @@ const (
 
 // programs reads the files below a path that are left out by their extension, and are scripts, for
 // the calls of Prometheus' API in them. It returns sources of programs and large scripts that have
-// such calls, which are not read, and other files that seem to have queries.
-func (s *Set) programs(path string, read []string) (asking, seeming []string) {
+// such calls, which are not read, other files that seem to have queries, and sources that have some
+// as dashboards in code do.
+func (s *Set) programs(path string, read []string) (asking, seeming, coded []string) {
 	files, err := s.files(path)
 	if err != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	known := map[string]bool{}
 	for _, file := range read {
@@ -67,9 +78,11 @@ func (s *Set) programs(path string, read []string) (asking, seeming []string) {
 			s.script(file, string(text), asked, all)
 		case !source && extension != ".py" && seemsToAsk.Match(text):
 			seeming = append(seeming, file)
+		case (source || extension == ".py") && hasQueries(text):
+			coded = append(coded, file)
 		}
 	}
-	return asking, seeming
+	return asking, seeming, coded
 }
 
 // script adds what a script asks Prometheus' API.
@@ -100,7 +113,8 @@ func (s *Set) unread(path string, read []string) {
 			s.Warnings = append(s.Warnings, warning)
 		}
 	}
-	asking, seeming := s.programs(path, read)
+	asking, seeming, coded := s.programs(path, read)
 	warn(asking, "programs that ask Prometheus' API are in", "list their queries in a file for --queries")
+	warn(coded, "queries, as of dashboards or rules in code, seem to be in", "give what these programs write, or list their queries in a file for --queries")
 	warn(seeming, "rules seem to be in", "the names of files of rules end in "+strings.Join(ruleFiles, ", "))
 }
