@@ -9,7 +9,7 @@
 //     objects to have been told; a refusal is an error within seconds, which says what to grant.
 //   - What cannot be understood changes nothing: a target without a shard, two places for one
 //     server, a file that is half written. What was found before stays in force, is counted, and
-//     the log says why.
+//     the log says why; what other files say is taken up.
 //   - A server that is no longer found is still asked for a while (shards_from.keep), as is one
 //     whose discovery fails, unless another one has taken its place. After that it is let go, with
 //     a line in the log; the last shard of a group never is. Nor is anybody by the silence of an

@@ -2,14 +2,19 @@ package discovery
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/discovery/targetgroup"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/proxy/config"
 )
@@ -30,28 +35,75 @@ func (s *source) patience() time.Duration { return 2*s.every() + unheard }
 
 var ofFile = regexp.MustCompile(`:[0-9]+$`)
 
-// hear notes who was told of. The caller holds s.mu.
+// origin is the file or the name that a group of targets comes of.
+func (s *source) origin(g *targetgroup.Group) string {
+	if len(s.from.Files) > 0 {
+		return ofFile.ReplaceAllString(g.Source, "")
+	}
+	return g.Source
+}
+
+// hear notes who was told of, and from when on a new file is waited for. The caller holds s.mu.
 func (s *source) hear(groups []*targetgroup.Group) {
 	now := s.now()
 	for _, g := range groups {
-		if g == nil {
-			continue
+		if g != nil {
+			s.heard[s.origin(g)] = now
 		}
-		name := g.Source
-		if len(s.from.Files) > 0 {
-			name = ofFile.ReplaceAllString(name, "")
-		}
-		s.heard[name] = now
 	}
+	if len(s.from.Files) == 0 {
+		return
+	}
+	there := map[string]bool{}
 	for _, pattern := range s.from.Files {
-		if names, _ := filepath.Glob(pattern); len(names) > 0 {
+		names, _ := filepath.Glob(pattern)
+		if len(names) > 0 {
 			s.heard[pattern] = now
 		}
+		there[pattern] = true
+		for _, name := range names {
+			there[name] = true
+			switch last, ok := s.heard[name]; {
+			case ok && now.Sub(last) < s.every():
+			case s.holds(name):
+			case !ok, hasNothing(name):
+				s.heard[name] = now
+			}
+		}
 	}
+	maps.DeleteFunc(s.heard, func(name string, _ time.Time) bool { return !there[name] })
 }
 
-// unanswered calls f with each file, name or list that has answered before, when it did so last,
-// and what it is to say that it does no more.
+// holds tells whether the file was last told of with targets.
+func (s *source) holds(name string) bool {
+	g := s.groups[name+":0"]
+	return g != nil && len(g.Targets) > 0
+}
+
+// mostNothing is how long a file with nothing but remarks in it may be, in bytes.
+const mostNothing = 1 << 20
+
+// hasNothing tells whether the file can be read and is a list of nothing: such a one is not told of
+// again and again.
+func hasNothing(name string) bool {
+	if at, err := os.Stat(name); err != nil || at.Size() > mostNothing {
+		return false
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return false
+	}
+	var list []any
+	if strings.EqualFold(filepath.Ext(name), ".json") {
+		err = json.Unmarshal(text, &list)
+	} else {
+		err = yaml.Unmarshal(text, &list)
+	}
+	return err == nil && len(list) == 0
+}
+
+// unanswered calls f with each file, name or list that has answered before or is new, when it did
+// so last or was seen first, and what it is to say that it does not.
 func (s *source) unanswered(f func(last time.Time, why func() error)) {
 	for _, pattern := range s.from.Files {
 		names, _ := filepath.Glob(pattern)
@@ -59,17 +111,11 @@ func (s *source) unanswered(f func(last time.Time, why func() error)) {
 			f(last, func() error { return fmt.Errorf("no file is called %s any more", pattern) })
 		}
 		for _, name := range names {
-			g := s.groups[name+":0"]
-			if g != nil && len(g.Targets) == 0 { // an empty file is told of once
-				continue
+			if last, ok := s.heard[name]; ok {
+				f(last, func() error {
+					return fmt.Errorf("the file %s cannot be read, or has no list of targets; the log has why, at level error", name)
+				})
 			}
-			last, ok := s.heard[name]
-			if !ok {
-				last = s.heard[pattern] // a new one that nothing could be read of
-			}
-			f(last, func() error {
-				return fmt.Errorf("the file %s can no longer be read, or has no list of targets; the log has why, at level error", name)
-			})
 		}
 	}
 	for _, name := range s.from.DNSSRV {

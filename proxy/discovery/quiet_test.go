@@ -6,9 +6,13 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
 )
 
 // TestQuiet: a file, or a list, that can no longer be read is told, as an API server that does not
@@ -81,4 +85,90 @@ func TestStillAnswered(t *testing.T) {
 	if s := r.sources[0]; func() bool { s.mu.Lock(); defer s.mu.Unlock(); return !s.silent.IsZero() }() {
 		t.Error("it counts as silent")
 	}
+}
+
+// TestNewFileCutOff: a file that comes while others are in use, and cannot be read, holds back
+// nothing that the others say, and is told as one that could be read before.
+func TestNewFileCutOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const one = `[{"targets": ["a:9090"], "labels": {"__spillway_shard__": "s-0"}}`
+	const two = `[{"targets": ["b:9090"], "labels": {"__spillway_shard__": "s-2"}}]`
+	replace(t, filepath.Join(dir, "1.json"), one+"]")
+	r := newRig(t, "{files: ['"+dir+"/*.json'], keep: 1s, refresh_interval: 100ms}")
+	r.becomes("a:9090")
+	replace(t, filepath.Join(dir, "2.json"), two[:20])
+	replace(t, filepath.Join(dir, "3.json"), "[]")
+	replace(t, filepath.Join(dir, "1.json"), one+`, {"targets": ["c:9090"], "labels": {"__spillway_shard__": "s-1"}}]`)
+	r.becomes("a:9090 c:9090")
+	r.refused(1)
+	replace(t, filepath.Join(dir, "2.json"), two)
+	r.becomes("a:9090 c:9090 b:9090")
+	r.refused(0)
+}
+
+// TestFilesUnread: since when a file is silent. The clock is the test's own.
+func TestFilesUnread(t *testing.T) {
+	const every = time.Minute
+	dir := t.TempDir()
+	file := func(n int) string { return filepath.Join(dir, fmt.Sprint(n, ".json")) }
+	s := sourceOf(t, "{files: ['"+dir+"/*.json'], keep: 1h, refresh_interval: 1m}")
+	now := time.Unix(1e9, 0)
+	s.now = func() time.Time { return now }
+	tell := func(n int, hosts ...string) {
+		replace(t, file(n), "[{}]")
+		g := &targetgroup.Group{Source: file(n) + ":0"}
+		for _, h := range hosts {
+			g.Targets = append(g.Targets, model.LabelSet{model.AddressLabel: model.LabelValue(h), ShardLabel: model.LabelValue("s-" + h)})
+		}
+		s.take([]*targetgroup.Group{g})
+	}
+	is := func(silent string) {
+		t.Helper()
+		_, err := s.silence()
+		if (err == nil) != (silent == "") || err != nil && !strings.Contains(err.Error(), silent+" cannot be read") {
+			t.Errorf("silent: %v, want %q", err, silent)
+		}
+	}
+	pass := func(d time.Duration, hosts ...string) { // in which 1.json is told of again and again
+		for end := now.Add(d); now.Before(end); {
+			now = now.Add(every)
+			tell(1, hosts...)
+		}
+	}
+	replace(t, file(2), "[{}]")
+	tell(1, "a", "b")
+	tell(2, "b", "c")
+	is("")
+	pass(4*every, "a", "b") // 2.json is not told of; b stands in 1.json too
+	is(file(2))
+	tell(2, "b", "c")
+	is("")
+
+	replace(t, file(3), "[") // new, and never told of
+	pass(2*every, "a", "b")
+	tell(2, "b", "c")
+	is("")
+	pass(2*every, "a", "b")
+	tell(2, "b", "c")
+	is(file(3))
+	replace(t, file(3), "[]") // right, and never told of either
+	pass(2*every, "a", "b")
+	tell(2, "b", "c")
+	is("")
+	replace(t, file(3), "[") // and then not
+	pass(4*every, "a", "b")
+	tell(2, "b", "c")
+	is(file(3))
+
+	if err := os.Remove(file(3)); err != nil { // it is nobody's business any more
+		t.Fatal(err)
+	}
+	pass(every, "a", "b")
+	is("")
+	now = now.Add(time.Hour)
+	replace(t, file(3), "[") // half written: it has as long as any other
+	tell(1, "a", "b")
+	tell(2, "b", "c")
+	is("")
 }

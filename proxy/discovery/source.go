@@ -205,7 +205,7 @@ func (s *source) take(groups []*targetgroup.Group) {
 		return // the rest is to come, and nothing is reckoned for each of many objects
 	}
 	servers, err := s.servers(all)
-	if err == nil && len(s.clusters) == 0 && !s.answered() {
+	if err == nil && !s.ready && len(s.clusters) == 0 && !s.answered() {
 		return // the rest is to come
 	}
 	var shards []config.Shard
