@@ -455,14 +455,28 @@ func (g *Gate) due(now int64) *waiter {
 	return g.within(now) // takes nothing that anybody else waits for
 }
 
-// first is whose turn it is by the need of the lanes, whether there are as many places or not.
-func (g *Gate) first(now int64) (first *waiter) {
+// first is whose turn it is by the need of the lanes, whether there are as many places or not. Whom
+// a lane awaits decides who may go on in others, those before it too: where that is somebody else
+// now, they are looked at again.
+func (g *Gate) first(now int64) *waiter {
+	first, news := g.heads(now)
+	if news {
+		first, _ = g.heads(now)
+	}
+	return first
+}
+
+// heads looks at the heads of all lanes; first is who needs it most of them, and news is whether a
+// lane awaits somebody else than before.
+func (g *Gate) heads(now int64) (first *waiter, news bool) {
 	var least float64
 	for _, l := range g.lanes {
 		if l.waiting == 0 {
 			continue
 		}
+		before := l.awaits
 		w, behind := l.head(g, now)
+		news = news || l.awaits != before
 		switch {
 		case w != nil && l.room(w.n) && (w.peer == nil || w.peer.room(g, w)):
 			if need := l.need(w.n, now, g.mean); first == nil || need < least {
@@ -473,7 +487,7 @@ func (g *Gate) first(now int64) (first *waiter) {
 			l.work = max(l.work, g.work)
 		}
 	}
-	return first
+	return first, news
 }
 
 // within is who is let in, by the need of the lanes, of what is kept for his lane.

@@ -195,8 +195,15 @@ func TestWideBehindOneOfItsLane(t *testing.T) {
 	}
 }
 
-// TestWideThatLacksBoth: likewise where he lacks room at his address too.
+// TestWideThatLacksBoth: likewise where he lacks room at his address too, whoever of them comes
+// last: the lane of who may go on stands before the one that decides it.
 func TestWideThatLacksBoth(t *testing.T) {
+	for _, last := range []string{"dashboard", "first"} {
+		t.Run(last, func(t *testing.T) { wideThatLacksBoth(t, last) })
+	}
+}
+
+func wideThatLacksBoth(t *testing.T, last string) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(30, 10, []Lane{{Name: "dash", Share: 0.1}, {Name: "batch", Share: 0.25, Most: 6}, {Name: "default", Share: 0.5}})
 		order := make(chan string, 4)
@@ -209,8 +216,17 @@ func TestWideThatLacksBoth(t *testing.T) {
 		}
 		held := []*Place{running, take(t, g, Asker{Peer: "grafana"}, 8), take(t, g, Asker{Peer: "other"}, 8)}
 		wide := waits(t, g, Asker{Peer: "grafana", Lane: "batch", Flow: 1}, 3, "wide", order)
-		first := waits(t, g, Asker{Peer: "other", Lane: "batch", Flow: 2}, 5, "first", order)
-		dashboard := waits(t, g, Asker{Peer: "grafana", Lane: "dash", Flow: 3}, 2, "dashboard", order)
+		var first, dashboard func()
+		if last == "first" {
+			dashboard = waits(t, g, Asker{Peer: "grafana", Lane: "dash", Flow: 3}, 2, "dashboard", order)
+			if len(order) != 0 {
+				t.Fatalf("places are kept for nobody with %d of 30 held", g.Held())
+			}
+		}
+		first = waits(t, g, Asker{Peer: "other", Lane: "batch", Flow: 2}, 5, "first", order)
+		if last == "dashboard" {
+			dashboard = waits(t, g, Asker{Peer: "grafana", Lane: "dash", Flow: 3}, 2, "dashboard", order)
+		}
 		if len(order) != 1 {
 			t.Fatalf("%d are let in with %d of 30 held", len(order), g.Held())
 		}
