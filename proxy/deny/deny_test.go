@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -142,7 +143,7 @@ func TestQueriesOfAllSyntax(t *testing.T) {
 			t.Errorf("%s: %v", tc.rule, err)
 			continue
 		}
-		text := OfSelectors(tc.match)
+		text := OfSelectors(tc.match, nil)
 		if tc.query != "" {
 			expr, err := tree.Parser.ParseExpr(tc.query)
 			if err != nil {
@@ -163,7 +164,7 @@ func TestQueriesOfAllSyntax(t *testing.T) {
 // it, and as Prometheus prints it.
 func TestRegexOfSelectors(t *testing.T) {
 	match := []string{`{namespace="a", le!=""}`}
-	s := &Subject{Query: func() string { return OfSelectors(match) }, Written: func() string { return strings.Join(match, ", ") }}
+	s := &Subject{Query: func() string { return OfSelectors(match, nil) }, Written: func() string { return strings.Join(match, ", ") }}
 	for regex, met := range map[string]bool{
 		`\{namespace="[^"]*", ?le!=""\}`: true, `\{le!="",namespace="a"\}`: true, `\{le!=""\}`: false,
 	} {
@@ -174,6 +175,40 @@ func TestRegexOfSelectors(t *testing.T) {
 		if got := table.Look(s, now).Rule != nil; got != met {
 			t.Errorf("%s: %v", regex, got)
 		}
+	}
+}
+
+// TestLongSelectors: a long list of names in a selector, which a dashboard's variable comes to, is
+// compiled when the request is read, and not again for its text.
+func TestLongSelectors(t *testing.T) {
+	names := make([]string, 6000)
+	for i := range names {
+		names[i] = fmt.Sprintf("ip-10-1-%d-%d\\\\.ec2\\\\.internal", i/250, i%250)
+	}
+	match := []string{`up{node=~"(` + strings.Join(names, "|") + `)", job!~"a.*"}`, `up`}
+	want := make([]string, len(match))
+	var parsed [][]*labels.Matcher
+	var known tree.Regexps
+	for i, text := range match {
+		expr, err := tree.Parser.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms, err := known.ParseSelector(tree.Parser, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[i], parsed = tree.String(expr), append(parsed, ms)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got := OfSelectors(match, parsed)
+	runtime.ReadMemStats(&after)
+	if got != strings.Join(want, ", ") {
+		t.Errorf("it is %.100s, want %.100s", got, strings.Join(want, ", "))
+	}
+	if took, most := after.TotalAlloc-before.TotalAlloc, uint64(20*len(match[0])); took > most {
+		t.Errorf("a text of %d bytes takes %d, want %d at most", len(match[0]), took, most)
 	}
 }
 

@@ -205,11 +205,16 @@ func normal(query string) (string, error) {
 }
 
 // OfSelectors is the text of a request for what series are selected, as a rule's query is compared
-// with it.
-func OfSelectors(match []string) string {
+// with it. parsed are its selectors as they were read already: their regular expressions, which may
+// be long, are not compiled again.
+func OfSelectors(match []string, parsed [][]*labels.Matcher) string {
+	var known tree.Regexps
+	for _, ms := range parsed {
+		known.Know(ms)
+	}
 	out := slices.Clone(match)
 	for i, text := range out {
-		if sel, err := tree.Parser.ParseExpr(text); err == nil {
+		if sel, err := known.Parse(tree.Parser, text); err == nil {
 			out[i] = tree.String(sel)
 		}
 	}

@@ -192,7 +192,7 @@ func (x *exchange) denied(now time.Time, asked bool) deny.Found {
 			if x.dec.Expr != nil {
 				return tree.String(x.dec.Expr)
 			}
-			return deny.OfSelectors(req.Match)
+			return deny.OfSelectors(req.Match, x.dec.Selectors)
 		}),
 		Selectors: x.dec.Selectors,
 		Range:     time.Duration(min(x.dec.End-x.dec.Start, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, Step: req.Step,
