@@ -427,13 +427,21 @@ func TestFaultsOfConnecting(t *testing.T) {
 }
 
 // TestSilentShardOfACrowd: many ask for what the same series have to be counted for, and a shard is
-// silent. Each that may go without it waits for those who count three fifths of its time, and not
-// for one after the other until nothing is left.
+// silent, or several are. Each that may go without them waits for those who count three fifths of
+// its time, and not for one after the other until nothing is left.
 func TestSilentShardOfACrowd(t *testing.T) {
 	t.Parallel()
+	for _, silent := range []int{1, 4} {
+		t.Run(fmt.Sprint(silent), func(t *testing.T) { silentShardsOfACrowd(t, silent) })
+	}
+}
+
+func silentShardsOfACrowd(t *testing.T, silent int) {
 	const limit, crowd = 10 * time.Second, 12
-	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, roomy(limit))
-	fault{script: "stall", want: 503}.set(t, r.shards["jaguar"][1][0], askings())
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1, 1, 1, 1}[:1+silent]}}, roomy(limit))
+	for i := range silent {
+		fault{script: "stall", want: 503}.set(t, r.shards["jaguar"][1+i][0], askings())
+	}
 	var wg sync.WaitGroup
 	var late atomic.Int64
 	for i := range crowd {

@@ -554,10 +554,14 @@ func (sc *Scale) find(ctx context.Context, keys []cost.Key, by map[cost.Key]sele
 	if !errors.As(err, &late) || ctx.Err() != nil {
 		return out, err
 	}
-	for _, k := range late.Keys {
-		if err := sc.GiveUp(by[k].part.Shard); err != nil {
-			return nil, err
+	var gone error
+	for _, k := range late.Keys { // all of them: the next attempt would wait for each that is left
+		if err := sc.GiveUp(by[k].part.Shard); err != nil && gone == nil {
+			gone = err
 		}
+	}
+	if gone != nil {
+		return nil, gone
 	}
 	return sc.Known.Counts.Find(ctx, sc.Lane, keys, ask)
 }

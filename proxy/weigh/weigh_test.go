@@ -7,13 +7,16 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -482,4 +485,45 @@ func TestPieceOfWhatIsNotCounted(t *testing.T) {
 	if held, most := told[w.shards[1]], int64(1<<30)/int64(n); held.Counted != 0 || held.Uncounted == 0 || held.Uncounted > most {
 		t.Errorf("a piece of %d makes the other one hold %+v, want at most %d", n, held, most)
 	}
+}
+
+// TestAllThatAreSilentAreGivenUp: of several shards whose numbers others have asked for and not
+// got, all that the request can go without are given up at once, also those after one that it
+// needs: each of them would cost one more attempt, and its wait.
+func TestAllThatAreSilentAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silent, needed = 4, 1
+		w := &Scale{Known: &Known{}, Patience: func() time.Duration { return time.Second }}
+		keys, by := make([]cost.Key, silent), map[cost.Key]selected{}
+		for i := range keys {
+			keys[i] = cost.KeyOf(fmt.Sprint(i), "count", "up", 0, 1)
+			by[keys[i]] = selected{part: &plan.Part{Shard: &shard.Shard{Index: i}}}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var other sync.WaitGroup
+		other.Go(func() {
+			_, _ = w.Known.Counts.Find(ctx, "", keys, func([]cost.Key, func(int, int64)) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		})
+		synctest.Wait()
+		var told []int
+		w.GiveUp = func(s *shard.Shard) error {
+			if told = append(told, s.Index); s.Index == needed {
+				return nil
+			}
+			return fmt.Errorf("without %d", s.Index)
+		}
+		began := time.Now()
+		_, err := w.find(ctx, keys, by, func([]cost.Key, func(int, int64)) error { return errors.New("others ask") })
+		if slices.Sort(told); err == nil || !strings.HasPrefix(err.Error(), "without ") || !slices.Equal(told, []int{0, 1, 2, 3}) {
+			t.Errorf("%v: told of %v", err, told)
+		}
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("it took %s", took)
+		}
+		cancel()
+		other.Wait()
+	})
 }
