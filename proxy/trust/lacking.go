@@ -50,11 +50,14 @@ func (h *Heartbeats) Pulse(replica int) Pulse {
 	return Pulse{p.err, p.lacking, p.unreached}
 }
 
-// selectsNothing tells whether no replica has anything of the heartbeat of late. The caller holds
-// mu.
+// selectsNothing tells whether no replica has anything of the heartbeat of late; where that is not
+// known, whether it was so when Empty was called last. The caller holds mu.
 func (h *Heartbeats) selectsNothing() bool {
 	newest, ok := h.buckets[lastClosed(h.tailAt.UnixMilli())]
-	return ok && !h.tailAt.IsZero() && !newest.data && !h.tail.data
+	if !ok && !h.tail.data {
+		return h.empty
+	}
+	return !newest.data && !h.tail.data
 }
 
 // Empty tells whether the heartbeat selects nothing on any replica of late; news is whether that

@@ -65,12 +65,12 @@ func TestLacksOfALongWindow(t *testing.T) {
 // before both the last minute and the newest closed bucket are known to have none of it.
 func TestHeartbeatOfNothing(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
-	has := map[int]bool{}
+	has, left := map[int]bool{}, uint64(3)
 	ask := func(_ context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
 		out := []map[int64]Beats{{}, {}}
 		start, end, step := req.Start.Ms, req.End.Ms, req.Step.Milliseconds()
 		if req.ID != endpoint.QueryRange {
-			start, end, step = req.Time.Ms, req.Time.Ms, 1
+			start, end, step, part = req.Time.Ms, req.Time.Ms, 1, part&left
 		}
 		for at := start; at <= end; at += step {
 			for i := range out {
@@ -93,6 +93,12 @@ func TestHeartbeatOfNothing(t *testing.T) {
 	h.Refresh(t.Context(), ask, 3, now)
 	look("nothing anywhere", true, true)
 	look("still", true, false)
+	left, now = 1, now.Add(5*time.Minute) // one fails to answer for the last minute, and the bucket that has closed is not asked for
+	h.Refresh(t.Context(), ask, 3, now)
+	look("nothing more is known", true, false)
+	left, now = 3, now.Add(time.Minute)
+	h.Refresh(t.Context(), ask, 3, now)
+	look("nothing anywhere, as before", true, false)
 	has[1] = true
 	now = now.Add(10 * time.Minute)
 	h.Refresh(t.Context(), ask, 3, now)
