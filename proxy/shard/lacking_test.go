@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -330,6 +331,34 @@ func TestWhoGoesOnToLackSomethingIsTold(t *testing.T) {
 		top.Close()
 		b.close()
 	})
+}
+
+// TestHeartbeatOfASliceThatHasEnded: its servers keep old blocks and have nothing of the heartbeat
+// of late, which is no mistake: neither the log nor the view says that it is one.
+func TestHeartbeatOfASliceThatHasEnded(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			retired := scraping(map[string]scrapes{"gpu": {targets: 4, has: func(int, time.Time) bool { return false }}})
+			b := newBubble(t, retired, retired)
+			g := group(b.urls...)
+			if g.Heartbeat = "up"; ended {
+				g.Shards[0].Until = config.Moment{Abs: time.Now().Add(-time.Minute), Set: true}
+			}
+			var log syncBuffer
+			top := build(t, Options{Dial: b.dial, Logger: slog.New(slog.NewTextHandler(&log, nil))}, true, g)
+			time.Sleep(10 * time.Minute)
+			if told := strings.Contains(log.String(), "the heartbeat selects nothing"); told == ended {
+				t.Errorf("ended %v: the log says %s", ended, log.String())
+			}
+			for _, i := range top.Status() {
+				if (i.HeartbeatError == "") != ended {
+					t.Errorf("ended %v: the view says %q", ended, i.HeartbeatError)
+				}
+			}
+			top.Close()
+			b.close()
+		})
+	}
 }
 
 // TestGapsOfBothDoNotHideEachOther: both of a pair miss scrapes within the same five minutes, at

@@ -88,7 +88,8 @@ func (o *online) add(r *Replica, suffix, format string, args ...any) {
 	})
 }
 
-// heartbeats tells of groups whose heartbeat selects nothing on all replicas of a shard.
+// heartbeats tells of groups whose heartbeat selects nothing on all replicas of a shard that is to
+// have something of late.
 func (o *online) heartbeats(ctx context.Context, t *Topology, well func(*Replica) bool) {
 	var mu sync.Mutex
 	empty := map[int]string{} // the first shard of each group
@@ -96,8 +97,9 @@ func (o *online) heartbeats(ctx context.Context, t *Topology, well func(*Replica
 	g.SetLimit(onlineParallel)
 	for i, group := range t.Groups {
 		for _, s := range group.Shards {
-			if group.Heartbeat == "" || len(s.Replicas) < 2 || slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return !well(r) }) {
-				continue // without one, or of one server, nothing is looked for; or it has its own problem
+			if group.Heartbeat == "" || len(s.Replicas) < 2 || !s.lives(t.opts.Clock()) ||
+				slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return !well(r) }) {
+				continue // without one, of one server, or in another time nothing is looked for; or it has its own problem
 			}
 			g.Go(func() error {
 				s.refreshBeats(gctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -45,6 +46,7 @@ func TestCheckOnline(t *testing.T) {
 		in        servers
 		want      []string // path and text of each problem, in order
 		heartbeat string
+		ended     bool // the first shard's slice, an hour ago
 	}{
 		{name: "sound", in: servers{
 			{
@@ -110,6 +112,10 @@ func TestCheckOnline(t *testing.T) {
 			name: "a heartbeat of nothing", heartbeat: "upp", in: servers{{{Series: ups(0, 10, "a")}, {Series: ups(0, 10, "b")}}},
 			want: []string{`groups[0].heartbeat: upp selects nothing on any replica of shard jaguar[0]`},
 		},
+		{
+			name: "a heartbeat of a slice that has ended", heartbeat: "upp", ended: true,
+			in: servers{{{Series: ups(0, 10, "a")}, {Series: ups(0, 10, "b")}}, {{Series: ups(10, 20, "a")}}},
+		},
 		{name: "a heartbeat of one server", heartbeat: "upp", in: servers{{{Series: ups(0, 10, "a")}}}},
 		{
 			name: "not served", in: servers{{{
@@ -141,7 +147,9 @@ func TestCheckOnline(t *testing.T) {
 					hosts = append(hosts, strings.TrimPrefix(u, "http://"))
 				}
 			}
-			g.Heartbeat = tc.heartbeat
+			if g.Heartbeat = tc.heartbeat; tc.ended {
+				g.Shards[0].Until = config.Moment{Abs: time.Now().Add(-time.Hour), Set: true}
+			}
 			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})
 			if err != nil {
 				t.Fatal(err)

@@ -210,6 +210,13 @@ func (s *Shard) Span(now time.Time) (from, until int64) {
 	return max(gf, sf), min(gu, su)
 }
 
+// lives tells whether the shard's span has begun and not ended: else its servers need not have
+// anything of late.
+func (s *Shard) lives(now time.Time) bool {
+	from, until := s.Span(now)
+	return from <= now.UnixMilli() && now.UnixMilli() < until
+}
+
 // errClosed is the cause with which a topology's own work ends.
 var errClosed = errors.New("the configuration was replaced, or Spillway is stopping")
 

@@ -144,6 +144,9 @@ func (t *Topology) Status() []Info {
 		if len(s.Replicas) > 1 && len(s.Replicas) <= trust.MaxReplicas {
 			i.Whole = s.wholeNow(r.Index, now)
 			pulse := s.beats.Pulse(r.Index)
+			if pulse.Nothing && !s.lives(now) {
+				pulse.Error = ""
+			}
 			i.HeartbeatError, i.LackingSince, i.Unreached = pulse.Error, pulse.Lacking, pulse.Unreached
 			if !pulse.Lacking.IsZero() {
 				i.Lacks = r.shortfall(pulse.Lacking, now)

@@ -31,8 +31,9 @@ type told struct {
 // Pulse is what is known of one replica.
 type Pulse struct {
 	// Error is why the last question to it failed, or that the heartbeat selects nothing anywhere;
-	// empty where neither is so.
-	Error string
+	// empty where neither is so. Nothing tells that it is the latter.
+	Error   string
+	Nothing bool
 	// Lacking is since when it lacks what another one has; zero where it does not.
 	Lacking time.Time
 	// Unreached is the share of the targets that another one reaches now and this one fails to.
@@ -44,10 +45,11 @@ func (h *Heartbeats) Pulse(replica int) Pulse {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.of[replica]
-	if p.err == "" && h.selectsNothing() {
+	nothing := p.err == "" && h.selectsNothing()
+	if nothing {
 		p.err = h.selector + " selects nothing on any replica of the shard, so that none is known to be whole"
 	}
-	return Pulse{p.err, p.lacking, p.unreached}
+	return Pulse{p.err, nothing, p.lacking, p.unreached}
 }
 
 // selectsNothing tells whether no replica has anything of the heartbeat of late; where that is not
