@@ -2,11 +2,13 @@ package deny
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -357,6 +359,57 @@ func TestRulesOfAnotherVersion(t *testing.T) {
 	}
 	if f := table.Look(&Subject{User: "joe"}, now); f.Rule == nil || len(table.List(now)) != 2 {
 		t.Errorf("%+v are left", table.List(now))
+	}
+}
+
+// TestRulesOfAnotherVersionStay: what is left out is in the file still after the next change, so
+// that the version that wrote it takes it up again, until it ends, is removed or its name is taken.
+func TestRulesOfAnotherVersionStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deny.json")
+	text := `{"version":1,"rules":[{"name":"cut","reason":"b","query":"sum(rate(foo[5m…","source":"api"},
+		{"name":"bare","source":"api"},{"name":"taken","source":"crash"},{"name":"configured","source":"api"},
+		{"name":"over","source":"api","until":"` + now.Add(-time.Hour).Format(time.RFC3339) + `"}]}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var table Table
+	if err := table.Open(path, now); err == nil || strings.Contains(err.Error(), `"over"`) {
+		t.Errorf("%v", err)
+	}
+	has := func(want ...string) {
+		t.Helper()
+		var k kept
+		text, err := os.ReadFile(path)
+		if err = errors.Join(err, json.Unmarshal(text, &k)); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range k.Rules {
+			got = append(got, string(e.Source)+" "+e.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the file has %q, want %q", got, want)
+		}
+	}
+	if err := table.Configure([]Rule{{Name: "configured", Reason: "b", User: "ann"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Add(Rule{Name: "taken", Reason: "b", User: "ann"}, API, now); err != nil {
+		t.Fatal(err)
+	}
+	has("api taken", "api cut", "api bare")
+	if text, err := os.ReadFile(path); err != nil || !bytes.Contains(text, []byte("sum(rate(foo[5m…")) {
+		t.Errorf("%v: the rule has lost its query: %s", err, text)
+	}
+	if err := table.Remove("cut"); err != nil {
+		t.Errorf("what the log has named cannot be removed: %v", err)
+	}
+	has("api taken", "api bare")
+	if err := table.Remove("cut"); !errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if list := table.List(now); len(list) != 2 {
+		t.Errorf("in force are %+v", list)
 	}
 }
 

@@ -26,7 +26,8 @@ type Table struct {
 	mu     sync.Mutex
 	config []*rule
 	own    []*rule // of sources API and Crash
-	path   string  // where own is kept; empty: nowhere
+	aside  []Entry // of the file, which are no rules of this version and stay there
+	path   string  // where both are kept; empty: nowhere
 }
 
 // Found is what rules say of a request.
@@ -97,9 +98,11 @@ func (t *Table) Configure(rules []Rule) error {
 		}
 	}
 	t.config = list
-	t.own = slices.DeleteFunc(slices.Clone(t.own), func(r *rule) bool { // the configuration's rule of that name is meant
-		return slices.ContainsFunc(list, func(c *rule) bool { return c.Name == r.Name })
-	})
+	named := func(name string) bool { // the configuration's rule of that name is meant
+		return slices.ContainsFunc(list, func(c *rule) bool { return c.Name == name })
+	}
+	t.own = slices.DeleteFunc(slices.Clone(t.own), func(r *rule) bool { return named(r.Name) })
+	t.aside = slices.DeleteFunc(t.aside, func(e Entry) bool { return named(e.Name) })
 	t.publish()
 	return nil
 }
@@ -163,22 +166,24 @@ func (t *Table) Add(r Rule, source Source, now time.Time) error {
 		return ErrFull
 	}
 	t.own = append(t.own, c)
+	t.aside = slices.DeleteFunc(t.aside, func(e Entry) bool { return e.Name == r.Name })
 	t.publish()
 	return t.keep()
 }
 
-// Remove ends a rule that was added. The error of the file is as with Add.
+// Remove ends a rule that was added, or takes one that was left out of the file. The error of the
+// file is as with Add.
 func (t *Table) Remove(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	is := func(r *rule) bool { return r.Name == name }
+	is, was := func(r *rule) bool { return r.Name == name }, func(e Entry) bool { return e.Name == name }
 	switch {
 	case slices.ContainsFunc(t.config, is):
 		return ErrConfigured
-	case !slices.ContainsFunc(t.own, is):
+	case !slices.ContainsFunc(t.own, is) && !slices.ContainsFunc(t.aside, was):
 		return ErrUnknown
 	}
-	t.own = slices.DeleteFunc(slices.Clone(t.own), is)
+	t.own, t.aside = slices.DeleteFunc(slices.Clone(t.own), is), slices.DeleteFunc(t.aside, was)
 	t.publish()
 	return t.keep()
 }
@@ -241,7 +246,8 @@ const maxFileBytes = 32 << 20
 
 // Open reads the rules that were kept in the file, and keeps them there from now on. A file that
 // holds something else is renamed to the same name with .broken at its end, and the error says so;
-// the table is usable all the same.
+// the table is usable all the same. A rule that is none in this version is named in the error, left
+// out, and stays in the file.
 func (t *Table) Open(path string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -272,10 +278,14 @@ func (t *Table) Open(path string, now time.Time) error {
 	}
 	for _, e := range k.Rules {
 		c, wrong := compile(e.Rule, e.Source)
-		switch {
+		switch old := (&rule{Rule: e.Rule, source: e.Source}).forgotten(now); {
+		case old:
 		case wrong != nil: // of another version; the others hold
 			err = errors.Join(err, fmt.Errorf("%s: the rule %.64q is none, and is left out: %w", path, e.Name, wrong))
-		case !c.forgotten(now) && len(t.own) < MaxRules:
+			if len(t.aside) < MaxRules {
+				t.aside = append(t.aside, e)
+			}
+		case len(t.own) < MaxRules:
 			t.own = append(t.own, c)
 		}
 	}
@@ -283,7 +293,8 @@ func (t *Table) Open(path string, now time.Time) error {
 	return err
 }
 
-// keep writes the rules that were added to their file, which is whole at all times.
+// keep writes the rules that were added, and those that were left out, to their file, which is
+// whole at all times.
 func (t *Table) keep() error {
 	if t.path == "" {
 		return nil
@@ -292,6 +303,7 @@ func (t *Table) keep() error {
 	for _, r := range t.own {
 		k.Rules = append(k.Rules, Entry{Rule: r.Rule, Source: r.source})
 	}
+	k.Rules = append(k.Rules, t.aside...)
 	text, err := json.MarshalIndent(k, "", "  ")
 	if err == nil {
 		err = plainfile.Replace(t.path, 0o600, func(w io.Writer) error {
