@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,15 +105,15 @@ func hasNothing(name string) bool {
 
 // unanswered calls f with each file, name or list that has answered before or is new, when it did
 // so last or was seen first, and what it is to say that it does not.
-func (s *source) unanswered(f func(last time.Time, why func() error)) {
+func (s *source) unanswered(f func(name string, last time.Time, why func() error)) {
 	for _, pattern := range s.from.Files {
 		names, _ := filepath.Glob(pattern)
 		if last, ok := s.heard[pattern]; ok && len(names) == 0 {
-			f(last, func() error { return fmt.Errorf("no file is called %s any more", pattern) })
+			f(pattern, last, func() error { return fmt.Errorf("no file is called %s any more", pattern) })
 		}
 		for _, name := range names {
 			if last, ok := s.heard[name]; ok {
-				f(last, func() error {
+				f(name, last, func() error {
 					return fmt.Errorf("the file %s cannot be read, or has no list of targets; the log has why, at level error", name)
 				})
 			}
@@ -120,14 +121,14 @@ func (s *source) unanswered(f func(last time.Time, why func() error)) {
 	}
 	for _, name := range s.from.DNSSRV {
 		if last, ok := s.heard[name]; ok {
-			f(last, func() error {
+			f(name, last, func() error {
 				return fmt.Errorf("the name %s can no longer be looked up; the log has why, at level error", name)
 			})
 		}
 	}
 	if s.list != nil {
 		if last, err := s.list.state.get(); !last.IsZero() {
-			f(last, func() error {
+			f("", last, func() error {
 				u, _ := url.Parse(s.from.HTTP) // checked when the file was read
 				return cmp.Or(err, fmt.Errorf("the list at %s has not answered", plain(u)))
 			})
@@ -136,13 +137,30 @@ func (s *source) unanswered(f func(last time.Time, why func() error)) {
 }
 
 // quiet is since when the one that has answered longest ago does not, and why; nil where all do.
+// Afterwards s.mute are all that do not.
 func (s *source) quiet() (since time.Time, why error) {
-	s.unanswered(func(last time.Time, say func() error) {
-		if s.now().Sub(last) > s.patience() && (why == nil || last.Before(since)) {
+	s.mute = map[string]bool{}
+	s.unanswered(func(name string, last time.Time, say func() error) {
+		if s.now().Sub(last) <= s.patience() {
+			return
+		}
+		if s.mute[name] = true; why == nil || last.Before(since) {
 			since, why = last, say()
 		}
 	})
 	return since, why
+}
+
+// unread tells whether a server that is still found was told of only by what does not answer now,
+// before it fell silent. Of API servers and of a list all were.
+func (s *source) unread(url string) bool {
+	switch {
+	case s.silent.IsZero():
+		return false
+	case len(s.from.Files)+len(s.from.DNSSRV) == 0:
+		return true
+	}
+	return !slices.ContainsFunc(s.origins[url], func(name string) bool { return !s.mute[name] })
 }
 
 // listState is when a list was read last, and why it was not since.

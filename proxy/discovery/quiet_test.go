@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/discovery/targetgroup"
 )
@@ -107,7 +108,8 @@ func TestNewFileCutOff(t *testing.T) {
 	r.refused(0)
 }
 
-// TestFilesUnread: since when a file is silent. The clock is the test's own.
+// TestFilesUnread: since when a file is silent, and who counts as kept for it: only those that
+// nothing else has told of. The clock is the test's own.
 func TestFilesUnread(t *testing.T) {
 	const every = time.Minute
 	dir := t.TempDir()
@@ -123,11 +125,16 @@ func TestFilesUnread(t *testing.T) {
 		}
 		s.take([]*targetgroup.Group{g})
 	}
-	is := func(silent string) {
+	is := func(silent string, found, kept float64) {
 		t.Helper()
 		_, err := s.silence()
 		if (err == nil) != (silent == "") || err != nil && !strings.Contains(err.Error(), silent+" cannot be read") {
 			t.Errorf("silent: %v, want %q", err, silent)
+		}
+		for state, want := range map[string]float64{"found": found, "kept": kept} {
+			if got := testutil.ToFloat64(s.w.metrics.servers.WithLabelValues("jaguar", state)); got != want {
+				t.Errorf("%g are %s, want %g", got, state, want)
+			}
 		}
 	}
 	pass := func(d time.Duration, hosts ...string) { // in which 1.json is told of again and again
@@ -139,36 +146,36 @@ func TestFilesUnread(t *testing.T) {
 	replace(t, file(2), "[{}]")
 	tell(1, "a", "b")
 	tell(2, "b", "c")
-	is("")
+	is("", 3, 0)
 	pass(4*every, "a", "b") // 2.json is not told of; b stands in 1.json too
-	is(file(2))
+	is(file(2), 2, 1)
 	tell(2, "b", "c")
-	is("")
+	is("", 3, 0)
 
 	replace(t, file(3), "[") // new, and never told of
 	pass(2*every, "a", "b")
 	tell(2, "b", "c")
-	is("")
+	is("", 3, 0)
 	pass(2*every, "a", "b")
 	tell(2, "b", "c")
-	is(file(3))
+	is(file(3), 3, 0)
 	replace(t, file(3), "[]") // right, and never told of either
 	pass(2*every, "a", "b")
 	tell(2, "b", "c")
-	is("")
+	is("", 3, 0)
 	replace(t, file(3), "[") // and then not
 	pass(4*every, "a", "b")
 	tell(2, "b", "c")
-	is(file(3))
+	is(file(3), 3, 0)
 
 	if err := os.Remove(file(3)); err != nil { // it is nobody's business any more
 		t.Fatal(err)
 	}
 	pass(every, "a", "b")
-	is("")
+	is("", 3, 0)
 	now = now.Add(time.Hour)
 	replace(t, file(3), "[") // half written: it has as long as any other
 	tell(1, "a", "b")
 	tell(2, "b", "c")
-	is("")
+	is("", 3, 0)
 }

@@ -50,6 +50,8 @@ type source struct {
 	shards  []config.Shard                // in force
 	print   string                        // of shards, to know a change by
 	silent  time.Time                     // since when something does not answer; zero where all do
+	mute    map[string]bool               // what does not, of files, patterns and names
+	origins map[string][]string           // the files or names that told of each server last, by its address
 }
 
 // server is one that was found.
@@ -171,7 +173,7 @@ func (s *source) nextEnd() time.Duration {
 		next = min(next, end.Sub(s.now()))
 	}
 	if s.ready {
-		s.unanswered(func(last time.Time, _ func() error) {
+		s.unanswered(func(_ string, last time.Time, _ func() error) {
 			if end := last.Add(s.patience()); !end.Before(s.now()) {
 				next = min(next, end.Sub(s.now())+time.Millisecond)
 			}
@@ -496,7 +498,7 @@ func (s *source) report(known map[string]*server, over int) {
 		case k.kept && !was.kept:
 			went = append(went, at)
 		}
-		if k.kept || !s.silent.IsZero() {
+		if k.kept || s.unread(at) {
 			kept++
 		}
 	}

@@ -41,10 +41,10 @@ type found struct {
 	url, shard, replica, hash, from, until string
 }
 
-// servers are those of the targets that relabelling keeps.
+// servers are those of the targets that relabelling keeps; s.origins has who told of them.
 func (s *source) servers(groups []*targetgroup.Group) ([]found, error) {
 	var out []found
-	at := map[string]found{}
+	at, origins := map[string]found{}, map[string][]string{}
 	for _, g := range groups {
 		for _, t := range g.Targets {
 			f, keep, err := s.server(t, g.Labels)
@@ -54,6 +54,7 @@ func (s *source) servers(groups []*targetgroup.Group) ([]found, error) {
 			if !keep {
 				continue
 			}
+			origins[f.url] = append(origins[f.url], s.origin(g))
 			if first, twice := at[f.url]; twice {
 				if first != f {
 					return nil, fmt.Errorf("the server %s stands in two places, shard %s and shard %s; it holds one slice", f.url, first.shard, f.shard)
@@ -66,6 +67,7 @@ func (s *source) servers(groups []*targetgroup.Group) ([]found, error) {
 			}
 		}
 	}
+	s.origins = origins
 	return out, nil
 }
 
