@@ -56,6 +56,7 @@ type exchange struct {
 	spared      []string       // replicas that were not asked since they have no memory left
 	replaced    []string       // replicas that failed in this attempt; what they answered before may stay
 	gone        nameSet        // shards that were found to fail; several goroutines tell
+	lessOf      []string       // those that were counted since the answer has less of them than there is
 	late        error          // of the first server that was waited for until the deadline
 	calls       shardSeconds
 	stored      merge.Notes // what servers said in attempts before of what they read: the raw answer lacks it, too
@@ -106,6 +107,7 @@ type holding struct {
 	infos    merge.Notes
 	twice    *notes     // of series that two shards hold
 	cut      bool       // the answer was truncated by a bound
+	less     bool       // it has less of some shard than there is, though not nothing
 	beside   bool       // answers are read from servers while this one is written
 	asked    int        // calls to shards that another attempt would repeat
 	rawHere  string     // why its series are read and evaluated here; empty where they are not

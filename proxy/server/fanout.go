@@ -63,6 +63,8 @@ type question struct {
 	counts       bool  // it is one of ours, which counts series before the request's own
 	holds, needs int64 // what it makes the server hold at most, and surely, where it counts
 	plain        bool  // uncompressed: nothing is gained by gzip where the bytes go straight on
+	exists       bool  // it asks whether there is any series: who finds one is right, whatever it lacks
+	lacking      error // of such a one: why that none is found would be no answer
 }
 
 // seat is what one of several copies has to answer: a part of a request that a shard is asked.
@@ -158,6 +160,7 @@ func (x *exchange) askAndRead(questions []question, read reading) (*replies, err
 		if res.resp.Partial != "" {
 			x.warnings.Add("partial answer: shard " + q.shard.Name() + ": " + res.resp.Partial)
 			x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
+			x.less = true
 		}
 		if q.call != nil {
 			q.call.Replica = res.resp.Replica.Name()
@@ -293,32 +296,57 @@ func (x *exchange) others(s *shard.Shard, names ...string) bool {
 
 // copies are the replicas of the shard that must be asked so that nothing in the window is missed:
 // one of those that are known to be whole, else all that can be asked, so that what one missed is
-// had from another. none, with no error, leaves the choice to the shard.
-func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.Replica, whole bool, err error) {
+// had from another. none, with no error, leaves the choice to the shard. lacking is why what they
+// answer may be less than there is; nil where it is not.
+func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.Replica, whole bool, lacking, err error) {
 	if len(s.Replicas) == 1 {
-		return nil, false, nil
+		return nil, false, nil, nil
 	}
 	sound, err := x.sound(s)
 	if err != nil {
-		return nil, false, err
+		return nil, false, nil, err
 	}
 	wholes, err := s.Wholes(x.ctx, from, until, x.view.Now())
 	if err != nil {
-		return nil, false, err
+		return nil, false, nil, err
 	}
 	left := slices.DeleteFunc(slices.Clone(wholes), func(r *shard.Replica) bool { return !slices.Contains(sound, r) })
 	if len(left) > 0 {
-		return left, true, nil
+		return left, true, nil, nil
 	}
 	well, err := s.Well()
 	if err != nil {
-		return nil, false, err
+		return nil, false, nil, err
 	}
-	if err = plan.FailedWholes(s, wholes, well); err != nil && x.mayLack(s) && x.req.ID.Selects() == endpoint.SelectsListed {
-		x.warnings.Add("partial answer: shard " + s.Name() + ": " + qerr.From(err).Message) // more than nothing of the shard
-		return sound, false, nil
+	return sound, false, plan.FailedWholes(s, wholes, well), nil
+}
+
+// lacks notes that the answer has less of the shard than there is, and why, which is more than
+// nothing of it; the error is why, where the answer may not.
+func (x *exchange) lacks(s *shard.Shard, why error) error {
+	if why == nil || !x.mayLack(s) || x.req.ID.Selects() != endpoint.SelectsListed {
+		return why
 	}
-	return sound, false, err
+	x.warnings.Add("partial answer: shard " + s.Name() + ": " + qerr.From(why).Message)
+	x.less = true
+	if !slices.Contains(x.lessOf, s.Name()) {
+		x.lessOf = append(x.lessOf, s.Name())
+		x.countLost(1)
+	}
+	return nil
+}
+
+// none is the error where a group's shards were asked whether there is any series, none was found,
+// and one might be where nobody could be asked.
+func (x *exchange) none(r *replies, g *shard.Group) error {
+	for _, q := range r.asked {
+		if q.shard.Group == g && q.lacking != nil {
+			if err := x.lacks(q.shard, q.lacking); err != nil {
+				return x.shardError(q.shard, err)
+			}
+		}
+	}
+	return nil
 }
 
 // sound are the replicas of the shard to ask where all of them are: at least one, or an error.
@@ -346,7 +374,12 @@ func (x *exchange) sound(s *shard.Shard) ([]*shard.Replica, error) {
 // askCopies is the question for each of the copies that have to answer it; none where the answer
 // goes without the shard.
 func (x *exchange) askCopies(q question, from, until int64) ([]question, error) {
-	replicas, whole, err := x.copies(q.shard, from, until)
+	replicas, whole, lacking, err := x.copies(q.shard, from, until)
+	if q.exists {
+		q.lacking = lacking
+	} else if err == nil {
+		err = x.lacks(q.shard, lacking)
+	}
 	if err != nil {
 		if err = x.shardError(q.shard, err); x.attempt.LeavesOut(q.shard.Name()) {
 			return nil, nil
@@ -431,10 +464,19 @@ func (x *exchange) window(s *shard.Shard) (from, until int64, ok bool) {
 	return from, until, from <= until && f < u
 }
 
+// presenceQuestions are the calls that find out whether there is a series at all, which is all that
+// values of a group's own label need.
+func (x *exchange) presenceQuestions(t target) ([]question, error) {
+	return x.listQuestions(t, presence(t), 1, true)
+}
+
 // metadataQuestions are the calls for series, labels or label values to one group's shards. id and
-// limit may differ from the client's: values of a group's own label only ask whether there is a
-// series at all.
+// limit may differ from the client's.
 func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]question, error) {
+	return x.listQuestions(t, id, limit, false)
+}
+
+func (x *exchange) listQuestions(t target, id endpoint.ID, limit int, exists bool) ([]question, error) {
 	var out []question
 	relabel := merge.NewRelabel(t.group.Labels.Map(), plan.Owned(t.group))
 	class := shard.Light
@@ -455,7 +497,7 @@ func (x *exchange) metadataQuestions(t target, id endpoint.ID, limit int) ([]que
 		req.Start, req.End, req.Limit = endpoint.At(from), endpoint.At(until), limit
 		// A server allocates more than a megabyte to compress an answer. These come many at a time,
 		// are bounded, and are the ones that must not raise it.
-		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit, plain: x.dec.Unselective}
+		q := question{shard: s, req: req, relabel: relabel, class: class, limit: limit, plain: x.dec.Unselective, exists: exists}
 		asked, err := x.askCopies(q, from, until)
 		if err != nil {
 			return nil, err

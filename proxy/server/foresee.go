@@ -70,7 +70,7 @@ func estimateOf(e *weigh.Estimate) *plan.Estimate {
 // that shards were asked for tell how much there is.
 func (s *Server) compare(x *exchange, qe *qerr.Error) {
 	e := x.foreseen.Load()
-	if e == nil || qe != nil || x.trial != nil || x.budget == nil || x.cut ||
+	if e == nil || qe != nil || x.trial != nil || x.budget == nil || x.cut || x.less ||
 		len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
 		return
 	}

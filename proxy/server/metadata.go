@@ -152,14 +152,16 @@ func (p *peeked) Next() bool {
 func (x *exchange) labelValues() error {
 	var questions []question
 	for _, t := range x.targets() {
-		id, limit := endpoint.LabelValues, x.dec.PerShardLimit
+		var qs []question
+		var err error
 		switch {
 		case t.group.Labels.Has(x.req.Label):
-			id, limit = presence(t), 1
+			qs, err = x.presenceQuestions(t)
 		case slices.Contains(t.group.ReplicaLabels, x.req.Label):
 			continue
+		default:
+			qs, err = x.metadataQuestions(t, endpoint.LabelValues, x.dec.PerShardLimit)
 		}
-		qs, err := x.metadataQuestions(t, id, limit)
 		if err != nil {
 			return err
 		}
@@ -190,6 +192,8 @@ func (x *exchange) labelValues() error {
 		}
 		if ok {
 			own = append(own, g.Labels.Get(x.req.Label))
+		} else if err := x.none(r, g); err != nil {
+			return err
 		}
 	}
 	return x.strings(r, append(lists, merge.FixedStrings(own)))

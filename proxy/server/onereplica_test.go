@@ -219,9 +219,12 @@ func TestOnlyWholeReplicaFailsToList(t *testing.T) {
 	since := func(ago time.Duration) url.Values {
 		return url.Values{"start": {stamp(w.now.Add(-ago))}, "end": {stamp(w.now)}, "match[]": {"requests_total"}}
 	}
-	for _, path := range []string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/node/values"} {
+	for path, id := range map[string]string{
+		"/api/v1/series": "series", "/api/v1/labels": "labels", "/api/v1/label/node/values": "label_values",
+	} {
 		a.lists.Store(false)
-		_, base := startProxy(t, t.Context(), config) // with all retries that it may make
+		s, base := startProxy(t, t.Context(), config) // with all retries that it may make
+		r := &rig{t: t, s: s}
 		if code, body := ask(t, base, path, since(50*time.Minute)); code != 200 {
 			t.Fatalf("%s: %d %s", path, code, body)
 		}
@@ -236,9 +239,50 @@ func TestOnlyWholeReplicaFailsToList(t *testing.T) {
 			strings.HasSuffix(path, "values") && !strings.Contains(string(body), `"n0"`) {
 			t.Errorf("%s, in part: %d %s", path, code, body)
 		}
+		if got := r.metric("spillway_partial_answers_total", "endpoint="+id); got != 1 {
+			t.Errorf("%s: %g shards are counted of which a part was missing, want 1", path, got)
+		}
 		if code, body := ask(t, base, path, since(20*time.Minute)); code != 200 {
 			t.Errorf("%s in a time of which B has all: %d %s", path, code, body)
 		}
+		compared := func() float64 { return r.metric("spillway_estimate_ratio", "endpoint="+id, "of=series") }
+		r.eventually("whole answers were compared with what was expected", func() bool { return compared() >= 2 })
+		if got := compared(); got != 2 {
+			t.Errorf("%s: %g answers were compared with what was expected, want the two that were whole", path, got)
+		}
+	}
+}
+
+// TestOnlyWholeReplicaFailsToFind: whether a group has any series at all, by which the values of
+// its own labels are listed, is known as soon as somebody has one; that the other one has none says
+// nothing.
+func TestOnlyWholeReplicaFailsToFind(t *testing.T) {
+	w := newGappyPair(t)
+	var a failsNow
+	a.lists.Store(true)
+	b := w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))
+	config := w.config(a.before(t, w.replica("a", 2*time.Second, nil)), b)
+	get := func(partial, match string) (int, string) {
+		t.Helper()
+		_, base := startProxy(t, t.Context(), config) // with all retries that it may make
+		form := url.Values{"start": {stamp(w.now.Add(-50 * time.Minute))}, "end": {stamp(w.now)}, "match[]": {match}}
+		if partial != "" {
+			form.Set("partial_response", partial)
+		}
+		code, body := ask(t, base, "/api/v1/label/cluster/values", form)
+		return code, string(body)
+	}
+	for _, partial := range []string{"", "true"} {
+		code, body := get(partial, "requests_total")
+		if code != 200 || !strings.Contains(body, `"jaguar"`) || strings.Contains(body, "warnings") {
+			t.Errorf("B has some, partial_response=%q: %d %s", partial, code, body)
+		}
+	}
+	if code, body := get("", "gone_total"); code != 502 || !strings.Contains(body, "lack some of what it has") {
+		t.Errorf("B has none: %d %s", code, body)
+	}
+	if code, body := get("true", "gone_total"); code != 200 || !strings.Contains(body, "lack some of what it has") {
+		t.Errorf("B has none, in part: %d %s", code, body)
 	}
 }
 

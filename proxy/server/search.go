@@ -152,7 +152,11 @@ func (x *exchange) searched(label string, byShards bool) (_ *merge.Finds, err er
 		if err != nil {
 			return nil, x.bodyError(r, err)
 		}
-		if ok {
+		if !ok {
+			if err := x.none(r, g); err != nil {
+				return nil, err
+			}
+		} else {
 			if err := f.Add(ownOf(g, label)...); err != nil {
 				return nil, err
 			}
@@ -184,7 +188,7 @@ func (x *exchange) searchQuestions(f *merge.Finds, label string, byShards bool) 
 	for _, t := range x.targets() {
 		own := ownOf(t.group, label)
 		if slices.ContainsFunc(own, f.Accepts) {
-			qs, err := x.metadataQuestions(t, presence(t), 1)
+			qs, err := x.presenceQuestions(t)
 			if err != nil {
 				return nil, err
 			}
