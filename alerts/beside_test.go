@@ -277,7 +277,9 @@ To read another release of theirs: ` + "`go test ./alerts -run TestBesideKubePro
 
 ## Names of jobs
 
-kube-prometheus calls its jobs otherwise. Render this mixin with ` + "`spillway mixin render --out=DIR --config=FILE`" + ` and
+kube-prometheus calls its jobs otherwise. Render this mixin with ` + "`spillway mixin render --out=DIR --config=FILE`" + ` and the values of the way in which yours was installed, with whatever else you scrape in ` + "`targets.read`" + `, and give every series a label ` + "`cluster`" + `. A name that is wrong says nothing by itself: the alerts on that job never fire. "What is scraped" of the dashboard Alerts and remediation lists what a cluster does not have.
+
+With its manifests (jsonnet):
 
     selectors:
       apiserver: 'job="apiserver"'
@@ -286,9 +288,33 @@ kube-prometheus calls its jobs otherwise. Render this mixin with ` + "`spillway 
       prometheus: 'job="prometheus-k8s"'
       alertmanager: 'job="alertmanager-main"'
     targets:
-      read: apiserver|kubelet|kube-state-metrics|node-exporter|dcgm-exporter|prometheus-k8s|alertmanager-main|spillway
+      read: apiserver|kubelet|kube-state-metrics|node-exporter|dcgm-exporter|kube-scheduler|kube-controller-manager|coredns|prometheus-k8s|alertmanager-main|spillway
 
-(and with whatever else you scrape in ` + "`targets.read`" + `), and give every series a label ` + "`cluster`" + `. Its node_exporter has the node in ` + "`instance`" + `: a target relabelling must copy it to ` + "`node`" + ` ([exporters](exporters.md)).
+With the Helm chart kube-prometheus-stack, whose names of Prometheus and Alertmanager begin with those of the release and the chart (` + "`kubectl get servicemonitor -A`" + `):
+
+    selectors:
+      apiserver: 'job="apiserver"'
+      kubelet: 'job="kubelet", metrics_path="/metrics"'
+      cadvisor: 'job="kubelet", metrics_path="/metrics/cadvisor"'
+      prometheus: 'job="kube-prometheus-stack-prometheus"'
+      alertmanager: 'job="kube-prometheus-stack-alertmanager"'
+      etcd: 'job="kube-etcd"'
+      etcdAll: 'job=~"kube-etcd|etcd-events"'
+    targets:
+      read: apiserver|kubelet|kube-state-metrics|node-exporter|dcgm-exporter|kube-etcd|kube-scheduler|kube-controller-manager|coredns|kube-prometheus-stack-prometheus|kube-prometheus-stack-alertmanager|spillway
+
+## Labels of targets
+
+What no value can mend has to be done by the monitors. Each list is one of ` + "`relabelings`" + ` of a ServiceMonitor's endpoint; the operator sets ` + "`namespace`" + `, ` + "`pod`" + `, ` + "`container`" + `, ` + "`service`" + ` and ` + "`endpoint`" + ` on every target before it.
+
+| target | where | relabelings |
+|---|---|---|
+| node_exporter | its ServiceMonitor; in the chart ` + "`prometheus-node-exporter.prometheus.monitor.relabelings`" + ` | ` + "`[{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}]`" + ` |
+| dcgm-exporter | NVIDIA's GPU operator: ClusterPolicy ` + "`dcgmExporter.serviceMonitor: {enabled: true, honorLabels: true, relabelings: …}`" + `; its own chart: ` + "`serviceMonitor.honorLabels: true`" + ` and ` + "`serviceMonitor.relabelings`" + ` | ` + "`[{action: labeldrop, regex: pod\\|namespace\\|container}, {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}, {targetLabel: job, replacement: dcgm-exporter}]`" + ` |
+
+The node has to be called as kube-state-metrics calls it. ` + "`instance`" + ` is the node's name with the manifests alone; with the chart it is an address, and a ` + "`node`" + ` that is copied from it is that of no node: NodeExporterMissing says nothing then, nor does any alert that asks kube-state-metrics about the node. The job of the GPU operator is ` + "`nvidia-dcgm-exporter`" + `, and its targets have no node: without the third line no alert on GPUs ever fires, FleetGPUExporterMissing and GPUExporterMissing among them, which want one GPU on a node that they know.
+
+kube-state-metrics shows no label of nodes, pods and namespaces unless it is told to: give it ` + "`--metric-labels-allowlist`" + ` of [kube-state-metrics.flags](../deploy/exporters/kube-state-metrics.flags) (` + "`kube-state-metrics.metricLabelsAllowlist`" + ` of the chart, a list of ` + "`nodes=[…]`" + `, ` + "`namespaces=[…]`" + `, ` + "`pods=[…]`" + `). Without it LocationLost, GangPartiallyRunning and NodeInfiniBandPortDown never fire, no team is known, so that CostTeamUnassigned fires for the whole cluster, and GPUs that are shared in time are counted as often as they are shared.
 
 ## Alerts
 `

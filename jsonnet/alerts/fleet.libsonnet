@@ -134,6 +134,7 @@
             // An exporter that answers and tells of no GPU is as blind as one that is gone; GPUFellOffBus comes from each node then.
             // A roll-out that restarts a tenth of the exporters at a time leaves each unseen for a minute or two: five in a row are asked for.
             // Ten minutes in all, so that it stands when GPUExporterMissing comes from every node after fifteen, and Alertmanager holds that back.
+            // Where GPUs were never measured nothing was lost: a page for ever would tell nobody anything new, and hold the remediation controller for ever.
             // Kept on so that it outlasts those, and because counts that the exporters have had all along look risen for 15 minutes once they are back (risen in lib/gpu.libsonnet): the remediation
             // controller, which does nothing while a fleet alert fires, would drain nodes for that.
             expr: |||
@@ -152,7 +153,11 @@
               / on (%(cl)s)
               cluster:gpu_capacity:sum
               > %(share)g
-            ||| % { cl: cl, node: node, cards: g.cards('node:gpu_capacity:max'), w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
+              and on (%(cl)s)
+              (
+                %(measured)s
+              )
+            ||| % { cl: cl, node: node, measured: std.strReplace(std.rstripChars(g.measured, '\n'), '\n', '\n  '), cards: g.cards('node:gpu_capacity:max'), w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
             hold: '5m',
             keep: '20m',
             severity: 'critical',

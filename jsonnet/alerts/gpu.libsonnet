@@ -220,14 +220,18 @@
             description: 'Node {{ $labels.%s }} of {{ $labels.%s }} has {{ $value }} GPUs fewer than it had. A GPU that falls off the bus reports nothing any more, so this is its only sign.' % [c.nodeLabel, cl],
           }),
           a.alert('GPUExporterMissing', onNode {
-            // A node that is down is counted by FleetNodesNotReady.
+            // A node that is down is counted by FleetNodesNotReady. Of a cluster whose GPUs nobody has measured nothing is said: "What is scraped" of the dashboard of alerts tells of it.
             expr: |||
               ((%(cards)s) > 0)
               unless on (%(node)s)
               node:gpu_seen:count
               and on (%(node)s)
               (node:ready:max == 1)
-            ||| % { node: g.byNode, cards: g.cards('node:gpu_capacity:max') },
+              and on (%(cl)s)
+              (
+                %(measured)s
+              )
+            ||| % { cl: cl, node: g.byNode, cards: g.cards('node:gpu_capacity:max'), measured: std.strReplace(std.rstripChars(g.measured, '\n'), '\n', '\n  ') },
             hold: '15m',
             severity: 'warning',
             summary: 'The GPUs of a node are not measured.',

@@ -42,6 +42,14 @@ function(config) {
   // cards gives a count of what nodes hand out as GPUs, by node, in cards: shares of time slicing are parts of one.
   cards(series):: '%(s)s * on (%(n)s) node:gpu_share:ratio or on (%(n)s) %(s)s' % { s: series, n: $.byNode },
 
+  // measured are the clusters of which GPUs are measured, or were within targets.memory, on nodes by the name that kube-state-metrics has for them. Where no exporter was ever scraped, or its pages do
+  // not tell the node, each node would miss it for ever.
+  measured:: |||
+    count by (%(cl)s) (up{%(up)s} and on (%(n)s) node:ready:max)
+    or on (%(cl)s)
+    last_over_time(cluster:gpu_nodes_measured:count[%(memory)s])
+  ||| % { cl: config.clusterLabel, n: $.byNode, up: config.selectors.dcgm, memory: t.d(config.targets.memory) },
+
   // held are the matchers of series that name the pod that has the GPU; who only looks on is none.
   held:: '%s!="", %s!~"%s"' % [d.pod, d.claimNamespace, d.adminNamespaces],
 

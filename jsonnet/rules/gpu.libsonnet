@@ -455,6 +455,11 @@
           // From here on in cards.
           { record: 'cluster:gpu_capacity:sum', expr: onClusters('node:gpu_capacity:max', 'capacity') },
           { record: 'cluster:gpu_allocatable:sum', expr: onClusters('node:gpu_allocatable:max', 'allocatable') },
+          {
+            // Nodes that dcgm-exporter tells of by the name that kube-state-metrics has.
+            record: 'cluster:gpu_nodes_measured:count',
+            expr: 'count by (%s) (node:gpu_seen:count > 0 and on (%s) node:ready:max)' % [cl, node],
+          },
           { record: 'cluster:gpu_seen:sum', expr: 'sum by (%s) (node:gpu_seen:count)' % cl },
           {
             record: 'cluster:gpu_allocated:sum',
