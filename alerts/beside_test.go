@@ -282,7 +282,10 @@ kube-prometheus calls its jobs otherwise. Render this mixin with ` + "`spillway 
 With its manifests (jsonnet):
 
     selectors:
-      apiserver: 'job="apiserver"'
+      apiserver: 'job="apiserver", metrics_path="/metrics"'
+      apiserverSLIs: 'job="apiserver", metrics_path="/metrics/slis"'
+      scheduler: 'job="kube-scheduler", metrics_path="/metrics"'
+      controllerManager: 'job="kube-controller-manager", metrics_path="/metrics"'
       kubelet: 'job="kubelet", metrics_path="/metrics"'
       cadvisor: 'job="kubelet", metrics_path="/metrics/cadvisor"'
       prometheus: 'job="prometheus-k8s"'
@@ -309,8 +312,11 @@ What no value can mend has to be done by the monitors. Each list is one of ` + "
 
 | target | where | relabelings |
 |---|---|---|
+| API server, scheduler, controller manager | with the manifests: both endpoints of their ServiceMonitors, ` + "`/metrics`" + ` and ` + "`/metrics/slis`" + ` (the chart has one) | ` + "`[{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]`" + ` |
 | node_exporter | its ServiceMonitor; in the chart ` + "`prometheus-node-exporter.prometheus.monitor.relabelings`" + ` | ` + "`[{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}]`" + ` |
 | dcgm-exporter | NVIDIA's GPU operator: ClusterPolicy ` + "`dcgmExporter.serviceMonitor: {enabled: true, honorLabels: true, relabelings: …}`" + `; its own chart: ` + "`serviceMonitor.honorLabels: true`" + ` and ` + "`serviceMonitor.relabelings`" + ` | ` + "`[{action: labeldrop, regex: pod\\|namespace\\|container}, {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}, {targetLabel: job, replacement: dcgm-exporter}]`" + ` |
+
+Without ` + "`metrics_path`" + ` the two pages of a server have the same labels and write one ` + "`up`" + `, which is mostly that of ` + "`/metrics/slis`" + `: it is asked six times as often, and answers while etcd hangs and ` + "`/metrics`" + ` does not. KubeAPIServerNotMeasured then goes by what stands on ` + "`/metrics`" + ` alone, but TargetDown is blind for such a server and KubeLeaderLost comes late. The selectors above find nothing without it.
 
 The node has to be called as kube-state-metrics calls it. ` + "`instance`" + ` is the node's name with the manifests alone; with the chart it is an address, and a ` + "`node`" + ` that is copied from it is that of no node: NodeExporterMissing says nothing then, nor does any alert that asks kube-state-metrics about the node. The job of the GPU operator is ` + "`nvidia-dcgm-exporter`" + `, and its targets have no node: without the third line no alert on GPUs ever fires, FleetGPUExporterMissing and GPUExporterMissing among them, which want one GPU on a node that they know.
 

@@ -10,6 +10,8 @@
   local f = {
     cluster: c.clusterLabel,
     apiserver: c.selectors.apiserver,
+    apiserverJob: (import '../lib/byjob.libsonnet')(c.selectors.apiserver),
+    memory: t.d(c.targets.memory),
     slis: c.selectors.apiserverSLIs,
     kubelet: c.selectors.kubelet,
     w: t.d('5m'),
@@ -94,6 +96,8 @@
           }),
           alert('KubeAPIServerNotMeasured', {
             // A hung etcd makes /metrics take 20 s: the scrape fails and with it every alert above. /metrics/slis answers all the while, and so do nodes. A control plane that somebody else runs may not be scraped at all: then nothing was lost.
+            // Where both pages are targets of one job and nothing tells them apart (kube-prometheus' ServiceMonitor asks /metrics/slis six times as often) `up` is mostly that of the page that answers: so what
+            // stands on /metrics alone has to be there of as many, where it was in the last days.
             expr: |||
               (
                 count by (%(cluster)s) (up{%(slis)s} == 1)
@@ -104,10 +108,20 @@
               (
                 count by (%(cluster)s) (up{%(apiserver)s})
                 or on (%(cluster)s)
-                cluster_job:targets_usual:count{%(apiserver)s}
+                cluster_job:targets_usual:count{%(apiserverJob)s}
               )
               unless on (%(cluster)s)
-              avg by (%(cluster)s) (avg_over_time(up{%(apiserver)s}[%(w)s])) >= %(measured)s
+              (
+                avg by (%(cluster)s) (avg_over_time(up{%(apiserver)s}[%(w)s])) >= %(measured)s
+                unless on (%(cluster)s)
+                (
+                  group by (%(cluster)s) (last_over_time(process_resident_memory_bytes{%(apiserver)s}[%(memory)s]))
+                  unless on (%(cluster)s)
+                  count by (%(cluster)s) (present_over_time(process_resident_memory_bytes{%(apiserver)s}[%(w)s]))
+                  / on (%(cluster)s)
+                  count by (%(cluster)s) (up{%(apiserver)s}) >= %(measured)s
+                )
+              )
             |||,
             hold: '2m',
             severity: 'critical',

@@ -8,11 +8,7 @@
   // usual is what a series was nine times out of ten, looked at once an hour: a burst does not raise it, and what was there for less than an hour may be forgotten.
   local usual(series) = 'quantile_over_time(0.9, %s[%s:%s])' % [series, t.d(c.targets.memory), t.d('1h')],
 
-  // byJob is what a selector says of the label job, the only one that is recorded: jobs of kube-prometheus are told apart by metrics_path too.
-  local byJob(selector) = std.join(', ', std.filter(
-    function(m) std.startsWith(m, 'job=') || std.startsWith(m, 'job!'),
-    [std.stripChars(m, ' ') for m in std.split(selector, ',')]
-  )),
+  local byJob = import '../lib/byjob.libsonnet',
 
   // watched is how many targets of a sort a cluster has, 0 of those that nobody scrapes there.
   local watched(what) = {
