@@ -50,8 +50,8 @@ function(config) {
     last_over_time(cluster:gpu_nodes_measured:count[%(memory)s])
   ||| % { cl: config.clusterLabel, n: $.byNode, up: config.selectors.dcgm, memory: t.d(config.targets.memory) },
 
-  // held are the matchers of series that name the pod that has the GPU; who only looks on is none.
-  held:: '%s!="", %s!~"%s"' % [d.pod, d.claimNamespace, d.adminNamespaces],
+  // held are the matchers of series that name the pod that has the GPU; who only looks on is none, and the exporter is not.
+  held:: '%s!="", %s!~"%s", %s!~"%s"' % [d.pod, d.pod, d.exporterPods, d.claimNamespace, d.adminNamespaces],
 
   // card is what tells the cards of nodes apart, each the cards and the slices into which they are cut.
   card:: std.join(', ', [config.clusterLabel, d.node, d.gpu]),
