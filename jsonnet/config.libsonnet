@@ -164,6 +164,8 @@
     node: {
       // File systems that nodes own: no memory, no image, nothing that is mounted read-only on purpose, no volume of a pod, wherever the kubelet's folder is mounted once more (Container-Optimized OS does so under /home/kubernetes).
       filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*|.*/kubelet/(pods|plugins)/.*"',
+      // Mounts, as a regular expression, without which the node cannot work: of what fills one of these the node is cordoned. What else fills (scratch, a volume on a local disk) is mostly meant to, or its owner's to mend.
+      ownMounts: '/|/var(/log|/lib(/(kubelet|containerd|containers|docker|rancher)(/.*)?)?)?|/mnt/stateful_partition',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
       // Label of kube_node_labels that names the zone: a site, a hall, whatever can be cut off as a whole.

@@ -15,6 +15,14 @@
   local where = 'node {{ $labels.%s }} of {{ $labels.%s }}' % [c.nodeLabel, cl],
   local mount = '{{ $labels.mountpoint }} ({{ $labels.device }}) of %s' % where,
 
+  // full is a file system with too little left: one of the node's own (=~), or another (!~).
+  local full(name, ratio, limit, summary, own, text) = a.alert(name, onNode {
+    expr: '%s{mountpoint%s"%s"} > %g' % [ratio, own, c.node.ownMounts, limit],
+    hold: '10m',
+    summary: summary,
+    description: 'The file system %s %s' % [mount, text],
+  } + (if own == '=~' then { severity: 'auto', labels: { action: 'cordon' } } else { severity: 'warning' })),
+
   // tables are the nodes whose neighbour table was full, by how often.
   local tables =
     |||
@@ -151,22 +159,25 @@
           diskError('unless', {
             severity: 'warning',
           }, 'All file systems of the node answer and are as they were: it may be a volume over the network, a virtual medium of the BMC, or the beginning of a bad disk.'),
-          a.alert('NodeFilesystemFull', onNode {
-            expr: 'node:filesystem_used:ratio > %g' % th.full,
-            hold: '10m',
-            severity: 'auto',
-            labels: { action: 'cordon' },
-            summary: 'A file system is nearly full.',
-            description: 'The file system %s is {{ $value | humanizePercentage }} full. Images can no longer be pulled and pods are evicted.' % mount,
-          }),
-          a.alert('NodeFilesystemInodesFull', onNode {
-            expr: 'node:filesystem_inodes_used:ratio > %g' % th.inodes,
-            hold: '10m',
-            severity: 'auto',
-            labels: { action: 'cordon' },
-            summary: 'A file system is nearly out of inodes.',
-            description: 'The file system %s has used {{ $value | humanizePercentage }} of its inodes. However much of it is free, no file can be made: images and pods fail.' % mount,
-          }),
+          // Only without the mounts of its own a node cannot work. A cordon stays when a job has cleaned up its scratch, and of 10,000 nodes' caches some are always full.
+          full('NodeFilesystemFull', 'node:filesystem_used:ratio', th.full, 'A file system is nearly full.', '=~', 'is {{ $value | humanizePercentage }} full. Images can no longer be pulled and pods are evicted.'),
+          full('NodeFilesystemFull', 'node:filesystem_used:ratio', th.full, 'A file system is nearly full.', '!~', 'is {{ $value | humanizePercentage }} full. The node itself goes on: whoever writes there runs out of room.'),
+          full(
+            'NodeFilesystemInodesFull',
+            'node:filesystem_inodes_used:ratio',
+            th.inodes,
+            'A file system is nearly out of inodes.',
+            '=~',
+            'has used {{ $value | humanizePercentage }} of its inodes. However much of it is free, no file can be made: images and pods fail.'
+          ),
+          full(
+            'NodeFilesystemInodesFull',
+            'node:filesystem_inodes_used:ratio',
+            th.inodes,
+            'A file system is nearly out of inodes.',
+            '!~',
+            'has used {{ $value | humanizePercentage }} of its inodes. However much of it is free, no file can be made there; the node itself goes on.'
+          ),
           a.alert('NodeConntrackNearLimit', onNode {
             expr: 'node:conntrack_entries:ratio > %g' % th.conntrack,
             hold: '10m',
