@@ -166,6 +166,8 @@
       filesystems: 'fstype=~"ext[234]|xfs|btrfs|zfs", mountpoint!~"/boot.*|/usr|/run/.*|/snap/.*|.*/kubelet/(pods|plugins)/.*"',
       // Mounts, as a regular expression, without which the node cannot work: of what fills one of these the node is cordoned. What else fills (scratch, a volume on a local disk) is mostly meant to, or its owner's to mend.
       ownMounts: '/|/var(/log|/lib(/(kubelet|containerd|containers|docker|rancher)(/.*)?)?)?|/mnt/stateful_partition',
+      // Nodes, as a regular expression over their names, on which no DaemonSet runs, so that no node-exporter is missed there: EKS' Fargate, virtual kubelets.
+      unmeasured: 'fargate-.+|virtual-.+',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
       // Label of kube_node_labels that names the zone: a site, a hall, whatever can be cut off as a whole.

@@ -118,14 +118,14 @@
             // TargetDown and ScrapeTargetsGone begin at a tenth of the fleet. A node whose disk is dead may be just this: its exporter cannot be started again, and the kubelet goes on from memory. Where a cluster has no such
             // exporter at all, or none of its targets names a node as kube-state-metrics does, nothing can be said.
             expr: |||
-              node:ready:max == 1
+              node:ready:max{%(label)s!~"%(unmeasured)s"} == 1
               unless on (%(node)s)
               max by (%(node)s) (up{%(exporter)s}) == 1
               unless on (%(node)s)
               node:planned:bool
               and on (%(cl)s)
               count by (%(cl)s) (up{%(exporter)s} == 1 and on (%(node)s) node:ready:max)
-            ||| % { cl: cl, node: node, exporter: s },
+            ||| % { cl: cl, node: node, exporter: s, label: c.nodeLabel, unmeasured: c.node.unmeasured },
             hold: '15m',
             severity: 'warning',
             summary: 'A node is not measured.',
