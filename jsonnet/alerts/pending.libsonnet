@@ -57,7 +57,7 @@
             dashboard: 'pending',
           }),
           a.alert('GPUPodsNotScheduled', {
-            // The scheduler marks a pod that it found no room for. One that it has not looked at has no mark: where it hangs, and where something else holds the pod back.
+            // The scheduler marks a pod that it found no room for. One that it has not looked at has no mark: where it hangs, and where something else holds the pod back. A scheduling gate is marked by the API server, with a reason of its own.
             expr: |||
               count by (%(cl)s, %(ns)s) (
                 max by (%(pod)s) (kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s", %(n)s=""})
@@ -66,7 +66,11 @@
                 and on (%(pod)s)
                 max by (%(pod)s) (kube_pod_status_phase{%(ksm)s, phase="Pending"} == 1)
                 unless on (%(pod)s)
-                max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
+                (
+                  max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
+                  unless on (%(pod)s)
+                  max by (%(pod)s) (kube_pod_status_reason{%(ksm)s, reason="SchedulingGated"} == 1)
+                )
               )
               and on (%(cl)s)
               (%(free)s >= %(gpus)g)

@@ -6,7 +6,7 @@
   local ns = c.namespaceLabel,
   local node = '%s, %s' % [cl, c.nodeLabel],
   local pod = std.join(', ', [cl, ns, c.podLabel, 'uid']),
-  // GPUs that each pod without a node asks for; kube-state-metrics leaves the label out until there is one.
+  // GPUs that each pod without a node asks for; kube-state-metrics leaves the label out until there is one. Pods behind a scheduling gate (Kueue's) are unschedulable to it too, though the scheduler never saw them.
   local wanted = |||
     sum by (%(pod)s) (
       max by (%(pod)s, container) (
@@ -15,6 +15,8 @@
     )
     and on (%(pod)s)
     max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
+    unless on (%(pod)s)
+    max by (%(pod)s) (kube_pod_status_reason{%(ksm)s, reason="SchedulingGated"} == 1)
   ||| % { pod: pod, ksm: c.selectors.ksm, r: c.gpu.resource, n: c.nodeLabel },
 
   // What of a node's GPUs nobody has, as the node hands them out.
