@@ -190,6 +190,8 @@
       critical: 'kube-state-metrics',
       // Jobs that rules and dashboards read, as selectors has them.
       read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|kube-controller-manager|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager|remediator',
+      // Jobs, as a regular expression, that an autoscaler makes larger and smaller by the load: that they have fewer targets than usual is no trouble. That one has none is.
+      elastic: 'spillway|coredns',
       // The job that has a target on every machine and does not hear of them from kube-state-metrics.
       machines: 'node-exporter',
       // What a cluster may have, by the name that the dashboard of alerts shows: the selector that finds it by its label job (one without it is left out), and what is not told where nobody scrapes it. A managed control plane hides its etcd, a

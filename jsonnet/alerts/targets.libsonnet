@@ -13,6 +13,7 @@
     job: '%s, job' % cl,
     critical: c.targets.critical,
     read: c.targets.read,
+    elastic: c.targets.elastic,
     machines: c.targets.machines,
     w: t.recorded('5m'),
     left: '%g' % (1 - th.gone),
@@ -72,10 +73,10 @@
             'Job {{ $labels.job }} of {{ $labels.%(cl)s }} has no target any more, and had {{ $value }}.'
           ),
           a.alert('ScrapeTargetsGone', {
-            // Where machines are taken away, what runs on each of them goes with them.
+            // Where machines are taken away, what runs on each of them goes with them. What autoscales has fewer each night.
             expr: |||
               (
-                cluster_job:targets:count{job=~"%(read)s"}
+                cluster_job:targets:count{job=~"%(read)s", job!~"%(elastic)s"}
                 / on (%(job)s)
                 cluster_job:targets_usual:count
                 < %(left)s
