@@ -24,6 +24,7 @@
     capacity: bounds.capacity,
     suspect: bounds.suspect,
     w: t.d('5m'),
+    usual: t.d(c.targets.memory),
     q: t.d('15m'),
     name: a.cluster(external=true),
     // Within a text of a template.
@@ -418,13 +419,13 @@
             description: 'Servers of group {{ $labels.group }} do not keep to {{ $labels.kind }}, as seen by a Spillway of %(name)s ({{ $value }}). Its queries are answered the slow way, over series that are fetched and not over the shards; with overlap or copy some may be refused.',
           }),
           alert('RulerFailing', {
-            // By reason: Alertmanager holds back rules that fail where a shard or Spillway is the cause, and never a ruler that is down.
+            // By reason: Alertmanager holds back rules that fail where a shard or Spillway is the cause, and never a ruler that is down. A Prometheus that has not scraped any for days is not what watches it.
             expr: |||
               label_replace(sum by (%(cluster)s) (rate(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w)s])) / sum by (%(cluster)s) (rate(prometheus_rule_evaluations_total{%(ruler)s}[%(w)s])) > %(ruleFailures)s, "reason", "rules", "", "")
               or
               label_replace(sum by (%(cluster)s) (rate(thanos_alert_sender_alerts_dropped_total{%(ruler)s}[%(w)s])) > 0, "reason", "sending", "", "")
               or
-              label_replace(max by (%(cluster)s) (up{%(ruler)s}) == 0 or absent(up{%(ruler)s}), "reason", "down", "", "")
+              label_replace(max by (%(cluster)s) (up{%(ruler)s}) == 0 or absent(up{%(ruler)s}) and on () count(last_over_time(up{%(ruler)s}[%(usual)s])), "reason", "down", "", "")
             |||,
             hold: '5m',
             severity: 'critical',
