@@ -21,6 +21,7 @@ type run struct {
 	o       Options
 	q       queries
 	sources []*source
+	empty   []string          // replicas that were left out, since they showed no pod
 	gap     int64             // Options.MaxGap in ms
 	size    map[string][2]int // windows, and namespaces or nodes, that a query may have, by its name: what the server did not refuse
 	l       *ledger
@@ -50,6 +51,9 @@ func (r *run) scrapes(ctx context.Context) error {
 		at = end
 	}
 	if err := r.arrange(ctx, all); err != nil {
+		return err
+	}
+	if err := r.leaveOut(ctx); err != nil {
 		return err
 	}
 	if len(r.sources) == 0 {

@@ -34,6 +34,9 @@ func (p *page) dark() {
 func (r *run) notes() (said []string) {
 	f, resource := &r.found, r.o.Names.Resource
 	said = r.gone()
+	if len(r.empty) > 0 {
+		said = append(said, fmt.Sprintf("Targets of kube-state-metrics that showed no pod are no replicas and were left out: %s.", someOf(r.empty)))
+	}
 	if f.models && !f.offered {
 		said = append(said, fmt.Sprintf("Nodes have a GPU model, and none offered %s: is that how kube-state-metrics spells the resource (--resource)?", resource))
 	}
