@@ -44,11 +44,16 @@
         scope:: 'shard',
         rules: [
           own('PrometheusMemoryNearLimit', {
-            // Not the working set: that has the page cache of mapped chunks, which the kernel takes back before it kills.
+            // Not the working set: that has the page cache of mapped chunks, which the kernel takes back before it kills. The limit as the kernel has it; kube-prometheus-stack drops container_spec_* by default,
+            // and then it is the one that the pod asks for.
             expr: |||
               max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_rss{%(cadvisor)s,container="%(container)s"})
               /
-              (max by (%(cluster)s, %(namespace)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s,container="%(container)s"}) > 0)
+              (
+                max by (%(cluster)s, %(namespace)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s,container="%(container)s"}) > 0
+                or on (%(cluster)s, %(namespace)s, %(pod)s)
+                max by (%(cluster)s, %(namespace)s, %(pod)s) (kube_pod_container_resource_limits{%(ksm)s,container="%(container)s",resource="memory"})
+              )
               > %(memory)s
             |||,
             hold: '10m',

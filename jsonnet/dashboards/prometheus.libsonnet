@@ -29,7 +29,11 @@
   local used = |||
     max by (%(cluster)s, %(ns)s, %(pod)s) (container_memory_rss{%(cadvisor)s})
     / on (%(cluster)s, %(ns)s, %(pod)s)
-    (max by (%(cluster)s, %(ns)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s}) > 0)
+    (
+      max by (%(cluster)s, %(ns)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s}) > 0
+      or on (%(cluster)s, %(ns)s, %(pod)s)
+      max by (%(cluster)s, %(ns)s, %(pod)s) (kube_pod_container_resource_limits{%(ksm)s, resource="memory"})
+    )
   ||| % f,
 
   // state is 0 of a server that does not answer, 1 of one that reads its log, 2 of one that is ready.
@@ -57,7 +61,7 @@
       variables: [
         g.clusterVar,
         g.var('instance', 'Server', 'label_values(up{%s, %s}, instance)' % [g.cl, c.selectors.prometheus], { multi: true, includeAll: true, description: 'Prometheus servers.' }),
-        g.var('pod', 'Pod', 'label_values(container_spec_memory_limit_bytes{%s, %s, container="%s"}, %s)' % [g.cl, c.selectors.cadvisor, c.prometheusContainer, c.podLabel], { multi: true, includeAll: true, description: 'Pods that Prometheus runs in.' }),
+        g.var('pod', 'Pod', 'label_values(container_memory_rss{%s, %s, container="%s"}, %s)' % [g.cl, c.selectors.cadvisor, c.prometheusContainer, c.podLabel], { multi: true, includeAll: true, description: 'Pods that Prometheus runs in.' }),
         g.var('job', 'Job', 'label_values(cluster_job:targets:count{%(cl)s}, job)' % f, { multi: true, includeAll: true, description: 'Jobs that are scraped.' }),
       ],
       rows: [
