@@ -314,3 +314,109 @@ func TestStepsThatAreFree(t *testing.T) {
 		}
 	}
 }
+
+// giveBack puts a node back into service as docs/remediation.md says, with or without its mark.
+func (r *rig) giveBack(i int, mark bool) {
+	r.api.mu.Lock()
+	defer r.api.mu.Unlock()
+	n := r.api.nodes[nodeOf(i)]
+	n.unschedulable, n.taints = false, nil
+	if !mark {
+		delete(n.labels, markLabel)
+	}
+	n.version++
+	n.boot += " again"
+}
+
+// restart is another controller over the same nodes.
+func (r *rig) restart(t *testing.T) {
+	t.Helper()
+	log := slog.New(slog.NewJSONHandler(r.log, nil))
+	r.c = newController(r.c.settings, r.c.kube, r.manager.URL, log, prometheus.NewRegistry())
+	r.c.now = func() time.Time { return r.clock }
+	t.Cleanup(r.c.client.CloseIdleConnections)
+}
+
+// TestGivenBackCounts: a node that was given back, or taken away and made anew, has used its place
+// in the window all the same: else a bad driver rolls through the fleet, a node at a time.
+func TestGivenBackCounts(t *testing.T) {
+	for name, after := range map[string]func(r *rig, i int){
+		"given back":                    func(r *rig, i int) { r.giveBack(i, false) },
+		"given back, and restarted":     func(r *rig, i int) { r.giveBack(i, false); r.restart(t) },
+		"given back, and kept its mark": func(r *rig, i int) { r.giveBack(i, true) },
+		"its object is another":         func(r *rig, i int) { clear(r.api.nodes[nodeOf(i)].notes); r.giveBack(i, false) },
+		"its object is gone":            func(r *rig, i int) { delete(r.api.nodes, nodeOf(i)) },
+		"still out, and only restarted": func(r *rig, _ int) { r.restart(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1000, nil)
+			r.api.page = 300
+			times := []time.Time{}
+			for i := range 40 {
+				if err := r.post(t, xid(i, "alertname", "GPUFellOffBus")); err != nil { // nobody waits for that
+					t.Fatal(err)
+				}
+				if _, out := r.api.out()[nodeOf(i)]; out {
+					times = append(times, r.clock)
+					after(r, i)
+				}
+				r.clock = r.clock.Add(200 * time.Second)
+			}
+			for i, at := range times {
+				if i >= 3 && at.Sub(times[i-3]) < time.Hour {
+					t.Errorf("the cordons of %s and %s are four within an hour, three are allowed", times[i-3], at)
+				}
+			}
+			// 133 minutes: three at once, three an hour later, three in the hour after that.
+			if len(times) != 9 {
+				t.Errorf("%d nodes were cordoned, want 9", len(times))
+			}
+		})
+	}
+}
+
+// TestSickAfterEveryRepair: one node that is cordoned again and again uses a place each time.
+func TestSickAfterEveryRepair(t *testing.T) {
+	for _, mark := range []bool{false, true} {
+		r := newRig(t, 1000, func(s *settings) { s.maxNodes = 2 })
+		for range 12 {
+			if err := r.post(t, xid(7)); err != nil {
+				t.Fatal(err)
+			}
+			r.giveBack(7, mark)
+			r.clock = r.clock.Add(4 * time.Minute)
+		}
+		if got := r.count(cordoned, "ok"); got != 2 || r.count(refused, "max_nodes") != 10 {
+			t.Errorf("mark %v: the node was cordoned %d times within 48 minutes\n%s", mark, got, r.log)
+		}
+	}
+}
+
+// TestLightGivenBackCounts: so do light actions, in their part of the window.
+func TestLightGivenBackCounts(t *testing.T) {
+	r := newRig(t, 1000, nil)
+	for i := range 5 {
+		if err := r.post(t, xid(i, "alertname", "GPURowRemapPending", "action", "reset-when-idle")); err != nil {
+			t.Fatal(err)
+		}
+		r.giveBack(i, false)
+		if i == 0 {
+			r.restart(t)
+		}
+		r.clock = r.clock.Add(time.Minute)
+	}
+	if got := r.count(refused, "max_light"); got != 4 {
+		t.Errorf("%d of four were refused\n%s", got, r.log)
+	}
+	// What becomes heavier takes the place of what it was, and what is given back then is one.
+	r = newRig(t, 1000, nil)
+	for _, a := range []alert{xid(0, "action", "cordon"), xid(0), xid(1), xid(2), xid(3)} {
+		if err := r.post(t, a); err != nil {
+			t.Fatal(err)
+		}
+		r.clock = r.clock.Add(time.Minute)
+	}
+	if got := r.count(cordoned, "ok"); got != 4 || r.count(refused, "max_nodes") != 1 {
+		t.Errorf("%d were cordoned\n%s", got, r.log)
+	}
+}

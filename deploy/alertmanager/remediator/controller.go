@@ -77,6 +77,7 @@ type controller struct {
 
 	turn    sync.Mutex      // held while one node is decided on, so that there is one budget
 	planned map[string]plan // without act: what would have been cordoned; its budget
+	done    done
 	waiting waiting
 
 	decisions *prometheus.CounterVec
@@ -90,7 +91,7 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	c := &controller{
 		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log:    log, now: time.Now, planned: map[string]plan{}, waiting: waiting{by: map[string]wish{}},
+		log:    log, now: time.Now, planned: map[string]plan{}, done: done{by: map[cordon]bool{}}, waiting: waiting{by: map[string]wish{}},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -316,7 +317,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		c.planned[w.node] = plan{c.now(), isLight(w.action), n.Metadata.Labels}
 		return wouldDo, "act_not_set", nil
 	}
-	err = c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now(), c.markCordoned)
+	at, err := c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now(), c.markCordoned)
 	if errors.Is(err, errNoNode) { // in between
 		return ignored, "gone", nil
 	}
@@ -326,6 +327,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	if err != nil {
 		return failed, "api", err
 	}
+	c.done.add(at, n, isLight(w.action))
 	return cordoned, "ok", nil
 }
 
@@ -354,7 +356,10 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 	if err != nil {
 		return "", err
 	}
-	within, lightWithin, marks := c.inTheWindow(marked, w.node)
+	if err := c.recall(ctx); err != nil {
+		return "", err
+	}
+	within, lightWithin, marks := c.inTheWindow(marked, n)
 	c.inWindow.Set(float64(within))
 	if within >= c.maxNodes {
 		return "max_nodes", nil
@@ -408,37 +413,6 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 		return maxOf, nil
 	}
 	return "", nil
-}
-
-// inTheWindow counts what was taken out within the window, how much of it for light actions, and
-// all marks, without the node in question. What is planned no longer is forgotten.
-func (c *controller) inTheWindow(marked []meta, name string) (within, light, marks int) {
-	since := c.now().Add(-c.window)
-	for _, m := range marked {
-		if m.Name == name {
-			continue
-		}
-		marks++
-		at, err := time.Parse(time.RFC3339, m.Annotations[markTime])
-		// A time that cannot be read counts as now.
-		if err != nil || at.After(since) {
-			within++
-			if m.isLight() {
-				light++
-			}
-		}
-	}
-	for n, p := range c.planned {
-		if !p.at.After(since) {
-			delete(c.planned, n)
-		} else if n != name {
-			within++
-			if p.light {
-				light++
-			}
-		}
-	}
-	return within, light, marks
 }
 
 // fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that

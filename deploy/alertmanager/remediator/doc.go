@@ -3,11 +3,12 @@
 // is put there. docs/remediation.md has the payload and the reasons.
 //
 // What it promises. Without --act it changes nothing and says what it would have done. With it, it
-// cordons at most --max-nodes nodes within --window, never while more than --max-cordoned of all
-// nodes, or --max-of of those with a label in common, are cordoned, by whomever (of few nodes one),
-// and none while a fleet alert fires. What it did is on the node itself (a label, an annotation and
-// a taint), so its budget outlives a restart, and the same alert twice is one cordon. Every
-// decision is one line of its log and one count of its metrics.
+// cordons at most --max-nodes nodes within --window, those that were given back since too, never
+// while more than --max-cordoned of all nodes, or --max-of of those with a label in common, are
+// cordoned, by whomever (of few nodes one), and none while a fleet alert fires. What it did is on
+// the node itself (a label, an annotation and a taint), so its budget outlives a restart, but for
+// nodes that are gone, and the same alert twice is one cordon. Every decision is one line of its
+// log and one count of its metrics.
 //
 // What it refuses. Nodes of the control plane, or which --exclude names instead; nodes that
 // somebody else has cordoned, without --mark-cordoned. Alerts of another cluster, of another
@@ -17,8 +18,8 @@
 // and never uncordons: the taint tells who does that what is to be done.
 //
 // What it holds: one payload of at most 8 MiB at a time, the metadata of the nodes that it
-// cordoned, and at most a thousand wishes that were refused and that Alertmanager will not repeat,
-// those about Xids, for six hours, and a week more where fleet alerts fire.
+// cordoned, when it did, and at most a thousand wishes that were refused and that Alertmanager will
+// not repeat, those about Xids, for six hours, and a week more where fleet alerts fire.
 //
 //	remediator --cluster=jaguar --alertmanager=http://alertmanager:9093 --token-file=/etc/remediator/token
 package main

@@ -119,6 +119,13 @@ func (m meta) isLight() bool {
 	return m.Labels[markLabel] == "true" && isLight(m.Annotations[markAction])
 }
 
+// waitsLightly tells of a node that is out here for a light action: something heavier takes its
+// place.
+func (n node) waitsLightly() bool {
+	return n.Spec.Unschedulable && n.Metadata.Labels[markLabel] == "true" &&
+		slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return t.Key == taintKey && isLight(t.Value) })
+}
+
 // taint is kept whole, so that those of others are written back as they were.
 type taint struct {
 	Key       string `json:"key"`
@@ -214,6 +221,11 @@ func (k *kube) total(ctx context.Context) (int, error) {
 
 // matching lists the metadata of all nodes that the parameters select.
 func (k *kube) matching(ctx context.Context, v url.Values) ([]meta, error) {
+	return k.those(ctx, v, func(meta) bool { return true })
+}
+
+// those are the ones of what the parameters select that are wanted; the others are not held.
+func (k *kube) those(ctx context.Context, v url.Values, wanted func(meta) bool) ([]meta, error) {
 	var out []meta
 	v.Set("limit", "500")
 	for {
@@ -222,7 +234,9 @@ func (k *kube) matching(ctx context.Context, v url.Values) ([]meta, error) {
 			return nil, err
 		}
 		for _, i := range l.Items {
-			out = append(out, i.Metadata)
+			if wanted(i.Metadata) {
+				out = append(out, i.Metadata)
+			}
 		}
 		if l.Metadata.Continue == "" {
 			return out, nil
@@ -236,6 +250,12 @@ func (k *kube) marked(ctx context.Context) ([]meta, error) {
 	return k.matching(ctx, url.Values{"labelSelector": {markLabel + "=true"}})
 }
 
+// onceMarked are the nodes that were cordoned here, those that were given back too: the time stays
+// on a node whose mark was taken off.
+func (k *kube) onceMarked(ctx context.Context) ([]meta, error) {
+	return k.those(ctx, url.Values{}, func(m meta) bool { return m.Annotations[markTime] != "" })
+}
+
 // cordoned are the nodes on which nothing is scheduled, whoever wanted that.
 func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
 	return k.matching(ctx, url.Values{"fieldSelector": {"spec.unschedulable=true"}})
@@ -243,23 +263,25 @@ func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
 
 // cordon marks a node, taints it and keeps new pods away. The patch names the version that was
 // read: a list of taints is replaced as a whole, and another's must not be lost. A node that others
-// have cordoned is marked where evenOthers says so.
-func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time, evenOthers bool) error {
+// have cordoned is marked where evenOthers says so. It answers with the time that is on the node.
+func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time, evenOthers bool) (string, error) {
 	for try := 1; ; try++ {
 		n, err := k.node(ctx, name)
 		if err != nil {
-			return err
+			return "", err
 		}
 		if n.others() && !evenOthers {
-			return errOthers
+			return "", errOthers
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})
 		annotations := map[string]string{markReason: reason, markAction: action}
 		// A node that was given back and kept the mark is taken out anew, and so is one that is
 		// drained after a light action.
-		if n.Metadata.Annotations[markTime] == "" || !n.goesOn(action) {
-			annotations[markTime] = at.UTC().Format(time.RFC3339)
+		since := n.Metadata.Annotations[markTime]
+		if since == "" || !n.goesOn(action) {
+			since = at.UTC().Format(time.RFC3339)
+			annotations[markTime] = since
 		}
 		patch := map[string]any{
 			"metadata": map[string]any{
@@ -274,6 +296,6 @@ func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.
 		if errors.Is(err, errConflict) && try < conflictTries {
 			continue
 		}
-		return err
+		return since, err
 	}
 }
