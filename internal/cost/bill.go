@@ -291,15 +291,22 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	}
 	r.rows(b, accounts, days)
 	r.told(b, days)
-	longest := int64(0)
+	longest, silent := int64(0), r.silentClusters()
+	for _, c := range silent {
+		b.Gaps = append(b.Gaps, Gap{c, b.From, b.To})
+	}
 	for _, s := range r.sources {
 		for _, p := range s.replicas {
 			longest = max(longest, p.usual)
+		}
+		if slices.Contains(silent, s.cluster) {
+			continue
 		}
 		for _, g := range s.gaps(o.Range.From.UnixMilli(), o.Range.To.UnixMilli(), r.gap) {
 			b.Gaps = append(b.Gaps, Gap{s.cluster, time.UnixMilli(g[0]).In(o.Range.Location), time.UnixMilli(g[1]).In(o.Range.Location)})
 		}
 	}
+	slices.SortStableFunc(b.Gaps, func(a, b Gap) int { return strings.Compare(a.Cluster, b.Cluster) })
 	b.Resolution = (time.Duration(longest) * time.Millisecond).String()
 	r.fleetRows(b, days)
 	b.Borrowed = l.borrowedRows()

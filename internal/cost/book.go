@@ -60,7 +60,7 @@ func (r *run) book(ws []window, f *facts) error {
 		}
 		p.fleet()
 		p.dark()
-		r.l.cover(w, r.sources, p.readings)
+		r.l.cover(w, r.sources, p.readings, r.silentClusters())
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ type run struct {
 	q       queries
 	sources []*source
 	empty   []string          // replicas that were left out, since they showed no pod
+	silent  []*source         // of which no scrape was answered
+	lost    []string          // clusters that were there before
+	unasked string            // why those are not known
 	gap     int64             // Options.MaxGap in ms
 	size    map[string][2]int // windows, and namespaces or nodes, that a query may have, by its name: what the server did not refuse
 	l       *ledger
@@ -51,6 +54,9 @@ func (r *run) scrapes(ctx context.Context) error {
 		at = end
 	}
 	if err := r.arrange(ctx, all); err != nil {
+		return err
+	}
+	if err := r.vanished(ctx, all); err != nil {
 		return err
 	}
 	if err := r.leaveOut(ctx); err != nil {

@@ -21,9 +21,10 @@ type source struct {
 // replica is one process of a source.
 type replica struct {
 	name    string
-	times   []int64   // of successful scrapes, ms, rising
-	usual   int64     // the usual distance between two of the same server, ms
-	streams []*stream // by the servers that scrape it, where each has a part of its pods
+	times   []int64         // of successful scrapes, ms, rising
+	usual   int64           // the usual distance between two of the same server, ms
+	streams []*stream       // by the servers that scrape it, where each has a part of its pods
+	tried   map[string]bool // servers of which no scrape of a day was answered
 }
 
 // reading is how one window of one source is read.

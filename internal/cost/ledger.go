@@ -194,14 +194,17 @@ func (a *account) add(h holding, price float64, priced bool) {
 }
 
 // cover books how much of a window each cluster's scrapes cover: where kube-state-metrics has
-// shards, what all of them cover.
-func (l *ledger) cover(w window, sources []*source, readings []reading) {
+// shards, what all of them cover; nothing where one of them never answered.
+func (l *ledger) cover(w window, sources []*source, readings []reading, silent []string) {
 	least := map[string]float64{}
 	for s, src := range sources {
 		c := float64(readings[s].covered)
 		if v, ok := least[src.cluster]; !ok || c < v {
 			least[src.cluster] = c
 		}
+	}
+	for _, c := range silent {
+		least[c] = 0
 	}
 	for _, c := range sortedKeys(least) {
 		if l.covered[c] == nil {

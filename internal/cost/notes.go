@@ -33,7 +33,7 @@ func (p *page) dark() {
 // notes are sentences about what is probably missing.
 func (r *run) notes() (said []string) {
 	f, resource := &r.found, r.o.Names.Resource
-	said = r.gone()
+	said = append(r.unheard(), r.gone()...)
 	if len(r.empty) > 0 {
 		said = append(said, fmt.Sprintf("Targets of kube-state-metrics that showed no pod are no replicas and were left out: %s.", someOf(r.empty)))
 	}

@@ -266,6 +266,11 @@ func (n Names) phases() query {
 // up selects the scrapes of kube-state-metrics.
 func (n Names) up(d string) string { return "up{" + n.Selector + "}[" + d + "]" }
 
+// answered is 1 for each cluster of which a scrape was answered.
+func (n Names) answered(d string) string {
+	return "max by (" + n.ClusterLabel + ") (max_over_time(" + n.up(d) + "))"
+}
+
 // oneOf is the matcher for some values of a label.
 func oneOf(label string, names []string) string {
 	quoted := make([]string, len(names))

@@ -148,11 +148,11 @@ func (r *run) arrange(ctx context.Context, found []series) error {
 		}
 		p.add(s, apart)
 	}
-	// Replicas that never answered say nothing; a source without others was not there.
+	r.silence()
+	// Replicas that never answered say nothing where others did.
 	for _, s := range r.sources {
 		s.replicas = slices.DeleteFunc(s.replicas, func(p *replica) bool { return len(p.times) == 0 })
 	}
-	r.sources = slices.DeleteFunc(r.sources, func(s *source) bool { return len(s.replicas) == 0 })
 	sortSources(r.sources)
 	return r.oneSourceEach()
 }
@@ -170,6 +170,10 @@ func (r *replica) add(s series, apart []string) {
 		}
 	}
 	if len(own) == 0 {
+		if r.tried == nil {
+			r.tried = map[string]bool{}
+		}
+		r.tried[name] = true
 		return
 	}
 	r.times = append(r.times, own...)
