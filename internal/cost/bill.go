@@ -235,7 +235,7 @@ func Make(ctx context.Context, o Options) (*Bill, error) {
 	}
 	days := o.Range.Days()
 	r := &run{o: o, q: o.Names.queries(), gap: o.MaxGap.Milliseconds(), size: map[string][2]int{}, l: newLedger(&o, days)}
-	r.found.dark = map[nodeKey]float64{}
+	r.found = found{dark: map[nodeKey]float64{}, offeredOn: map[at[string]]bool{}, requestedOn: map[at[string]]bool{}}
 	if err := r.scrapes(ctx); err != nil {
 		return nil, err
 	}

@@ -40,6 +40,7 @@ func (s *source) lone(r reading, shown map[string]float64, name string) bool {
 // book counts a stretch of windows into the ledger. It refuses where a window's pods are not all
 // that the servers count in it.
 func (r *run) book(ws []window, f *facts) error {
+	r.requests(ws, f)
 	pods := make([][]podKey, len(ws))
 	for k := range f.running {
 		pods[k.w] = append(pods[k.w], k.key)

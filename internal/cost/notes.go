@@ -14,6 +14,8 @@ type found struct {
 	offered   bool // nodes that offered the resource, or one of its slices
 	requested bool // pods that requested or claimed any of it
 	worked    bool // pods that requested cores or memory
+	// By cluster and day, the same: one cluster's pods say nothing about another's.
+	offeredOn, requestedOn map[at[string]]bool
 	// For how long, in ms, nodes with a model offered none, and nobody told of their cards.
 	dark map[nodeKey]float64
 }
@@ -30,6 +32,46 @@ func (p *page) dark() {
 	}
 }
 
+// requests looks which clusters offered something in a stretch, of one day, and which pods wanted
+// any.
+func (r *run) requests(ws []window, f *facts) {
+	for k, of := range f.fleet[capacity] {
+		for _, v := range of {
+			if v > 0 {
+				r.found.offeredOn[at[string]{k.key.cluster, ws[k.w].day}] = true
+			}
+		}
+	}
+	for k := range f.containers {
+		r.found.requestedOn[at[string]{k.key.cluster, ws[k.w].day}] = true
+	}
+	for k := range f.claims.pods {
+		r.found.requestedOn[at[string]{k.key.cluster, ws[k.w].day}] = true
+	}
+}
+
+// unrequested are sentences about clusters that offered something on days on which no pod of them
+// wanted any.
+func (r *run) unrequested() (said []string) {
+	of := map[string][]string{}
+	for i, d := range r.l.days {
+		for c := range clustersAt(r.found.offeredOn, i) {
+			if !r.found.requestedOn[at[string]{c, i}] {
+				of[c] = append(of[c], d.Name)
+			}
+		}
+	}
+	for _, c := range sortedKeys(of) {
+		who := "No pod"
+		if c != "" {
+			who += " of " + visible(c)
+		}
+		said = append(said, fmt.Sprintf("%s requested %s on %s: if some did, was kube_pod_container_resource_requests exported then?",
+			who, r.o.Names.Resource, someOf(of[c])))
+	}
+	return said
+}
+
 // notes are sentences about what is probably missing.
 func (r *run) notes() (said []string) {
 	f, resource := &r.found, r.o.Names.Resource
@@ -42,6 +84,9 @@ func (r *run) notes() (said []string) {
 	}
 	if (f.models || f.offered) && !f.requested {
 		said = append(said, fmt.Sprintf("No pod requested %s: if some did, is kube_pod_container_resource_requests exported, and the resource spelled so (--resource)?", resource))
+	}
+	if f.requested {
+		said = append(said, r.unrequested()...)
 	}
 	if r.o.Directory.billsWork() && !f.worked {
 		said = append(said, "No pod requested cores or memory, which have a price: does a rule drop "+

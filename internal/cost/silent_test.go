@@ -142,3 +142,30 @@ func TestClusterThatIsGone(t *testing.T) {
 		t.Errorf("covered %v, the notes are %q", b.Total.Covered, b.Notes)
 	}
 }
+
+// TestClusterWithoutRequests: whose requests are not exported, or no longer, is billed nothing of,
+// and the pods of other clusters say nothing about it.
+func TestClusterWithoutRequests(t *testing.T) {
+	const requests = "kube_pod_container_resource_requests"
+	for _, c := range []struct {
+		name string
+		text string
+		note string
+	}{
+		{"never", clusterOf("ibis", "", always, requests, 0), "No pod of ibis requested nvidia_com_gpu on 2026-11-01, 2026-11-02: if some did,"},
+		{"from the second day on", clusterOf("ibis", "", always, requests, 2), "No pod of ibis requested nvidia_com_gpu on 2026-11-02: if some did,"},
+		{"not for an hour", clusterOf("ibis", "", always, requests, 3), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := fourHours(t, clusterOf("jaguar", "", always, "", 0)+c.text)
+			o.Range.Location = time.FixedZone("UTC+22", 22*3600) // a day ends after two hours
+			b, err := Make(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.note == "" && len(b.Notes) > 0 || c.note != "" && (len(b.Notes) != 1 || !strings.HasPrefix(b.Notes[0], c.note)) {
+				t.Errorf("the notes are %q", b.Notes)
+			}
+		})
+	}
+}
