@@ -1,9 +1,11 @@
 package experiments
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
@@ -34,7 +36,12 @@ func TestAlertsOnAllSeries(t *testing.T) {
 		{"rows that the query cuts", `{"maxRows":4}`, `"nodes","limit":2`, of(nodes...), ""},
 	} {
 		for _, alert := range []bool{false, true} {
-			r := hourly(t, scripted(func(string) prom.Answer { return c.answer }), c.settings, `{"queryType":`+c.query+`}`)
+			r := hourly(t, scripted(func(query string) prom.Answer {
+				if strings.Contains(query, nodesCounted) { // no cluster is lost
+					return prom.Answer{}
+				}
+				return c.answer
+			}), c.settings, `{"queryType":`+c.query+`}`)
 			r.Alert = alert
 			frames, err := r.Do(t.Context())
 			switch {
@@ -44,6 +51,38 @@ func TestAlertsOnAllSeries(t *testing.T) {
 				}
 			case err != nil || !strings.Contains(noticesOf(r), c.says):
 				t.Errorf("%s, alert %t: %v, notices %q; want %q", c.name, alert, err, noticesOf(r), c.says)
+			}
+		}
+	}
+}
+
+// Nor is one evaluated where a number is too small: for want of a price, of evaluations, or of
+// whatever would tell of sick GPUs in a part of the clusters.
+func TestAlertsOnNumbersThatAreTooSmall(t *testing.T) {
+	for _, c := range []struct{ world, settings, query, says string }{
+		{"replaced", `{"prices":{"H100":2}}`, `"cost","view":"total","experiments":["same"]`, "There is no price for NVIDIA A100"},
+		{"replaced", `{"prices":{"default":2}}`, `"cost","view":"total","experiments":["same","mixed"]`, ""},
+		{"replaced", `{"prices":{"default":2}}`, `"cost","view":"total"`, "The GPUs of 1 nodes became those of another model"},
+		{"late", "", `"cost","view":"total","experiments":["late"]`, "50 % of the evaluations"},
+		{"late", "", `"cost","view":"total","experiments":["even"]`, ""},
+		{"half", "", `"gpu_health","view":"count"`, `The recording rules of sick GPUs are missing in cluster "d"`},
+		{"half", "", `"gpu_health","view":"count","clusters":["d"]`, `The recording rules of sick GPUs are missing in cluster "d"`},
+		{"half", "", `"gpu_health","view":"count","clusters":["c"]`, ""},
+	} {
+		for _, alert := range []bool{false, true} {
+			r := worldOf(t, c.world).run(t, settingsOf(t, c.settings), `{"queryType":`+c.query+`}`, 0, 2*time.Hour)
+			if c.world != "late" {
+				r.Until = r.From.Add(195 * time.Minute)
+			}
+			r.Alert = alert
+			_, err := r.Do(t.Context())
+			switch {
+			case alert && c.says != "":
+				if err == nil || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%s: an alert on %s: %v; want an error with %q", c.world, c.query, err, c.says)
+				}
+			case err != nil && !strings.Contains(err.Error(), cmp.Or(c.says, "\x00")), err == nil && !strings.Contains(noticesOf(r), c.says):
+				t.Errorf("%s: %s, alert %t: %v, notices %q; want %q", c.world, c.query, alert, err, noticesOf(r), c.says)
 			}
 		}
 	}

@@ -91,6 +91,9 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.changed(ctx, nodes); err != nil {
+		return nil, err
+	}
 	return r.costFrames(r.bill(hours, answers[0], models)), nil
 }
 
@@ -128,7 +131,7 @@ func (r *Run) bill(hours, idle []prom.Series, models map[node]string) []spent {
 		rows = append(rows, *s)
 	}
 	if len(free) > 0 {
-		r.Notice(data.NoticeSeverityWarning, "There is no price for %s, so that its cost is left out; add it to the datasource's prices, or a price for default.",
+		r.LeftOut("There is no price for %s, so that its cost is left out; add it to the datasource's prices, or a price for default.",
 			strings.Join(slices.Sorted(maps.Keys(free)), ", "))
 	}
 	slices.SortFunc(rows, func(a, b spent) int {
@@ -180,6 +183,35 @@ func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string,
 		}
 	}
 	return out, nil
+}
+
+// changed says of how many nodes the GPUs became those of another model, as where a machine is
+// replaced under its name: models knows the last one, and prices all of their hours by it. A node
+// that has several at once is none of them.
+func (r *Run) changed(ctx context.Context, nodes map[node]bool) error {
+	d := min(r.back(), mostBack)
+	several := func(of, label string) string {
+		count := "count by (cluster, node) (group by (cluster, node, " + label + ") (%s)) > 1"
+		return fmt.Sprintf(count+" unless "+count, "last_over_time("+r.look(of, d)+")", of)
+	}
+	answers, err := r.each(ctx, onNodes(withoutModel(nodes, nil), func(m ...string) question {
+		return r.at(several(Selector("node_model:gpu_util_percent:count", m...), "modelName")+" or "+
+			several(Selector("node:gpu_model:info", m...), "model"), r.Until)
+	}))
+	if err != nil { // it is for a notice alone
+		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
+			return err
+		}
+		return nil
+	}
+	found := map[node]bool{}
+	for _, s := range answers[0] {
+		found[nodeOf(s.Labels)] = true
+	}
+	if len(found) > 0 {
+		r.LeftOut("The GPUs of %d nodes became those of another model in this time, and all of their hours are counted, and priced, as hours of the last one; choose a time before or after.", len(found))
+	}
+	return nil
 }
 
 // withoutModel are those of nodes that have no model yet.

@@ -55,7 +55,7 @@ func (r *Run) evaluated(ctx context.Context, clusters set, held float64) (rate f
 	}
 	switch rate = answers[0][0].Value(); {
 	case rate < 1-evaluationsOff:
-		r.Notice(data.NoticeSeverityWarning, "%.0f %% of the evaluations of rule group experiment.pods are missing, as where one takes longer than %s (ruleInterval): "+
+		r.LeftOut("%.0f %% of the evaluations of rule group experiment.pods are missing, as where one takes longer than %s (ruleInterval): "+
 			"GPU hours and cost are too low by as much.", 100*(1-rate), commonmodel.Duration(interval))
 	case rate > 1+evaluationsOff:
 		r.Notice(data.NoticeSeverityWarning, "Rule group experiment.pods is evaluated %.1f times in each %s (ruleInterval): GPU hours and cost are too high by as much. "+

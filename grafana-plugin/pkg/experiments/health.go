@@ -53,6 +53,13 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 			r.back())+"))", r.Until)
 		return r.healthFrames(nil, len(held) > 0), err
 	}
+	clusters := set{}
+	for _, p := range pods {
+		clusters[p.Cluster] = true
+	}
+	if err := r.unmeasured(ctx, clusters); err != nil {
+		return nil, err
+	}
 	nodes := map[node]bool{}
 	for _, f := range faults {
 		if f.model == "" {

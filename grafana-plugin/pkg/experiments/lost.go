@@ -2,6 +2,7 @@ package experiments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,11 +57,57 @@ func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) 
 	return out, nil
 }
 
+// lostNow tells which clusters are not seen at the range's end, of those in which something of what
+// is chosen was in the range, or in the day before its end.
+func (r *Run) lostNow(ctx context.Context) (set, error) {
+	d := seconds(min(mostBack, max(24*time.Hour, r.back())))
+	counted := Selector(nodesCounted, OneOf("cluster", r.Query.Clusters...))
+	series, err := r.Instant(ctx, fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[3]s])) and on (cluster) "+
+		"group by (cluster) (last_over_time(%[2]s[%[3]s])) unless on (cluster) %[1]s",
+		counted, Selector("experiment:pods:count", Chosen(r.Query)...), d), r.Until)
+	if err != nil {
+		return nil, err
+	}
+	out := set{}
+	for _, s := range series {
+		out[s.Labels["cluster"]] = true
+	}
+	return out, nil
+}
+
+// tellLost says of which clusters nothing is seen any more, unless what is shown has said so: what
+// is not shown of them is no less there than what is.
+func (r *Run) tellLost(ctx context.Context) error {
+	lost, err := r.lostNow(ctx)
+	if err != nil {
+		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
+			return err
+		}
+		return nil // it is for a notice alone
+	}
+	if !r.Alert {
+		lost = lost.without(r.told)
+	}
+	if len(lost) > 0 {
+		r.LeftOut("Nothing is seen %s at the end of this time: kube-state-metrics or the recording rules are away there, "+
+			"and what is there is left out here.", lost.in())
+	}
+	return nil
+}
+
 // noticeLost says since when nothing is seen of clusters.
 func (r *Run) noticeLost(clusters map[string]time.Time) {
 	if len(clusters) == 0 {
 		return
 	}
+	r.mu.Lock()
+	if r.told == nil {
+		r.told = set{}
+	}
+	for c := range clusters {
+		r.told[c] = true
+	}
+	r.mu.Unlock()
 	names, since := set{}, time.Time{}
 	for c, at := range clusters {
 		names[c], since = true, earlier(since, at)

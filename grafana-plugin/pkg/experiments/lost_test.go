@@ -50,3 +50,38 @@ func TestLostCluster(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// Whatever is asked, a cluster that was lost in the range or before it is named, where what is
+// chosen ran in it; an alert is not evaluated without it.
+func TestWhateverIsAskedOfALostCluster(t *testing.T) {
+	w := worldOf(t, "dark")
+	const said = `Nothing is seen in cluster "dark"`
+	for _, query := range []string{
+		`"status"`, `"status","view":"over_time"`, `"pending"`, `"pods"`, `"experiments"`, `"nodes"`, `"cost"`, `"cost","view":"total"`,
+	} {
+		for _, c := range []struct {
+			from, until time.Duration
+			chosen      string
+			lost        bool
+		}{
+			{30 * minute, 140 * minute, "", true},
+			{150 * minute, 200 * minute, "", true},
+			{150 * minute, 200 * minute, `,"experiments":["e"]`, true},
+			{150 * minute, 200 * minute, `,"experiments":["f"]`, false},
+			{150 * minute, 200 * minute, `,"clusters":["light"]`, false},
+			{30 * minute, 110 * minute, "", false},
+		} {
+			r := w.run(t, settingsOf(t, ""), `{"queryType":`+query+c.chosen+`}`, c.from, c.until)
+			_, err := r.Do(t.Context())
+			if got := noticesOf(r); err != nil || strings.Contains(got, said) != c.lost || strings.Count(got, "Nothing is seen") > 1 ||
+				strings.Contains(got, "empty") {
+				t.Errorf("%s%s until %s: %v, notices %q", query, c.chosen, c.until, err, got)
+			}
+			r = w.run(t, settingsOf(t, ""), `{"queryType":`+query+c.chosen+`}`, c.from, c.until)
+			r.Alert = true
+			if _, err := r.Do(t.Context()); (err != nil) != c.lost || err != nil && !strings.Contains(err.Error(), said) {
+				t.Errorf("an alert on %s%s until %s: %v", query, c.chosen, c.until, err)
+			}
+		}
+	}
+}

@@ -55,6 +55,7 @@ type Run struct {
 	executed []string
 	notices  []data.Notice
 	missed   string // what LeftOut said first
+	told     set    // clusters of which noticeLost said that they are lost
 }
 
 // NewRun makes a run that asks asker.
@@ -72,6 +73,11 @@ func (r *Run) Do(ctx context.Context) (data.Frames, error) {
 	frames, err := handle(ctx, r)
 	if err != nil {
 		return nil, err
+	}
+	if r.Query.Type != model.PromQL {
+		if err := r.tellLost(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if r.Alert && r.missed != "" {
 		return nil, fmt.Errorf("an alert is not evaluated on a part of what is asked: %s", r.missed)

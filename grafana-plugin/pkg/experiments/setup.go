@@ -2,6 +2,7 @@ package experiments
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -62,7 +63,7 @@ const NeedAll = NeedPods | NeedGPUs | NeedFaults | NeedHours | NeedInfiniband | 
 // Empty is what a handler calls that has nothing to show. Where each of the chosen clusters lacks
 // something that it needs, it returns a *SetupError; else there is just nothing, and a notice says
 // of what and when: what is a noun, such as "pods that wait". What is missing in some of the
-// clusters is a notice too.
+// clusters is a notice too. What is not measured there is left out: nobody knows that it is none.
 func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
 	findings, _, err := diagnose(ctx, noted{r}, r.Settings, needs, []model.Metric{r.Query.Metric}, r.Query.Clusters, r.Until)
 	if err != nil {
@@ -78,9 +79,28 @@ func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
 		return &SetupError{everywhere}
 	}
 	for _, f := range findings {
+		if f.Need&(NeedGPUs|NeedHours|NeedFaults) != 0 {
+			r.LeftOut("%s %s", f.Missing, f.Fix)
+			continue
+		}
 		r.Notice(data.NoticeSeverityWarning, "%s %s", f.Missing, f.Fix)
 	}
 	r.Notice(data.NoticeSeverityInfo, "There are no %s of what is chosen between %s and %s.", what, r.From.UTC().Format(time.DateTime), r.Until.UTC().Format(time.DateTime+" MST"))
+	return nil
+}
+
+// unmeasured says in which of some clusters nothing would tell of faults, where others have some.
+func (r *Run) unmeasured(ctx context.Context, clusters set) error {
+	findings, _, err := diagnose(ctx, noted{r}, r.Settings, NeedFaults, nil, clusters.names(), r.Until)
+	if err != nil { // it is for a notice alone
+		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
+			return err
+		}
+		return nil
+	}
+	for _, f := range findings {
+		r.LeftOut("%s %s", f.Missing, f.Fix)
+	}
 	return nil
 }
 
