@@ -81,7 +81,8 @@ func TestAlertsOnNumbersThatAreTooSmall(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%s: an alert on %s: %v; want an error with %q", c.world, c.query, err, c.says)
 				}
-			case err != nil && !strings.Contains(err.Error(), cmp.Or(c.says, "\x00")), err == nil && !strings.Contains(noticesOf(r), c.says):
+			case err != nil && !strings.Contains(err.Error(), cmp.Or(c.says, "\x00")),
+				err == nil && !strings.Contains(noticesOf(r), c.says):
 				t.Errorf("%s: %s, alert %t: %v, notices %q; want %q", c.world, c.query, alert, err, noticesOf(r), c.says)
 			}
 		}
