@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -41,7 +42,15 @@ func write(path string) {
 	j.Enter(Leftover{Digest: "large", Endpoint: "query_range", Text: strings.Repeat("sum(", 100) + "\x00", Began: began.Add(time.Second)},
 		func() int64 { return 1 << 30 })
 	j.Leave(ended)
-	time.Sleep(sampled + sampled/2) // until what they hold is written
+	for end := time.Now().Add(time.Minute); ; time.Sleep(sampled / 10) { // until what they hold is written
+		text, err := os.ReadFile(path)
+		if err != nil || time.Now().After(end) {
+			panic(fmt.Sprintf("it is not written: %v", err))
+		}
+		if bytes.Contains(text, []byte("1073741824")) {
+			break
+		}
+	}
 	j.Enter(Leftover{Digest: "last", Endpoint: "series", Text: "\n", Began: began.Add(2 * time.Second)}, nothing)
 	j.settle()
 	fmt.Println("written")

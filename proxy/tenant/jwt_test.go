@@ -390,19 +390,25 @@ func TestKeysOfURL(t *testing.T) {
 			if got, err := shown(t, d, turnedTo); got != "research" {
 				t.Fatalf("%s: %q, %v", what, got, err)
 			}
-			if took := time.Since(began); took > time.Second {
+			if took := time.Since(began); took >= keysPatience { // as long as a server that hangs is waited for
 				t.Errorf("%s: who has keys waited %s", what, took)
 			}
 		}
 		if s.asked.Load() == before {
 			t.Errorf("%s: nobody asked", what)
 		}
-		began := time.Now()
-		if got, err := shown(t, d, old); got != "" || err != errKey {
-			t.Errorf("%s: an unknown kid: %q, %v", what, got, err)
+		var took time.Duration
+		for range 3 { // the shortest of three: what is waited for too long each time is no busy machine's doing
+			began := time.Now()
+			if got, err := shown(t, d, old); got != "" || err != errKey {
+				t.Errorf("%s: an unknown kid: %q, %v", what, got, err)
+			}
+			if took = time.Since(began); took <= 2*keysPatience {
+				break
+			}
 		}
-		if took := time.Since(began); took > 2*keysPatience {
-			t.Errorf("%s: an unknown kid waited %s", what, took)
+		if took > 2*keysPatience {
+			t.Errorf("%s: an unknown kid waited %s each time", what, took)
 		}
 	}
 }
