@@ -29,6 +29,7 @@ type fakeAPI struct {
 	mu      sync.Mutex
 	nodes   map[string]*fakeNode
 	patches int
+	patched []string // the nodes of them, in their order
 	calls   int
 	delay   time.Duration   // of every answer
 	page    int             // nodes in a page
@@ -130,6 +131,7 @@ func (f *fakeAPI) patch(w http.ResponseWriter, r *http.Request, n *fakeNode) {
 		return
 	}
 	f.patches++
+	f.patched = append(f.patched, n.name)
 	n.version++
 	maps.Copy(n.labels, p.Metadata.Labels)
 	maps.Copy(n.notes, p.Metadata.Annotations)

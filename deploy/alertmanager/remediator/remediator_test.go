@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -317,20 +318,37 @@ func TestOthersTakeTurns(t *testing.T) {
 	for i := range 99 {
 		all = append(all, xid(i))
 	}
-	flood := make(chan error, 1)
+	// The first node is kept in its turn until the other payload waits for one.
+	begun, waiting := make(chan struct{}), make(chan struct{})
+	r.api.before = func(*fakeNode) { close(begun); <-waiting }
+	flood, other := make(chan error, 1), make(chan error, 1)
 	go func() { flood <- r.c.decide(t.Context(), payload{Alerts: all}) }()
-	for len(r.api.out()) == 0 {
+	<-begun
+	go func() { other <- r.c.decide(t.Context(), payload{Alerts: []alert{xid(99)}}) }()
+	for !waitsForItsTurn() {
 		time.Sleep(time.Millisecond)
 	}
-	if err := r.c.decide(t.Context(), payload{Alerts: []alert{xid(99)}}); err != nil {
-		t.Fatal(err)
+	close(waiting)
+	for _, err := range []error{<-other, <-flood} {
+		if err != nil {
+			t.Error(err)
+		}
 	}
-	if out := r.api.out(); out[nodeOf(99)] == "" || len(out) > 50 {
-		t.Errorf("%d nodes came first", len(out))
+	out := r.api.out()
+	if first := slices.Index(r.api.patched, nodeOf(99)); first < 0 || first > 50 || out[nodeOf(99)] == "" {
+		t.Errorf("%d nodes came first", first)
 	}
-	if err := <-flood; err != nil {
-		t.Error(err)
+}
+
+// waitsForItsTurn tells whether a goroutine waits until another one has decided on a node.
+func waitsForItsTurn() bool {
+	stacks := make([]byte, 1<<20)
+	for _, one := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(one, "[sync.Mutex.Lock") && strings.Contains(one, ".inTurn(") {
+			return true
+		}
 	}
+	return false
 }
 
 func TestNothingDuringAFleetAlert(t *testing.T) {
