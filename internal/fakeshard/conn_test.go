@@ -51,7 +51,7 @@ func TestPeerLeaves(t *testing.T) {
 			if err := s.WaitSeen(soon(t), "/api/v1/query", 1); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.WaitSent(soon(t), tc.sent); err != nil {
+			if err := s.WaitSent(soon(t), "/api/v1/query", tc.sent); err != nil {
 				t.Fatal(err)
 			}
 			if n := s.InFlight(); n != 1 {

@@ -258,13 +258,15 @@ func (s *Shard) WaitSeen(ctx context.Context, pattern string, n int) error {
 	return nil
 }
 
-// WaitSent waits until n bytes of one response's body have been handed to its connection: the
-// moment at which a client is in the middle of it.
-func (s *Shard) WaitSent(ctx context.Context, n int64) error {
+// WaitSent waits until n bytes of the body of one response to a path (or pattern, or "" for any)
+// have been handed to its connection: the moment at which a client is in the middle of it.
+func (s *Shard) WaitSent(ctx context.Context, pattern string, n int64) error {
 	var most int64
 	err := s.until(ctx, func() bool {
 		for _, r := range s.records {
-			most = max(most, r.Sent)
+			if p, ok := s.strip(r.Path); ok && (pattern == "" || pathMatches(pattern, p)) {
+				most = max(most, r.Sent)
+			}
 		}
 		return most >= n
 	})

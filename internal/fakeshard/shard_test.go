@@ -431,7 +431,7 @@ func TestWaitErrors(t *testing.T) {
 	}{
 		{s.WaitIdle(over), "the test lost patience; still running: #1 GET /api/v1/series?limit=1: running, 0 bytes sent"},
 		{s.WaitSeen(over, "/api/v1/series", 2), `has seen 1 requests to "/api/v1/series", not 2`},
-		{s.WaitSent(over, 7), "at most 0 bytes"},
+		{s.WaitSent(over, "", 7), "at most 0 bytes"},
 		{s.WaitConns(over, 0), "has 1 connections open, not 0"},
 	} {
 		if tc.err == nil || !strings.Contains(tc.err.Error(), tc.want) {

@@ -38,7 +38,8 @@ const mostOfOneRequest = 8 + 1
 // answer others meanwhile.
 func TestOneQueryHoldsFewConnections(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}}, "")
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}}, "", func(o *Options) { o.shards = seldom })
+	r.quiet()
 	for _, s := range r.all() {
 		if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "delay 20ms; answer"}); err != nil {
 			t.Fatal(err)
@@ -58,7 +59,8 @@ func TestOneQueryHoldsFewConnections(t *testing.T) {
 // replica may have calls, and no client fails for that.
 func TestManyQueriesHoldFewConnections(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1, 1, 1}}}, "limits: {timeout: 1m}\n")
+	r := newRig(t, manyShards(4), limits(10*patience), func(o *Options) { o.shards = seldom })
+	r.quiet()
 	for _, s := range r.all() {
 		if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "delay 5ms; answer"}); err != nil {
 			t.Fatal(err)

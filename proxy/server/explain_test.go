@@ -352,6 +352,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	// The plan alone asks nobody; a refused one is told as such.
+	r.eventually("all answers are counted", func() bool { return r.metric("spillway_requests_in_flight") == 0 })
 	before := r.metric("spillway_samples_total")
 	e, err := r.s.ask(httptest.NewRequest(http.MethodGet, "/", nil), Question{Query: `{le!=""}`}, true)
 	if err != nil || e.Verdict != plan.Refused || !strings.Contains(e.Reason, "names no metric") || e.Plan != nil {

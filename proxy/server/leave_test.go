@@ -122,7 +122,7 @@ func TestClientLeaves(t *testing.T) {
 					}
 				}
 				for _, s := range all[1:] {
-					if err := s[0].WaitSent(ctx, st.sent); err != nil {
+					if err := s[0].WaitSent(ctx, st.at, st.sent); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -247,8 +247,10 @@ func TestClientLeavesDialing(t *testing.T) {
 			r := &rig{t: t, log: &logbook{}, names: map[*fakeshard.Shard]string{s: "jaguar/" + s.Addr()}}
 			r.s, r.url = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}]}]\n", s.URL()), func(o *Options) {
 				o.Logger = slog.New(r.log)
-				o.shards = shard.Options{Dial: dial, DialTimeout: 20 * time.Second, ProbeInterval: time.Hour}
+				o.shards = seldom
+				o.shards.Dial, o.shards.DialTimeout = dial, 20*time.Second
 			})
+			r.quiet()
 			silent.Store(true)
 			c := r.call(r.request(context.Background(), asking{path: "/api/v1/series", form: url.Values{"match[]": {"up"}}}))
 			r.eventually("the proxy dials", func() bool { return dialing.Load() == 1 })

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // patience bounds how long a test waits for what has to happen. It ends a test that hangs; nothing
@@ -114,6 +115,27 @@ func (r *rig) called(shards []*fakeshard.Shard) []string {
 		out = append(out, r.names[s])
 	}
 	return out
+}
+
+// seldom has the proxy ask shards nothing of its own but once, at the start.
+var seldom = shard.Options{ProbeInterval: time.Hour, VitalsEvery: time.Hour, FactsEvery: time.Hour}
+
+// quiet waits until a proxy that asks seldom has asked all of that: a server's metrics, which come
+// last, are read within a second of the start, whatever the configuration is.
+func (r *rig) quiet() {
+	r.t.Helper()
+	seen, since := -1, time.Now()
+	r.eventually("the proxy's own questions are over", func() bool {
+		n, busy := 0, false
+		for _, s := range r.all() {
+			n += s.Seen()
+			busy = busy || s.InFlight() > 0 || len(s.RequestsTo("/metrics")) == 0
+		}
+		if busy || n != seen {
+			seen, since = n, time.Now()
+		}
+		return time.Since(since) > 300*time.Millisecond
+	})
 }
 
 // idle waits until no shard works for anybody and nothing of the budget is held.

@@ -144,10 +144,8 @@ func TestShadowOfShared(t *testing.T) {
 			}
 		})
 	}
-	r.eventually("all are under way", func() bool { return len(r.queries()) == 3 })
-	for _, s := range r.all() {
-		s.Release("go")
-	}
+	r.boarded(3)
+	r.release()
 	wg.Wait()
 	r.eventually("all are counted", func() bool { return r.metric("spillway_shadow_requests_total", "bound=max_series") == 3 })
 	if n := r.metric("spillway_shared_answers_total"); n != 2 {

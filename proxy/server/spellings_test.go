@@ -18,7 +18,6 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
-	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // oddMethods are methods, and what somebody may take for one.
@@ -194,13 +193,10 @@ func quietRig(t *testing.T) (r *rig, address string) {
 	t.Helper()
 	r = newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample), func(o *Options) {
 		o.Logger = slog.New(slog.DiscardHandler)
-		o.shards = shard.Options{ProbeInterval: time.Hour, VitalsEvery: time.Hour}
+		o.shards = seldom
 		o.HeaderTimeout, o.BodyTimeout, o.IdleTimeout = 10*patience, 10*patience, 10*patience
 	})
-	s := r.all()[0]
-	for n := -1; n != s.Seen() || len(s.RequestsTo("/metrics")) == 0; time.Sleep(300 * time.Millisecond) {
-		n = s.Seen()
-	}
+	r.quiet()
 	return r, strings.TrimPrefix(r.url, "http://")
 }
 

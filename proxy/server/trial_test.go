@@ -313,7 +313,7 @@ func TestRefusalsTeachNothing(t *testing.T) {
 		}
 		return out
 	}
-	before, compared := estimates(), r.metric("spillway_estimate_ratio_count")
+	before, compared := estimates(), r.metric("spillway_estimate_ratio")
 	for _, q := range []string{tooLong, "rate(up[2d]) * 2", "up", "up * 2"} {
 		if got := r.asks("/api/v1/query", "query", q); got.status != 422 {
 			t.Fatalf("%s", got)
@@ -329,7 +329,8 @@ func TestRefusalsTeachNothing(t *testing.T) {
 			break
 		}
 	}
-	if n := r.metric("spillway_estimate_ratio_count"); n != compared {
+	r.eventually("no request is in flight", func() bool { return r.metric("spillway_requests_in_flight") == 0 })
+	if n := r.metric("spillway_estimate_ratio"); n != compared {
 		t.Errorf("%v trials were compared with their estimates", n-compared)
 	}
 }
