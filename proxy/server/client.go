@@ -17,8 +17,9 @@ const writePatience = 10 * time.Second
 type clientWriter struct {
 	http.ResponseWriter
 	rc      *http.ResponseController
-	until   time.Time    // the request's deadline and a second
-	n       atomic.Int64 // bytes; those of an answer's end may still be kept
+	until   time.Time     // the request's deadline and a second
+	most    time.Duration // writePatience, but in tests
+	n       atomic.Int64  // bytes; those of an answer's end may still be kept
 	wrote   bool
 	begun   bool                         // something may have reached the client
 	refusal *account                     // the explanation of what was refused, where the plan alone was asked for
@@ -30,7 +31,9 @@ type clientWriter struct {
 	ended   func() bool                  // has behind end no more with its request
 }
 
-func (c *clientWriter) extend(at time.Time) {
+// extend gives one write the time that it has.
+func (c *clientWriter) extend() {
+	at := time.Now().Add(c.most)
 	if !c.until.IsZero() && at.After(c.until) {
 		at = c.until
 	}
@@ -60,7 +63,7 @@ func (c *clientWriter) pass(p []byte) (int, error) {
 // write writes to the client itself.
 func (c *clientWriter) write(p []byte) (int, error) {
 	c.begun = true
-	if c.extend(time.Now().Add(writePatience)); c.cut.Load() {
+	if c.extend(); c.cut.Load() {
 		_ = c.rc.SetWriteDeadline(time.Now())
 	}
 	n, err := c.ResponseWriter.Write(p)

@@ -38,7 +38,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	client.Header().Set(verdictHeader, string(policy.Refuse))
-	client.extend(time.Now().Add(writePatience))
+	client.extend()
 	if client.refusal != nil {
 		client.refusal.refuse(client, qe) // whoever asks why is told, and that is a success
 	} else {
@@ -93,7 +93,7 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx context.Context, leave func()) {
 	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), header: r.Header}}
 	w.Header().Set("X-Spillway-Request-Id", x.uid)
-	x.client = &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
+	x.client = &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w), most: s.opts.writePatience}
 	// A client that leaves ends its request by left alone: others may wait for the answer.
 	ctx, x.span = s.tracer.Start(s.propagator.Extract(context.WithoutCancel(r.Context()), headerCarrier(r.Header)), "request",
 		trace.WithSpanKind(trace.SpanKindServer))

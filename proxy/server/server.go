@@ -129,6 +129,9 @@ type Options struct {
 	// lame is how long a connection without a request may wait for one when the proxy stops, before
 	// it is closed; 500 ms. For tests.
 	lame time.Duration
+	// writePatience is how long one write of an API's answer may take; 10 s. For tests, whose
+	// clients are to be slow for as long as the machine is.
+	writePatience time.Duration
 	// shards has other patience with shards than the defaults, in tests.
 	shards shard.Options
 }
@@ -219,6 +222,7 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.MaxConnections, DefaultMaxConnections)
 	setDefault(&o.MaxPerAddress, max(1, o.MaxConnections*3/4))
 	setDefault(&o.lame, 500*time.Millisecond)
+	setDefault(&o.writePatience, writePatience)
 	if o.Registerer == nil {
 		reg := prometheus.NewRegistry()
 		o.Registerer, o.Gatherer = reg, reg
