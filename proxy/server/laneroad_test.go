@@ -25,7 +25,7 @@ func TestOnCallIsServed(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			text := fmt.Sprintf("limits: {replica_calls: 4, read_slots: 1}\ntenants:\n"+
+			text := fmt.Sprintf("limits: {timeout: 1m, replica_calls: 4, read_slots: 1, endpoints: {series: {timeout: 1m}}}\ntenants:\n"+
 				"  - {name: grafana, bearer_token_file: %[1]s/grafana, may_set: [X-Dashboard-Uid, Fromalert]}\n"+
 				"  - {name: oncall, bearer_token_file: %[1]s/oncall}\n", dir)
 			if lanes {
@@ -44,8 +44,12 @@ func TestOnCallIsServed(t *testing.T) {
 			for i := range 6 {
 				r.call(as("grafana", []string{"wall", "other"}[i%2], asking{path: "/api/v1/query"}, "query", fmt.Sprint("up + ", i)))
 			}
-			r.waits("spillway_queue_length", 2)
-			got := r.ask(as("oncall", "", asking{path: "/api/v1/series"}, "match[]", "up", "timeout", "3s"))
+			waiting, timeout := 2.0, "3s"
+			if lanes { // each of the two lanes has so many places, and whoever is on call is to be answered
+				waiting, timeout = 3, ample.String()
+			}
+			r.waits("spillway_queue_length", waiting)
+			got := r.ask(as("oncall", "", asking{path: "/api/v1/series"}, "match[]", "up", "timeout", timeout))
 			if want := map[bool]int{true: 200, false: 429}[lanes]; got.status != want {
 				t.Errorf("who is on call gets %s", got)
 			}
@@ -57,6 +61,7 @@ func TestOnCallIsServed(t *testing.T) {
 				r.eventually("on-call's request is counted", func() bool {
 					return r.metric("spillway_lane_requests_total", "lane=oncall") == 1
 				})
+				r.eventually("its place is given back", func() bool { return r.metric("spillway_lane_places", "lane=oncall") == 0 })
 			}
 			all, oncall := r.metric("spillway_lane_places"), r.metric("spillway_lane_places", "lane=oncall")
 			if lanes && (all != 3 || oncall != 0) {
