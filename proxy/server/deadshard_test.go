@@ -397,12 +397,12 @@ var deaths = []struct {
 var (
 	patient   = shard.Options{DialTimeout: ample, HeaderTimeout: ample, ProgressTimeout: ample, ProbeInterval: 500 * time.Millisecond}
 	impatient = shard.Options{
-		DialTimeout: 3 * time.Second, HeaderTimeout: 3 * time.Second, ProgressTimeout: 3 * time.Second,
+		DialTimeout: 6 * time.Second, HeaderTimeout: 6 * time.Second, ProgressTimeout: 6 * time.Second,
 		ProbeInterval: 500 * time.Millisecond,
 	}
 )
 
-const hungTimeout = 10 * time.Second
+const hungTimeout = 20 * time.Second
 
 // TestOneOfFourShardsIsDead: refused connections, packets that go nowhere, a server that takes
 // connections and says nothing, one that stops in its answer. What the other three say stays as it

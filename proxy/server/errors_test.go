@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ var sayings = []saying{
 		name: "a deny rule", more: "deny: [{name: wall, reason: \"the wall of TVs asks too much; talk to team X\", query: up, until: \"2099-01-01T00:00:00Z\"}]\n",
 		form: []string{"query", "up"},
 	},
-	{name: "a shard hangs", script: "stall", form: []string{"query", "up", "timeout", "1s"}},
+	{name: "a shard hangs", script: "stall", form: []string{"query", "up", "timeout", "4s"}},
 	{name: "a shard is known to hang", script: "stall", known: true, form: []string{"query", "up"}},
 	{name: "a shard resets", script: "reset", form: []string{"query", "up"}},
 	{name: "a shard cuts its answer", script: "limit 20 close; answer", form: []string{"query", "up"}},
@@ -93,7 +94,7 @@ var sayings = []saying{
 	{name: "thanos_raw", own: func(t *testing.T) (string, string) { return fakeThanos(t, "jaguar").URL(), config.TypeThanos }, path: "/api/v1/query_range", form: []string{"query", `max_over_time(count_values("v", up)[10m:1m] @ end())`, "start", "1000000000", "end", "1000000600", "step", "60"}},
 	{name: "body", post: true, form: []string{"query", "up + " + strings.Repeat("0", 2<<20)}},
 	{name: "memory.budget", more: "memory: {budget: 64KiB}\n", form: []string{"query", "quantile(0.5, up)"}},
-	{name: "timeout while the shards are asked", more: "limits: {timeout: 1s}\n", script: "stall", form: []string{"query", "up"}},
+	{name: "timeout while the shards are asked", more: "limits: {timeout: 4s}\n", script: "stall", form: []string{"query", "up"}},
 	{name: "timeout while it is evaluated", more: "limits: {timeout: 1s}\n", path: "/api/v1/query_range", form: long(40)},
 
 	{name: "a query that cannot be parsed", form: []string{"query", "sum(up"}},
@@ -173,6 +174,7 @@ func (s saying) provoke(t *testing.T) string {
 		}
 	}
 	r := newRig(t, s.groups, s.more, s.change)
+	began := time.Now()
 	r.s.rewriteTime = 0 // what else to ask depends on what is known by then: proxy/rewrite/testdata/refused.golden has those
 	bad := r.shards["jaguar"][1][0]
 	switch s.script {
@@ -210,21 +212,38 @@ func (s saying) provoke(t *testing.T) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n%d %s", s.name, got.status, got.message.ErrorType)
 	if after := got.header.Get("Retry-After"); after != "" {
-		fmt.Fprintf(&b, ", Retry-After %s", maskJitter.ReplaceAllString(maskMinute.ReplaceAllString(after, "60"), "10"))
+		if got.message.Spillway.Bound == policy.BoundQuarantine {
+			after = whatIsLeft(after, 60, began)
+		} else {
+			after = maskJitter.ReplaceAllString(after, "10")
+		}
+		fmt.Fprintf(&b, ", Retry-After %s", after)
 	}
 	if d := got.message.Spillway; d.Bound != "" {
 		fmt.Fprintf(&b, ", bound %s, value %s, seen %s", d.Bound, d.Value, r.masked(d.Seen))
 	}
-	fmt.Fprintf(&b, "\n%s\n", r.masked(got.message.Error))
+	text := maskLeft.ReplaceAllStringFunc(r.masked(got.message.Error), func(left string) string {
+		return "another " + whatIsLeft(maskLeft.FindStringSubmatch(left)[1], 30, began) + "s"
+	})
+	fmt.Fprintf(&b, "\n%s\n", text)
 	return b.String()
+}
+
+// whatIsLeft is a number of seconds as it was at the beginning, where it has become less by no more
+// than have passed since began.
+func whatIsLeft(left string, of int, began time.Time) string {
+	n, err := strconv.Atoi(left)
+	if err != nil || n > of || n < of-int(time.Since(began).Seconds())-1 {
+		return left
+	}
+	return strconv.Itoa(of)
 }
 
 var (
 	maskSince = regexp.MustCompile(`for [0-9hms.]+ \(since [0-9:]+ UTC\)`)
-	maskLeft  = regexp.MustCompile(`another (29|30)s`)
+	maskLeft  = regexp.MustCompile(`another ([0-9]+)s`)
 
 	maskJitter = regexp.MustCompile(`^(1[0-9]|20)$`) // of a server without memory
-	maskMinute = regexp.MustCompile(`^5[0-9]$`)
 	maskClock  = regexp.MustCompile(`[0-9]{2}:[0-9]{2}:[0-9]{2} UTC`)
 	maskWaited = regexp.MustCompile(`for [0-9.]+m?s after it had run for [0-9.]+m?s`)
 	maskPort   = regexp.MustCompile(`127\.0\.0\.1:[0-9]{4,5}`)
@@ -243,7 +262,6 @@ func (r *rig) masked(text string) string {
 		}
 	}
 	text = maskSince.ReplaceAllString(text, "for 4m12s (since 03:00:00 UTC)")
-	text = maskLeft.ReplaceAllString(text, "another 30s")
 	text = maskWaited.ReplaceAllString(text, "for 900ms after it had run for 20ms")
 	text = maskWait.ReplaceAllString(text, "it waited 900ms")
 	text = maskPort.ReplaceAllString(text, "127.0.0.1:9090") // of a server that is none of the rig's

@@ -70,7 +70,8 @@ func TestGroupLabelValuesAskAllGroupsTogether(t *testing.T) {
 // Groups that hang cost a partial answer one wait together, and their own values. Without partial
 // answers the error says how many were silent and names some.
 func TestGroupLabelValuesWithHungGroups(t *testing.T) {
-	r := newRig(t, clusters(20, 1), "limits: {endpoints: {label_values: {timeout: 9s}}}\n")
+	t.Parallel()
+	r := newRig(t, clusters(20, 1), roomy(hangLimit), hangs)
 	hung := []string{"c003", "c005", "c008", "c011", "c013", "c017"}
 	for _, name := range hung {
 		fault{script: "stall"}.set(t, r.shards[name][0][0], groupValues())

@@ -95,8 +95,8 @@ func newPairs(t testing.TB, over twins, heartbeat bool, timeout time.Duration) *
 		}})
 		p.hangs, fronts = append(p.hangs, front), append(fronts, front.URL())
 	}
-	p.s, p.url = startProxy(t, t.Context(), over.config(heartbeat, fronts...)+limits(timeout), func(o *Options) {
-		o.shards = shard.Options{ProbeInterval: 500 * time.Millisecond, HeaderTimeout: 2 * time.Second, ProgressTimeout: 2 * time.Second}
+	p.s, p.url = startProxy(t, t.Context(), over.config(heartbeat, fronts...)+roomy(timeout), func(o *Options) {
+		o.shards = shard.Options{ProbeInterval: 500 * time.Millisecond, HeaderTimeout: 5 * time.Second, ProgressTimeout: 5 * time.Second}
 	})
 	return p
 }
@@ -114,7 +114,7 @@ func (d distribution) String() string {
 // TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was,
 // without a warning; how long they took is printed.
 func TestHungReplica(t *testing.T) {
-	const timeout = 15 * time.Second
+	const timeout = 40 * time.Second
 	servers := newTwins(t)
 	before := servers.answers(t)
 	all := func(script string) []fakeshard.Route { return []fakeshard.Route{{Script: script}} }

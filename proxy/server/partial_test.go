@@ -30,7 +30,7 @@ func TestFaultsOfOneReplica(t *testing.T) {
 			t.Parallel()
 			limit, timeout := ample, ample // the good replicas, too, may be slow to begin
 			if f.hangs {
-				limit, timeout = 15*time.Second, 1500*time.Millisecond // some endpoints have 5 s, whatever the limit is
+				limit, timeout = 20*time.Second, 4*time.Second
 			}
 			r := newRig(t, []rigGroup{{"jaguar", false, []int{2, 2}}, {"heron", false, []int{2}}}, roomy(limit), func(o *Options) {
 				o.shards = shard.Options{HeaderTimeout: timeout, ProgressTimeout: timeout}
@@ -82,17 +82,17 @@ func TestPartialAnswers(t *testing.T) {
 		for name, script := range scripts {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				limit := ample
+				limit, hanging := ample, func(*Options) {}
 				if name == "hangs" { // given up while there is time for an answer without it
-					limit = 8 * time.Second
+					limit, hanging = hangLimit, hangs
 				}
 				more := roomy(limit)
 				if where == "everywhere" {
 					more += "partial_response: warn\n"
 				}
-				r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, more)
+				r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, more, hanging)
 				if where == "its group" {
-					r.lacking("jaguar", "warn")
+					r.lacking("jaguar", "warn", hanging)
 				}
 				f := fault{script: script, want: 502}
 				if name == "hangs" {
@@ -213,12 +213,22 @@ func takesPartial(id endpoint.ID) bool {
 	return false
 }
 
+// hangLimit is the timeout of requests of which some wait for a shard that says nothing: two fifths
+// of it have to do for the others' answers, on a busy machine too.
+const hangLimit = 25 * time.Second
+
+// hangs has a shard taken for one that hangs when it has been silent for longer than a partial
+// answer waits for it, and not for as long as hangLimit.
+func hangs(o *Options) {
+	o.shards = shard.Options{HeaderTimeout: hangLimit * 3 / 4, ProgressTimeout: hangLimit * 3 / 2}
+}
+
 // lacking starts the proxy anew, with that partial_response for the group.
-func (r *rig) lacking(group, how string) {
+func (r *rig) lacking(group, how string, change ...func(*Options)) {
 	r.t.Helper()
 	key := "  - name: " + group + "\n"
 	r.config = strings.Replace(r.config, key, key+"    partial_response: "+how+"\n", 1)
-	r.s, r.url = startProxy(r.t, r.t.Context(), r.config)
+	r.s, r.url = startProxy(r.t, r.t.Context(), r.config, change...)
 }
 
 // overBoth are requests on each road that need the shards of both groups.
@@ -251,15 +261,19 @@ func TestPartialOfOneGroup(t *testing.T) {
 			t.Run(name+", the key is "+key, func(t *testing.T) {
 				t.Parallel()
 				groups := []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}
-				more := roomy(6 * time.Second)
+				limit, hanging := ample, func(*Options) {}
+				if name == "hangs" {
+					limit, hanging = hangLimit, hangs
+				}
+				more := roomy(limit)
 				if key == "of all others" {
 					more += "partial_response: warn\n"
 				}
-				r := newRig(t, groups, more)
+				r := newRig(t, groups, more, hanging)
 				if key == "of the group" {
-					r.lacking("jaguar", "warn")
+					r.lacking("jaguar", "warn", hanging)
 				} else {
-					r.lacking("heron", "abort")
+					r.lacking("heron", "abort", hanging)
 				}
 				f := fault{script: script}
 				each := func(check func(a asking, got *reply)) {
@@ -335,7 +349,11 @@ func TestFaultsAfterTheFirstMegabyte(t *testing.T) {
 		{"garbage", `generate 3MiB; garbage`},
 	} {
 		for _, partial := range []string{"false", "true"} {
-			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}, {"heron", false, []int{1}}}, roomy(6*time.Second))
+			limit := ample // all of this is made and merged at once
+			if tc.name == "stall" {
+				limit = hangLimit
+			}
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}, {"heron", false, []int{1}}}, roomy(limit))
 			for _, s := range r.all() {
 				if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: tc.script}); err != nil {
 					t.Fatal(err)
@@ -432,13 +450,18 @@ func TestFaultsOfConnecting(t *testing.T) {
 func TestSilentShardOfACrowd(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []int{1, 4} {
-		t.Run(fmt.Sprint(silent), func(t *testing.T) { silentShardsOfACrowd(t, silent) })
+		t.Run(fmt.Sprint(silent), func(t *testing.T) {
+			t.Parallel()
+			silentShardsOfACrowd(t, silent)
+		})
 	}
 }
 
 func silentShardsOfACrowd(t *testing.T, silent int) {
-	const limit, crowd = 10 * time.Second, 12
-	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1, 1, 1, 1}[:1+silent]}}, roomy(limit))
+	const limit, crowd = 20 * time.Second, 12
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1, 1, 1, 1}[:1+silent]}}, roomy(limit), func(o *Options) {
+		o.shards = shard.Options{HeaderTimeout: limit / 2, ProgressTimeout: limit}
+	})
 	for i := range silent {
 		fault{script: "stall", want: 503}.set(t, r.shards["jaguar"][1+i][0], askings())
 	}

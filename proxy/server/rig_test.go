@@ -483,7 +483,12 @@ func limits(timeout time.Duration) string {
 }
 
 // roomy is limits with a place for each of the few dozen requests that a test asks at once: what is
-// looked at is a server's fault, not who waits for whom.
+// looked at is a server's fault, not who waits for whom. Every endpoint has the timeout, those too
+// that have 5 or 10 s of their own.
 func roomy(timeout time.Duration) string {
-	return fmt.Sprintf("limits: {timeout: %dms, replica_calls: 48}\n", timeout.Milliseconds())
+	var each []string
+	for _, e := range endpoint.Table {
+		each = append(each, fmt.Sprintf("%s: {timeout: %dms}", e.ID, timeout.Milliseconds()))
+	}
+	return fmt.Sprintf("limits: {timeout: %dms, replica_calls: 48, endpoints: {%s}}\n", timeout.Milliseconds(), strings.Join(each, ", "))
 }
