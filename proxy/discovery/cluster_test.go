@@ -282,6 +282,17 @@ func TestAddressGivenAway(t *testing.T) {
 // nevertheless.
 func TestClusterEnds(t *testing.T) {
 	t.Parallel()
+	var took time.Duration
+	for range 3 { // what takes too long each time is no busy machine's doing
+		if took = clusterEnds(t); took <= time.Second {
+			return
+		}
+	}
+	t.Errorf("it took %s each time", took)
+}
+
+// clusterEnds is how long it takes to end.
+func clusterEnds(t *testing.T) time.Duration {
 	k := startKube(t)
 	k.slice("prometheus", endpoint{pod: "s-0-0", ip: "10.0.0.1"})
 	r, book := logged(t, slicesOf(k, ""))
@@ -292,9 +303,7 @@ func TestClusterEnds(t *testing.T) {
 	time.Sleep(4 * time.Second) // it waits longer after each try
 	began := time.Now()
 	r.Close()
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("it took %s", took)
-	}
+	return time.Since(began)
 }
 
 // TestClusterWarms: an API server that has just been started refuses for a moment whom it has not

@@ -159,8 +159,13 @@ func TestFiles(t *testing.T) {
 func TestStart(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "1.yml")
-	fill := func(from string) error {
-		w := New(t.Context(), Options{Patience: 500 * time.Millisecond})
+	// What is found and refused is told at once; what is never there when the patience ends.
+	fill := func(from string, never bool) error {
+		o := Options{Patience: patience}
+		if never {
+			o.Patience = 500 * time.Millisecond
+		}
+		w := New(t.Context(), o)
 		defer w.Close()
 		_, err := w.Fill(t.Context(), parse(t, from))
 		return err
@@ -173,7 +178,8 @@ func TestStart(t *testing.T) {
 		{"", "{http_sd: 'http://127.0.0.1:1/'}", "no servers yet from http://127.0.0.1:1/"},
 	} {
 		replace(t, file, c.text)
-		if err := fill(c.from); err == nil || !strings.Contains(err.Error(), c.want) ||
+		never := strings.Contains(c.want, "no servers yet") || strings.Contains(c.want, "no file")
+		if err := fill(c.from, never); err == nil || !strings.Contains(err.Error(), c.want) ||
 			!strings.Contains(err.Error(), "group jaguar: shards_from: ") {
 			t.Errorf("%s: %v, want %s", c.from, err, c.want)
 		}
