@@ -142,7 +142,7 @@ func startClientWorld(t testing.TB, replicas map[string]int, spans []span) *clie
 			DisableWAL: true, ExternalLabels: labels.FromStrings(external...), Features: []string{"exemplar-storage"},
 			// The spans lie far apart; one long block keeps them in the head.
 			BlockDuration: 5 * 365 * 24 * time.Hour, Retention: 10 * 365 * 24 * time.Hour,
-			Config: "rule_files: [" + rules + "]\nscrape_configs: [{job_name: exporter, scrape_interval: 1s, scrape_timeout: 1s, static_configs: [" + targets + "]}]",
+			Config: "rule_files: [" + rules + "]\nscrape_configs: [{job_name: exporter, scrape_interval: 4s, scrape_timeout: 4s, static_configs: [" + targets + "]}]",
 		})
 		if err != nil {
 			t.Fatal(err)

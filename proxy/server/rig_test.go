@@ -87,7 +87,7 @@ func newRig(t testing.TB, groups []rigGroup, more string, change ...func(*Option
 	r.config = b.String() + more
 	change = append([]func(*Options){func(o *Options) {
 		o.Logger = slog.New(r.log)
-		o.DrainTimeout = 2 * time.Second
+		o.DrainTimeout = patience // who has just been released, or has left, may be kept from the processor
 		o.Ready = func(_, admin netAddr) { r.admin = "http://" + admin.String() }
 	}}, change...)
 	r.s, r.url = startProxy(t, t.Context(), r.config, change...)
