@@ -385,27 +385,27 @@ func TestLeaving(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		begun bool // an answer had begun
-		leave func(context.Context) (context.Context, func())
+		leave func(ctx context.Context, within time.Duration) (context.Context, func())
 		check func(error) bool
 	}{
-		{"before the answer", false, func(ctx context.Context) (context.Context, func()) {
+		{"before the answer", false, func(ctx context.Context, _ time.Duration) (context.Context, func()) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			return ctx, func() { cancel(over) }
 		}, func(err error) bool { return errors.Is(err, over) && givenUp(err) }},
-		{"in the answer", true, func(ctx context.Context) (context.Context, func()) {
+		{"in the answer", true, func(ctx context.Context, _ time.Duration) (context.Context, func()) {
 			ctx, cancel := context.WithCancel(ctx)
 			return ctx, cancel
 		}, func(err error) bool { return errors.Is(err, context.Canceled) && givenUp(err) }},
-		{"deadline before the answer", false, func(ctx context.Context) (context.Context, func()) {
-			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		{"deadline before the answer", false, func(ctx context.Context, within time.Duration) (context.Context, func()) {
+			ctx, cancel := context.WithTimeout(ctx, within)
 			return ctx, func() { _ = cancel }
 		}, func(err error) bool { var f *Failure; return errors.As(err, &f) && f.Status == 504 }},
-		{"deadline in the answer", true, func(ctx context.Context) (context.Context, func()) {
-			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		{"deadline in the answer", true, func(ctx context.Context, within time.Duration) (context.Context, func()) {
+			ctx, cancel := context.WithTimeout(ctx, within)
 			return ctx, func() { _ = cancel }
 		}, func(err error) bool { var f *Failure; return errors.As(err, &f) && f.Status == 504 }},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		once := func(t *testing.T, within time.Duration) (asked bool) {
 			var running atomic.Int32
 			came, gone := make(chan struct{}), make(chan struct{})
 			c := served(t, func(w http.ResponseWriter, r *http.Request) {
@@ -420,13 +420,24 @@ func TestLeaving(t *testing.T) {
 				running.Add(-1)
 				close(gone)
 			})
-			ctx, leave := tc.leave(t.Context())
-			done := make(chan error)
+			ctx, leave := tc.leave(t.Context(), within)
+			done := make(chan error, 1)
 			go func() {
 				_, err := c.Instant(ctx, "up", time.Unix(1, 0))
 				done <- err
 			}()
-			<-came
+			select {
+			case <-came:
+			case err := <-done:
+				if done <- err; !tc.check(err) {
+					t.Errorf("before it was asked: %v", err)
+				}
+				select {
+				case <-came:
+				default:
+					return false
+				}
+			}
 			leave()
 			if err := <-done; !tc.check(err) {
 				t.Errorf("%v", err)
@@ -434,6 +445,15 @@ func TestLeaving(t *testing.T) {
 			<-gone
 			if n := running.Load(); n != 0 {
 				t.Errorf("%d requests are left", n)
+			}
+			return true
+		}
+		t.Run(tc.name, func(t *testing.T) {
+			within := 50 * time.Millisecond
+			for !once(t, within) { // the time was over before anything was asked
+				if within *= 2; within > 10*time.Second {
+					t.Fatal("nothing is ever asked")
+				}
 			}
 		})
 	}
