@@ -182,6 +182,12 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	u.health.skewTold = skew.Abs() > maxSkew
 	due := fresh || was == Down || now.Sub(u.health.facts) >= r.factsEvery() || !u.health.externalOK && u.health.note == ""
 	u.mu.Unlock()
+	if r.Shard.beats.Doubted(r.Index) { // by the start of its process it is known whether it has what it had
+		select {
+		case u.watched.soon <- struct{}{}:
+		default:
+		}
+	}
 	if was == Down {
 		u.opts.Logger.Info("a replica is up again", slog.String("replica", r.Name()))
 	}

@@ -191,7 +191,8 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 		key: key, kind: c.Type, base: base, transport: rt, opts: o, metrics: m,
 		tracer:  o.TracerProvider.Tracer("github.com/spillwayproject/spillway/proxy/shard"),
 		headers: map[string]string{}, firstProbe: make(chan struct{}), watchers: map[*func()]struct{}{},
-		stores: stores{asking: make(chan struct{}, 1), sounding: sounding{busy: make(chan struct{}, 1)}},
+		watched: watched{soon: make(chan struct{}, 1)},
+		stores:  stores{asking: make(chan struct{}, 1), sounding: sounding{busy: make(chan struct{}, 1)}},
 	}
 	for n, v := range c.Headers {
 		up.headers[http.CanonicalHeaderKey(n)] = string(v)

@@ -48,7 +48,8 @@ var errOthersPage = errors.New("metrics of no Prometheus and no Thanos Query, as
 type watched struct {
 	watch   vitals.Watch
 	reading atomic.Bool
-	shed    atomic.Int64 // calls that were not made
+	shed    atomic.Int64  // calls that were not made
+	soon    chan struct{} // has a place for the wish that it be asked at once
 
 	mu    sync.Mutex
 	why   string    // why it is not watched; empty where it is, or was not tried yet
@@ -92,6 +93,8 @@ func (r *Replica) vitalsLoop(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
+		case <-r.up.watched.soon:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -131,7 +134,9 @@ func (r *Replica) readVitals(ctx context.Context, interval time.Duration) (serve
 	switch {
 	case err == nil:
 		r.tellVitals(w.watch.Saw(s, r.memoryLimit, holds, asked))
-		r.Shard.beats.Started(r.Index, s.Started, asked)
+		if !r.Vitals().Mixed { // else each process that answers would have the past of the others forgotten
+			r.Shard.beats.Started(r.Index, s.Started, asked)
+		}
 	case clientStatus(err):
 		why = fmt.Sprintf("%s answers with status %d", r.metrics, statusOf(err))
 	case errors.Is(err, vitals.ErrNothing), errors.Is(err, errOthersPage):

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -82,12 +83,41 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 	if err == nil && bits.OnesCount64(left) > 1 {
 		left, err = h.Learn(ctx, ask, left, Window{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
 	}
+	if lo, hi, is := h.toRenew(left, now); is && err == nil && bits.OnesCount64(left) > 1 {
+		left, err = h.askBuckets(ctx, ask, left, lo, hi, now)
+	}
 	if err != nil {
 		h.reachUnknown()
 	} else {
 		part = left
 	}
 	h.noteLacking(part, closed, now)
+}
+
+// toRenew is the newest piece of buckets in which nobody lacked anything that are to be asked about
+// again: of those that somebody has looked at of late.
+func (h *Heartbeats) toRenew(part uint64, now time.Time) (lo, hi int64, is bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first := min(h.wanted[0], h.wanted[1])
+	if now.Sub(h.wantedAt) >= 2*soundFor {
+		return 0, 0, false
+	}
+	for end, f := range h.buckets {
+		if end >= first && f.renew != 0 && now.UnixMilli() >= f.renew && f.known(part, now.UnixMilli()) && (!is || end > hi) {
+			hi, is = end, true
+		}
+	}
+	return max(first, hi-(pieceBuckets-1)*bucketMs), hi, is
+}
+
+// want notes that somebody has looked at buckets from first on; what nobody has looked at for two
+// hours is not renewed. The caller holds mu.
+func (h *Heartbeats) want(first int64, now time.Time) {
+	if now.Sub(h.wantedAt) >= soundFor {
+		h.wanted, h.wantedAt = [2]int64{math.MaxInt64, h.wanted[0]}, now
+	}
+	h.wanted[0] = min(h.wanted[0], first)
 }
 
 // askBuckets asks those taking part about the buckets that end in [lo, hi] and keeps the findings.
@@ -121,11 +151,14 @@ func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, h
 				f.asked &^= 1 << i
 			}
 		}
-		age, least := time.Duration(now.UnixMilli()-end)*time.Millisecond, soundFor
-		if f.less != nil || !f.data {
-			least = doubtFor
+		age, least := time.Duration(now.UnixMilli()-end)*time.Millisecond, doubtFor
+		if f.sound() {
+			least = soundFor
 		}
 		f.until = now.Add(max(least, age/doubtShare)).UnixMilli()
+		if f.sound() { // meanwhile it is asked for again before somebody waits for it
+			f.renew, f.until = f.until, 2*f.until-now.UnixMilli()
+		}
 		h.buckets[end] = f
 	}
 	h.trim()

@@ -53,7 +53,9 @@ type Heartbeats struct {
 	openAt   time.Time
 	tailAt   time.Time // zero: no successful question yet
 	of       []pulse   // each replica
-	empty    bool      // the log has said that the heartbeat selects nothing
+	wanted   [2]int64  // the oldest buckets that were looked at since wantedAt, and in the time before
+	wantedAt time.Time
+	empty    bool // the log has said that the heartbeat selects nothing
 }
 
 // pulse is what is known of one replica's heartbeats.
@@ -62,6 +64,7 @@ type pulse struct {
 	silent  time.Time // when it could not be asked: for Pause it takes no part
 	away    time.Time // when it was last seen not to be there: what was known of its last minute by then is not true any more
 	started time.Time // when its process was started; zero: not known
+	doubted bool      // it was away, and whether it is the same process again is not known yet
 	lacking time.Time // since when it lacks what another has; zero: it does not
 	// unreached is the share of the targets that another one reaches now and this one fails to.
 	unreached float64
@@ -71,7 +74,10 @@ type pulse struct {
 // New returns the heartbeats of so many replicas, at most MaxReplicas, of which nothing is known.
 // The selector is that of the heartbeat.
 func New(selector string, replicas int) *Heartbeats {
-	return &Heartbeats{selector: selector, asking: make(chan struct{}, 1), buckets: map[int64]finding{}, of: make([]pulse, replicas)}
+	return &Heartbeats{
+		selector: selector, asking: make(chan struct{}, 1), buckets: map[int64]finding{}, of: make([]pulse, replicas),
+		wanted: [2]int64{math.MaxInt64, math.MaxInt64},
+	}
 }
 
 // lastClosed is the end of the newest closed bucket at now.
@@ -120,6 +126,7 @@ func WindowOf(from, until int64, now time.Time) (Window, bool) {
 func (h *Heartbeats) Lookup(part uint64, w Window, now time.Time) (whole uint64, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.want(w.first, now)
 	whole = part
 	data := false
 	for end := w.first; end <= w.last; end += bucketMs {
@@ -259,6 +266,7 @@ func (h *Heartbeats) Away(replica int, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.of[replica].silent, h.of[replica].away = now, now
+	h.of[replica].doubted = true
 	bit := uint64(1) << replica
 	h.eachFinding(func(f *finding) {
 		f.unsure |= f.asked & bit
@@ -276,7 +284,7 @@ func (h *Heartbeats) Started(replica int, start, asked time.Time) {
 		return
 	}
 	was, bit := p.started, uint64(1)<<replica
-	p.started = start
+	p.started, p.doubted = start, false
 	if same := start.Sub(was).Abs() <= sameStart; same || was.IsZero() {
 		h.eachFinding(func(f *finding) {
 			if same {
@@ -291,6 +299,14 @@ func (h *Heartbeats) Started(replica int, start, asked time.Time) {
 		f.asked &^= bit
 		f.unsure &^= bit
 	})
+}
+
+// Doubted tells that a replica was away whose start is known, and has not said it anew: what was
+// known of it may hold.
+func (h *Heartbeats) Doubted(replica int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.of[replica].doubted && !h.of[replica].started.IsZero()
 }
 
 // restarts are when each replica was last seen not to be there, or to be another process.

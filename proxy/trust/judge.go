@@ -25,7 +25,11 @@ type finding struct {
 	less   []shortfall // of each replica; nil where none lacks anything
 	data   bool        // a heartbeat was seen at all
 	until  int64       // how long this is believed, Unix milliseconds; 0 where that is not bounded
+	renew  int64       // from when on it is to be asked for anew; 0 for one that is asked for once it is not believed
 }
+
+// sound tells that nobody lacks anything of what there is.
+func (f finding) sound() bool { return f.less == nil && f.data }
 
 // known tells whether the finding still stands, and is about all that take part.
 func (f finding) known(part uint64, nowMs int64) bool {

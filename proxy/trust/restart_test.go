@@ -134,7 +134,7 @@ func TestSoundBucketsAreAskedAgain(t *testing.T) {
 		after time.Duration
 		known bool
 		whole uint64
-	}{{0, false, 3}, {5 * time.Hour, true, 3}, {6 * time.Hour, false, 2}} {
+	}{{0, false, 3}, {10 * time.Hour, true, 3}, {12 * time.Hour, false, 2}} {
 		at := now.Add(c.after)
 		if _, known := h.Lookup(3, w, at); known != c.known {
 			t.Errorf("after %v: known %v", c.after, known)
@@ -146,5 +146,46 @@ func TestSoundBucketsAreAskedAgain(t *testing.T) {
 			t.Errorf("after %v: whole %b, want %b", c.after, whole, c.whole)
 		}
 		s.lost = true
+	}
+}
+
+// TestSoundBucketsAreRenewed: what somebody looks at is asked for again in the background, a piece
+// at a time, before it is believed no more, so that nobody waits for it; what nobody looks at is
+// not.
+func TestSoundBucketsAreRenewed(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	h, s := New("up", 2), &history{}
+	w, _ := WindowOf(start.AddDate(0, 0, -2).UnixMilli(), start.AddDate(0, 0, -1).UnixMilli(), start)
+	if _, err := h.Learn(t.Context(), s.ask, 3, w, start); err != nil {
+		t.Fatal(err)
+	}
+	s.lost = true
+	refresh := func(from, until time.Duration) (most int) {
+		for now := start.Add(from); now.Before(start.Add(until)); now = now.Add(10 * time.Second) {
+			s.asked = 0
+			h.Refresh(t.Context(), s.ask, 3, now)
+			most = max(most, s.asked)
+		}
+		return most
+	}
+	h.Lookup(3, w, start)
+	refresh(0, 50*time.Minute)
+	if whole, known := h.Lookup(3, w, start.Add(50*time.Minute)); whole != 3 || !known {
+		t.Fatalf("whole %b, known %v before anything is due", whole, known)
+	}
+	if most := refresh(50*time.Minute, 63*time.Minute); most > 5 {
+		t.Errorf("%d questions in one refresh", most)
+	}
+	if whole, known := h.Lookup(3, w, start.Add(63*time.Minute)); whole != 2 || !known {
+		t.Errorf("whole %b, known %v once all is renewed", whole, known)
+	}
+
+	h, s = New("up", 2), &history{}
+	if _, err := h.Learn(t.Context(), s.ask, 3, w, start); err != nil {
+		t.Fatal(err)
+	}
+	refresh(0, 5*time.Hour)
+	if _, known := h.Lookup(3, w, start.Add(5*time.Hour)); known {
+		t.Error("what nobody looked at was renewed")
 	}
 }
