@@ -179,3 +179,48 @@ func TestFilesUnread(t *testing.T) {
 	tell(2, "b", "c")
 	is("", 3, 0)
 }
+
+// TestMovedIntoABrokenFile: while a file says nothing of what it has, nobody is let go who is found
+// no more: he may stand in it.
+func TestMovedIntoABrokenFile(t *testing.T) {
+	dir := t.TempDir()
+	file := func(n int) string { return filepath.Join(dir, fmt.Sprint(n, ".json")) }
+	s := sourceOf(t, "{files: ['"+dir+"/*.json'], keep: 1h, refresh_interval: 1m}")
+	now := time.Unix(1e9, 0)
+	s.now = func() time.Time { return now }
+	tell := func(n int, hosts ...string) {
+		g := &targetgroup.Group{Source: file(n) + ":0"}
+		for _, h := range hosts {
+			g.Targets = append(g.Targets, model.LabelSet{model.AddressLabel: model.LabelValue(h), ShardLabel: model.LabelValue("s-" + h)})
+		}
+		s.take([]*targetgroup.Group{g})
+	}
+	has := func(want string) {
+		t.Helper()
+		var got []string
+		for _, k := range sortedValues(s.known) {
+			got = append(got, k.url)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q are asked, want %q", got, want)
+		}
+	}
+	pass := func(d time.Duration) {
+		for end := now.Add(d); now.Before(end); {
+			now = now.Add(time.Minute)
+			tell(1, "a")
+		}
+	}
+	replace(t, file(1), "[{}]")
+	tell(1, "a", "b")
+	has("http://a http://b")
+	replace(t, file(2), "[{") // b went there
+	pass(3 * time.Hour)
+	has("http://a http://b")
+	if next := s.nextEnd(); next < 30*time.Second {
+		t.Errorf("looks again after %s", next)
+	}
+	replace(t, file(2), "[]") // it went nowhere
+	pass(2 * time.Hour)
+	has("http://a")
+}

@@ -165,7 +165,7 @@ func (s *source) nextEnd() time.Duration {
 	defer s.mu.Unlock()
 	next := time.Hour
 	for _, k := range s.known {
-		if k.kept {
+		if k.kept && s.silent.IsZero() {
 			next = min(next, max(k.seen.Add(s.keep()).Sub(s.now()), time.Second))
 		}
 	}
@@ -401,6 +401,7 @@ func (s *source) count(groups []*targetgroup.Group) string {
 // nobody has taken the place of.
 func (s *source) merged(servers []found) map[string]*server {
 	now := s.now()
+	silent, _ := s.silence() // who says nothing of what he has may have any of those that are found no more
 	out := map[string]*server{}
 	places, shards := map[string]bool{}, map[string]bool{}
 	for _, f := range servers {
@@ -417,7 +418,7 @@ func (s *source) merged(servers []found) map[string]*server {
 			k.seen = now
 		}
 		switch {
-		case now.Sub(k.seen) >= s.keep() || places[k.shard+"\x00"+k.replica]:
+		case silent.IsZero() && now.Sub(k.seen) >= s.keep() || places[k.shard+"\x00"+k.replica]:
 		case k.lost || out[k.url] != nil && out[k.url].shard != k.shard:
 			lost = append(lost, k)
 		case out[k.url] == nil:
