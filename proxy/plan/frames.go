@@ -62,7 +62,11 @@ func (f *frames) next(resp *prompb.ChunkedReadResponse) error {
 	if crc32.Checksum(f.buf, castagnoli) != binary.BigEndian.Uint32(sum[:]) {
 		return errors.New("a frame whose checksum is wrong")
 	}
-	if err := f.hold(2*int64(size) + structs(f.buf)); err != nil {
+	made, err := structs(f.buf)
+	if err == nil {
+		err = f.hold(2*int64(size) + made)
+	}
+	if err != nil {
 		return err
 	}
 	resp.Reset()
@@ -89,47 +93,48 @@ const (
 	chunkStruct  = 2 * 48
 )
 
-// structs is what decoding a frame makes besides the text and data in it. What is malformed ends
-// the count where it ends the decoding.
-func structs(frame []byte) (bytes int64) {
-	for len(frame) > 0 {
-		num, typ, n := protowire.ConsumeTag(frame)
-		if n < 0 {
-			break
+// structs is what decoding a frame makes besides the text and data in it. What it does not take for
+// protobuf is an error, and is not decoded: two readers that differ about a tag could count one
+// thing and make another.
+func structs(frame []byte) (bytes int64, err error) {
+	err = eachBytes(frame, func(num protowire.Number, series []byte) error {
+		if num != 1 {
+			return nil
 		}
-		size := protowire.ConsumeFieldValue(num, typ, frame[n:])
-		if size < 0 {
-			break
-		}
-		if num == 1 && typ == protowire.BytesType {
-			series, _ := protowire.ConsumeBytes(frame[n:])
-			bytes += seriesStruct + structsOfSeries(series)
-		}
-		frame = frame[n+size:]
-	}
-	return bytes
+		bytes += seriesStruct
+		return eachBytes(series, func(num protowire.Number, _ []byte) error {
+			switch num {
+			case 1:
+				bytes += labelStruct
+			case 2:
+				bytes += chunkStruct
+			}
+			return nil
+		})
+	})
+	return bytes, err
 }
 
-func structsOfSeries(series []byte) (bytes int64) {
-	for len(series) > 0 {
-		num, typ, n := protowire.ConsumeTag(series)
+// eachBytes calls f for each field of a message that is counted by bytes.
+func eachBytes(msg []byte, f func(num protowire.Number, content []byte) error) error {
+	for len(msg) > 0 {
+		num, typ, n := protowire.ConsumeTag(msg)
 		if n < 0 {
-			break
+			return protowire.ParseError(n)
 		}
-		size := protowire.ConsumeFieldValue(num, typ, series[n:])
+		size := protowire.ConsumeFieldValue(num, typ, msg[n:])
 		if size < 0 {
-			break
+			return protowire.ParseError(size)
 		}
-		switch {
-		case typ != protowire.BytesType:
-		case num == 1:
-			bytes += labelStruct
-		case num == 2:
-			bytes += chunkStruct
+		if typ == protowire.BytesType {
+			content, _ := protowire.ConsumeBytes(msg[n:]) // which has just been looked at
+			if err := f(num, content); err != nil {
+				return err
+			}
 		}
-		series = series[n+size:]
+		msg = msg[n+size:]
 	}
-	return bytes
+	return nil
 }
 
 // close gives back what was held for reading; what a caller kept of the frames it has charged
