@@ -214,11 +214,16 @@ func (x *exchange) federate() error {
 	enc := expfmt.NewEncoder(out, format)
 	isProto := strings.HasPrefix(string(format), "application/vnd.google.protobuf")
 	var family *dto.MetricFamily
+	var held int64 // for it
+	defer func() { x.budget.Drop(held) }()
 	flush := func() error {
 		if family == nil {
 			return nil
 		}
-		return out.or(enc.Encode(family))
+		err := out.or(enc.Encode(family))
+		x.budget.Drop(held)
+		held = 0
+		return err
 	}
 	for _, s := range all {
 		name := s.lbls.Get(model.MetricNameLabel)
@@ -231,6 +236,10 @@ func (x *exchange) federate() error {
 			}
 			family = &dto.MetricFamily{Name: proto.String(name), Type: typ.Enum()}
 		}
+		if err := x.budget.Hold(s.made()); err != nil {
+			return err
+		}
+		held += s.made()
 		family.Metric = append(family.Metric, s.metric())
 	}
 	if err := flush(); err != nil {
@@ -288,7 +297,7 @@ func (x *exchange) newest() (all []newestSample, err error) {
 			if out.t == math.MinInt64 || out.fh == nil && value.IsStaleNaN(out.f) || out.fh != nil && value.IsStaleNaN(out.fh.Sum) {
 				continue
 			}
-			if err := x.budget.Hold(out.bytes()); err != nil {
+			if err := x.budget.Hold(out.kept()); err != nil {
 				return nil, err
 			}
 			all = append(all, out)
@@ -300,19 +309,28 @@ func (x *exchange) newest() (all []newestSample, err error) {
 	return all, nil
 }
 
-// What is made of a series while it is federated: the sample here, in a slice that grows by
-// doubling, and its metric with its timestamp and value; of each label a pair, its place in a
-// slice, and two strings that are pointed at; its key, where several selectors may select it.
+// What is made of a series while it is federated: the sample, in a slice that grows by doubling,
+// for as long as the page takes; and its metric with its timestamp and value, as long as its family
+// is not written: of each label a pair, its place in a slice, and two strings that are pointed at.
 const (
-	newestBytes = 2*56 + 160
+	newestBytes = 2 * 56
+	metricBytes = 160
 	pairBytes   = 80 + 2*8 + 2*16
 )
 
-// bytes is how many bytes are made of it before it is written, without its labels' text.
-func (s *newestSample) bytes() int64 {
-	n := int64(newestBytes + s.lbls.Len()*pairBytes)
+// kept is how many bytes are kept of it for the page, without its labels' text.
+func (s *newestSample) kept() int64 {
+	if s.fh == nil {
+		return newestBytes
+	}
+	return newestBytes + int64(s.fh.Size())
+}
+
+// made is how many bytes metric makes.
+func (s *newestSample) made() int64 {
+	n := int64(metricBytes + (s.lbls.Len()+1)*pairBytes)
 	if s.fh != nil {
-		n += 3 * int64(s.fh.Size()) // and as protobuf has it: 64 bits for a bucket, and its spans by pointers
+		n += 2 * int64(s.fh.Size()) // as protobuf has it: 64 bits for a bucket, and its spans by pointers
 	}
 	return n
 }

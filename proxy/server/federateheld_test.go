@@ -63,7 +63,7 @@ func TestFederatedBytes(t *testing.T) {
 			if fh != nil {
 				s.fh = fh.Copy()
 			}
-			held += s.bytes()
+			held += s.kept() + s.made()
 			all = append(all, s)
 			family.Metric = append(family.Metric, all[len(all)-1].metric())
 		}
