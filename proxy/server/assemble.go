@@ -274,6 +274,7 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 	if err != nil {
 		return nil, nil, err
 	}
+	x.keepStored(p.Leaves, parts)
 	out = make([]*merge.Table, len(p.Leaves))
 	for i, l := range p.Leaves {
 		var own []*merge.Table
@@ -293,9 +294,6 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 			case l.Mode == plan.ModePass:
 				x.warnings.Add(x.placed(result.Warnings, l)...)
 			case len(result.Warnings) > 0:
-				if parts[j].asked.shard.ReadsElsewhere() {
-					x.stored.Add(x.placed(slices.DeleteFunc(slices.Clone(result.Warnings), ofEngine), l)...)
-				}
 				err = &answer.Inexact{Why: "a shard's answer to a part came with a warning: " + x.placed(result.Warnings[:1], l)[0]}
 			}
 		}
@@ -322,9 +320,19 @@ func (x *exchange) tables(p *plan.Plan) (out []*merge.Table, rough []int, err er
 	return out, rough, nil
 }
 
-// ofEngine tells whether a server's warning is about what it evaluated. Of a server with a
-// remote_read of its own others are about what it read, such as that a store did not answer: what
-// is read raw from that server lacks as much, and cannot say so.
+// keepStored remembers what servers that read from other stores, or may, said of what they read for
+// any part: what is read raw from them in a later attempt lacks as much, and cannot say so.
+func (x *exchange) keepStored(leaves []*plan.Leaf, parts []part) {
+	for i := range parts {
+		if p := &parts[i]; p.asked.shard.MayReadElsewhere() {
+			said := slices.DeleteFunc(slices.Clone(p.result.Warnings), ofEngine)
+			x.stored.Add(x.placed(said, leaves[p.asked.part])...)
+		}
+	}
+}
+
+// ofEngine tells whether a server's warning is about what it evaluated, and not about what it read,
+// such as that a store behind it did not answer.
 func ofEngine(warning string) bool { return strings.HasPrefix(warning, "PromQL warning: ") }
 
 // errLastBit marks an answer that may be another one with the exact sums.

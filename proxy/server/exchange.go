@@ -172,7 +172,9 @@ func (x *exchange) nextAttempt(err error) bool {
 	switch reason {
 	case answer.Apart:
 		x.s.metrics.inexact.Inc()
-		if !x.inParcels { // which where a replica is whole can be exact
+		// In parcels it can be exact where a replica is whole; and what a server says of a store
+		// behind it it has to be able to say the next time, too.
+		if !x.inParcels && len(x.stored.List()) == 0 {
 			x.s.inexacts.put(x.form(), next.Raw, now)
 		}
 	case answer.Parcels:

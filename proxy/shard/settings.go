@@ -77,13 +77,13 @@ func globalSettings(data []byte) (settings, error) {
 	return c.Global, nil
 }
 
-// ReadsElsewhere tells whether some replica reads from other stores by a remote_read of its own, as
-// far as its configuration is known.
-func (s *Shard) ReadsElsewhere() bool {
+// MayReadElsewhere tells whether some replica reads from other stores by a remote_read of its own,
+// or whether its configuration is not known.
+func (s *Shard) MayReadElsewhere() bool {
 	return slices.ContainsFunc(s.Replicas, func(r *Replica) bool {
 		r.up.mu.Lock()
 		defer r.up.mu.Unlock()
-		return r.up.health.elsewhere
+		return r.up.health.elsewhere || !r.up.health.externalOK
 	})
 }
 
