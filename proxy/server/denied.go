@@ -75,7 +75,7 @@ func (s *Server) keeps(cfg *config.Config) error {
 	}
 	now := s.now()
 	if err := s.deny.Open(filepath.Join(dir, "deny.json"), now); err != nil {
-		s.log.Error("deny rules of the admin API are lost", "err", err)
+		s.log.Error("some deny rules of the admin API are not in force", "err", err)
 	}
 	const lost = "what is under way is not remembered; a request that gets Spillway killed will not be told next time"
 	j, left, err := journal.Open(filepath.Join(dir, "running.journal"), func(err error) { s.log.Error(lost, "err", err) })

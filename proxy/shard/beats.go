@@ -155,8 +155,11 @@ func (s *Shard) refreshBeats(ctx context.Context) {
 // ends.
 func (s *Shard) tellLacking(now time.Time) {
 	log := s.topology.opts.Logger
-	switch empty, news := s.beats.Empty(); {
-	case !s.lives(now):
+	empty, news := false, false
+	if s.lives(now) { // else what there is to say is kept until it does
+		empty, news = s.beats.Empty()
+	}
+	switch {
 	case empty && news:
 		log.Warn("the heartbeat selects nothing on any replica, so that none is known to be whole, and queries read all of them; see heartbeat of the group",
 			slog.String("shard", s.Name()), slog.String("heartbeat", s.Group.Heartbeat))
