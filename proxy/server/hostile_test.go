@@ -252,7 +252,8 @@ func TestHeadersAreNeverForwarded(t *testing.T) {
 		"If-Modified-Since", "Te", "Trailer",
 		"X-Grafana-User", "X-Dashboard-Uid", "X-Panel-Id", "X-Rule-Uid", "Accept-Language", "Accept-Charset", "Referer", "Origin",
 		"User-Agent", "Accept", "Accept-Encoding",
-		"Proxy-Authorization", "Proxy-Connection", "Keep-Alive", "Thanos-Tenant", "Baggage", "Tracestate", "Sec-Fetch-Site", identity.HeaderVia,
+		"Proxy-Authorization", "Proxy-Connection", "Keep-Alive", "Thanos-Tenant", "Baggage", "Tracestate", "Sec-Fetch-Site",
+		identity.HeaderVia,
 	}
 	for _, a := range askings() {
 		req := r.request(context.Background(), a)

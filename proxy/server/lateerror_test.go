@@ -11,7 +11,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
 
-// lateLog writes of requests when their deadline, and what is left for an answer after it, are over.
+// lateLog writes of requests when their deadline, and what is left for an answer after it, are
+// over.
 type lateLog struct{ *logbook }
 
 // Handle implements slog.Handler.

@@ -38,7 +38,8 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	client.Header().Set(verdictHeader, string(policy.Refuse))
-	// Where this process was late, the end of the request has passed: what went wrong is told anyway.
+	// Where this process was late, the end of the request has passed: what went wrong is told
+	// anyway.
 	client.until = time.Time{}
 	client.extend()
 	if client.refusal != nil {

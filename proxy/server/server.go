@@ -247,10 +247,9 @@ func New(o Options) (*Server, error) {
 	}
 	o.RoutePrefix = strings.TrimSuffix("/"+strings.Trim(o.RoutePrefix, "/"), "/")
 	s := &Server{
-		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(),
-		propagator:  otel.GetTextMapPropagator(),
-		lightSeries: weigh.LightSeries, walls: standing(), rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())},
-		rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
+		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(), walls: standing(),
+		propagator: otel.GetTextMapPropagator(), lightSeries: weigh.LightSeries, rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
+		rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())},
 	}
 	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
