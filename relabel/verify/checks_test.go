@@ -359,3 +359,95 @@ func TestText(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestRulesOfOtherJobs: where series may have any label job, a rule that asks for one takes those
+// of that job, whatever the entry's own is.
+func TestRulesOfOtherJobs(t *testing.T) {
+	const (
+		drop  = "{%s: [job, __name__], regex: 'api;a', action: drop}"
+		blank = "{%s: [job, __name__], regex: 'api;a', %s: shard, replacement: ''}"
+		by    = "sum by (shard) (a)"
+	)
+	servers := map[string]string{
+		"from another label": "    relabel_configs: [{source_labels: [app], target_label: job}]\n",
+		"any label":          "    relabel_configs: [{action: labelmap, regex: __meta_kubernetes_pod_label_(.+)}]\n",
+		"honor_labels":       "    honor_labels: true\n",
+		"its own":            "",
+	}
+	const service = "kind: Service\nmetadata: {name: pods, namespace: n, labels: {app: x}}\n---\n"
+	monitors := map[string]string{
+		"no service": "", "a service beside": service, "a label of their own": "-",
+	}
+	for name, c := range map[string]struct {
+		rule, query, text string
+	}{
+		"any job":            {drop, "sum(rate(a[5m])) == 0", `loses job="api" of a`},
+		"that job":           {drop, `a{job="api"}`, `loses all series of a{job="api"}`},
+		"that and its own":   {drop, `a{job=~"api|pods"}`, `loses job="api" of a`},
+		"each":               {drop, `a{job=~".+"}`, `loses job="api" of a`},
+		"its own alone":      {drop, `a{job="pods"}`, ""},
+		"another metric":     {drop, `b{job="api"}`, ""},
+		"a label":            {blank, by, "needs label shard of a"},
+		"a label of that":    {blank, `sum by (shard) (a{job="api"})`, `needs label shard of a{job="api"}`},
+		"a label of its own": {blank, `sum by (shard) (a{job="pods"})`, ""},
+	} {
+		look := func(where string, o verify.Options, closed bool) {
+			o.Uses = queries(t, c.query)
+			r := check(t, o)
+			want := c.text
+			if closed {
+				want = ""
+			}
+			switch {
+			case want == "" && len(r.Findings) == 0:
+			case want == "" || len(r.Findings) != 1 || r.Findings[0].Severity != verify.Broken ||
+				!strings.Contains(r.Findings[0].Text, want):
+				t.Errorf("%s, %s: want %q\n%s", name, where, want, textOf(t, r))
+			}
+		}
+		rule := strings.NewReplacer("{%s", "{source_labels", "%s:", "target_label:").Replace(c.rule)
+		for where, fields := range servers {
+			text := "scrape_configs:\n  - job_name: pods\n    kubernetes_sd_configs: [{role: pod}]\n" + fields +
+				"    metric_relabel_configs:\n      - " + rule + "\n"
+			look(where, verify.Options{Prometheus: []string{file(t, "prometheus.yml", text)}}, fields == "")
+		}
+		rule = strings.NewReplacer("{%s", "{sourceLabels", "%s:", "targetLabel:").Replace(c.rule)
+		for where, before := range monitors {
+			own := ""
+			if before == "-" {
+				before, own = service, "      honorLabels: true\n"
+			}
+			text := before + "kind: ServiceMonitor\nmetadata: {name: pods, namespace: n}\nspec:\n  selector: {matchLabels: {app: x}}\n" +
+				"  endpoints:\n    - port: a\n" + own + "      metricRelabelings:\n        - " + rule + "\n"
+			look(where, verify.Options{Monitors: []string{file(t, "m.yaml", text)}}, false)
+			// --job says that it is none but this one, unless its pages bring their own.
+			told := map[string]string{"n/pods": "pods"}
+			look(where+", told", verify.Options{Monitors: []string{file(t, "m.yaml", text)}, Jobs: told}, own == "")
+		}
+	}
+}
+
+// TestStoredOfOtherJobs: what such a rule takes of stored series is known; once it is in force
+// there are none, and what the query asks for is made up.
+func TestStoredOfOtherJobs(t *testing.T) {
+	const jobs = "scrape_configs:\n  - job_name: pods\n    honor_labels: true\n    metric_relabel_configs:\n" +
+		"      - {source_labels: [%s__name__], regex: '%sa', action: drop}\n  - job_name: web\n"
+	for name, c := range map[string]struct {
+		rule     [2]any
+		stored   []string
+		severity verify.Severity
+		text     string
+	}{
+		"before":            {[2]any{"job, ", "api;"}, []string{"a job=api", "b job=pods"}, verify.Broken, "loses 1 stored series of a"},
+		"in force":          {[2]any{"job, ", "api;"}, []string{"b job=api", "b job=pods"}, verify.Broken, `loses job="api" of a`},
+		"for whatever job":  {[2]any{"", ""}, []string{"a job=api", "b job=pods"}, verify.Doubtful, "loses 1 stored series of a"},
+		"of another server": {[2]any{"job, ", "api;"}, []string{"a job=web", "b job=pods"}, "", ""},
+	} {
+		config, asks := file(t, "prometheus.yml", fmt.Sprintf(jobs, c.rule[:]...)), queries(t, "sum(rate(a[5m])) == 0")
+		r := check(t, verify.Options{Prometheus: []string{config}, Uses: asks, Source: series(t, c.stored...)})
+		if len(r.Findings) != map[bool]int{true: 1}[c.text != ""] ||
+			c.text != "" && (r.Findings[0].Severity != c.severity || !strings.Contains(r.Findings[0].Text, c.text)) {
+			t.Errorf("%s: %s", name, textOf(t, r))
+		}
+	}
+}

@@ -25,6 +25,9 @@ type job struct {
 	// service.
 	open bool
 	why  string
+	// foreign says that series may have a label job that is none of labels, so that a rule that
+	// asks for another one may well find it.
+	foreign bool
 	// siblings are all endpoints of its monitor, itself among them.
 	siblings []*job
 	rules    []*rule // those that are rules, in order: the chain's configs
@@ -39,9 +42,10 @@ type job struct {
 type rule struct {
 	config.Rule
 	words language
-	known bool            // words were listed
-	named map[string]bool // see names
-	odd   bool            // a word does not come apart into the values of the source labels
+	known bool                // words were listed
+	named map[string]bool     // see names
+	asks  map[string][]string // see jobs
+	odd   bool                // a word does not come apart into the values of the source labels
 }
 
 // readJobs reads the configuration. A file that cannot be read is told and passed by.
@@ -69,7 +73,7 @@ func (r *Result) readJobs(o Options) []*job {
 			}
 			j := r.newJob(&e.Job, "", append([]string{e.Name}, names...))
 			if ok {
-				j.labels, j.why = []string{told}, ""
+				j.labels, j.why, j.foreign = []string{told}, "", e.Own != ""
 			}
 			siblings = append(siblings, j)
 		}
@@ -141,6 +145,7 @@ func (r *Result) readPrometheus(file string) []*config.Job {
 
 func (r *Result) newJob(c *config.Job, server string, names []string) *job {
 	j := &job{Job: c, server: server, names: names, labels: c.Labels, open: c.Open || c.Own != ""}
+	j.foreign = j.open || c.Beside
 	switch {
 	case c.Own != "":
 		j.why = "it has " + c.Own

@@ -74,6 +74,73 @@ func (ru *rule) names() map[string]bool {
 	return ru.named
 }
 
+// jobs are the labels job for which the rule asks beside the name of the metric, or whatever that
+// is.
+func (ru *rule) jobs(name string) []string {
+	if ru.asks == nil {
+		ru.asks = map[string][]string{}
+		of := slices.Index(ru.Config.SourceLabels, model.JobLabel)
+		at := slices.Index(ru.Config.SourceLabels, model.MetricNameLabel)
+		if of < 0 || !ru.known {
+			return nil
+		}
+		for _, w := range ru.words.words {
+			values := split(ru.Config, w)
+			if values == nil || values[of] == "" || values[of] == placeholder && ru.words.open {
+				continue
+			}
+			metric := ""
+			if at >= 0 {
+				metric = values[at]
+			}
+			ru.asks[metric] = union(ru.asks[metric], values[of:of+1])
+		}
+	}
+	if slices.Contains(ru.Config.SourceLabels, model.MetricNameLabel) {
+		return ru.asks[name]
+	}
+	return ru.asks[""]
+}
+
+// jobsOf are the values of the label job for which series of the metric are made up: the job's own
+// and, where series may have any, those for which its rules ask; only those that the need lets
+// through. pinned are those that the need names, if ok.
+func (n *need) jobsOf(name string, pinned []string, ok bool) ([]string, bool) {
+	var asked []string
+	if n.job.foreign {
+		for _, ru := range n.job.rules {
+			asked = union(asked, ru.jobs(name))
+		}
+	}
+	ms := n.matchers[model.JobLabel]
+	asked = slices.DeleteFunc(asked, func(v string) bool { return !matchAll(ms, v) })
+	switch {
+	case len(n.jobs) > 0:
+		return union(slices.Clone(n.jobs), asked), true
+	case len(n.job.labels) > 0 && n.job.why == "":
+		return asked, true
+	case ok || len(asked) == 0:
+		return pinned, ok
+	}
+	if v := n.parsed.witness(ms); v != "" {
+		asked = union(asked, []string{v})
+	}
+	return asked, true
+}
+
+// foreign says whether the rule asks for the job of a made-up series, and that is none of the
+// entry's own.
+func (n *need) foreign(ru *rule, name string, combination map[string]string) bool {
+	v := combination[model.JobLabel]
+	return v != "" && n.job.asksForOther(ru, name, v)
+}
+
+// asksForOther says whether the rule asks for series of this label job, which is none of the
+// entry's own.
+func (j *job) asksForOther(ru *rule, name, label string) bool {
+	return j.foreign && !slices.Contains(j.labels, label) && slices.Contains(ru.jobs(name), label)
+}
+
 // touches says whether a rule can do anything to series of that name, as far as the name tells.
 func (j *job) touches(name string) bool {
 	if v, ok := j.touched[name]; ok {

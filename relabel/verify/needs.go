@@ -114,7 +114,7 @@ func newNeed(e *uses.Entry, j *job, external map[string]bool, parsed languages) 
 		}
 	}
 	if len(j.labels) > 0 && len(n.jobs) == 0 {
-		if j.why == "" {
+		if j.why == "" && !j.foreign {
 			return nil
 		}
 		n.stranger = true
@@ -179,6 +179,7 @@ type loss struct {
 	example         string
 	labels          []string // labels that go while the series stay
 	always          bool     // whatever other labels there are
+	foreign         bool     // the rule asks for a job that is none of the entry's own, and the need lets it through
 	inf             bool
 	quantileBuckets bool
 }
@@ -211,8 +212,8 @@ func (n *need) judgeName(name string, losses map[*rule]*loss) {
 	values := map[string][]string{}
 	for label := range n.labels {
 		words, ok := n.parsed.pinned(n.matchers[label])
-		if label == model.JobLabel && len(n.jobs) > 0 {
-			words, ok = n.jobs, true
+		if label == model.JobLabel {
+			words, ok = n.jobsOf(name, words, ok)
 		}
 		switch {
 		case !ok:
@@ -286,6 +287,7 @@ func (n *need) combine(name string, fixed, free []string, values map[string][]st
 				l := of(losses, by)
 				l.labels = union(l.labels, taken)
 				l.example = ls.String()
+				l.foreign = l.foreign || n.foreign(by, name, combination)
 				for _, label := range taken {
 					again, also := n.run(n.series(name, combination, free, true, label))
 					l.always = l.always || again == by && slices.Contains(also, label)
@@ -305,6 +307,7 @@ func (n *need) combine(name string, fixed, free []string, values map[string][]st
 		case f.full != nil && f.bare != nil:
 			l := of(losses, f.full)
 			gone[f.full]++
+			l.foreign = l.foreign || n.foreign(f.full, name, combination)
 			l.note(n, name, combination, fixed)
 		case f.full != nil:
 			of(losses, f.full).maybe = true
@@ -345,6 +348,10 @@ func (l *loss) note(n *need, name string, combination map[string]string, fixed [
 	old := false
 	for _, label := range fixed {
 		v := combination[label]
+		if label == model.JobLabel && n.foreign(l.rule, name, combination) && !slices.ContainsFunc(n.matchers[label], equal) {
+			l.values = union(l.values, []string{label + "=" + strconv.Quote(v)})
+			continue
+		}
 		if len(n.matchers[label]) == 0 || v == "" || label == model.JobLabel {
 			continue
 		}
@@ -354,7 +361,7 @@ func (l *loss) note(n *need, name string, combination map[string]string, fixed [
 				l.stays = l.stays || n.stays[[2]string{name, stored(v)}]
 			}
 			l.inf = l.inf || v == "+Inf"
-		} else if n.matchers[label][0].Type == labels.MatchEqual {
+		} else if equal(n.matchers[label][0]) {
 			continue // the selector says it
 		}
 		if text := label + "=" + strconv.Quote(v); !slices.Contains(l.values, text) {
@@ -367,6 +374,8 @@ func (l *loss) note(n *need, name string, combination map[string]string, fixed [
 	}
 	l.some = true
 }
+
+func equal(m *labels.Matcher) bool { return m.Type == labels.MatchEqual }
 
 // listedByRules goes through what the rules name of this metric, where the need names no value
 // itself.

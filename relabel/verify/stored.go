@@ -29,7 +29,7 @@ type taken struct {
 	// label is what the series lose; empty where the series go.
 	label string
 	// guess says that nothing but a label job that no other job has ties the series to this one,
-	// which may have series of any.
+	// which may have series of any, and that the rule does not ask for that job.
 	guess bool
 }
 
@@ -159,7 +159,7 @@ type scan struct {
 	hashes               map[*job]map[uint64]struct{}
 	names                map[string]bool
 	recorded             map[string]bool
-	guess                bool // of the series at hand: see taken
+	guess                bool // the series at hand has none of the job's own labels job
 }
 
 func (s *scan) series(ls labels.Labels) {
@@ -193,6 +193,11 @@ func (s *scan) series(ls labels.Labels) {
 	}
 }
 
+// guesses says whether what the rule takes of the series at hand is a guess: see taken.
+func (s *scan) guesses(j *job, ru *rule, ls labels.Labels) bool {
+	return s.guess && !j.asksForOther(ru, ls.Get(model.MetricNameLabel), ls.Get(model.JobLabel))
+}
+
 // leaves notes a bucket, or a quantile, that is still there after the rules.
 func (s *scan) leaves(j *job, name string, out labels.Labels) {
 	edge := out.Get(labels.BucketLabel)
@@ -221,7 +226,7 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 		}
 		for _, e := range s.index.For(name) {
 			if e.Reads(l.Name) && s.index.Selects(e, ls) {
-				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name), s.guess}).add(ls)
+				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name), s.guesses(j, ru, ls)}).add(ls)
 			}
 		}
 	})
@@ -233,7 +238,7 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 	}
 	h := out.Hash()
 	if _, again := s.hashes[j][h]; again {
-		counted(s.merged, taken{job: j, rule: first, guess: s.guess}).add(ls)
+		counted(s.merged, taken{job: j, rule: first, guess: s.guesses(j, first, ls)}).add(ls)
 	}
 	s.hashes[j][h] = struct{}{}
 }
@@ -269,7 +274,7 @@ func neverSeen(name string) bool {
 func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
 	for _, e := range s.index.For(name) {
 		if s.index.Selects(e, ls) {
-			counted(s.losses, taken{entry: e, job: j, rule: ru, guess: s.guess}).add(ls)
+			counted(s.losses, taken{entry: e, job: j, rule: ru, guess: s.guesses(j, ru, ls)}).add(ls)
 		}
 	}
 	if !ru.known || !ru.words.dots || ru.words.open {
@@ -280,7 +285,7 @@ func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
 		values[i] = ls.Get(string(l))
 	}
 	if _, named := slices.BinarySearch(ru.words.words, strings.Join(values, ru.Config.Separator)); !named {
-		counted(s.more, taken{job: j, rule: ru, guess: s.guess}).add(ls)
+		counted(s.more, taken{job: j, rule: ru, guess: s.guesses(j, ru, ls)}).add(ls)
 	}
 }
 

@@ -77,7 +77,8 @@ func (n *need) tell(r *Result, l *loss) {
 
 // doubt says where a loss is one only if something is so that nobody knows here.
 func (n *need) doubt(f *Finding, l *loss) {
-	if f.Severity == Broken && l.all && len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0 && n.job.keptBeside(n.names) {
+	anyEndpoint := len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0
+	if f.Severity == Broken && (l.all || l.foreign) && anyEndpoint && n.job.keptBeside(n.names) {
 		f.Severity = Doubtful
 		f.Text += " in this endpoint; another one of the monitor keeps all that it has of the name"
 	}
@@ -86,7 +87,7 @@ func (n *need) doubt(f *Finding, l *loss) {
 		f.Severity = Doubtful
 		f.Text += ", if this job scrapes them from another server: they have the name of recorded series"
 	}
-	if n.stranger && f.Severity == Broken {
+	if n.stranger && f.Severity == Broken && !l.foreign {
 		f.Severity = Doubtful
 		condition := "the series of this monitor have that job"
 		f.Advice = "Give the monitor's Service in the same folder, or say --job=NAMESPACE/NAME=JOB."
