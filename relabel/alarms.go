@@ -64,12 +64,16 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 	if len(set.Refused) > 0 {
 		out = append(out, "Not shown, and not looked at: "+strings.Join(set.Refused, "; ")+". What only these use counts as unused. Give a token that may read them, or what is exported from there (--rules, --dashboards), and make the plan again.")
 	}
-	if c := set.Coverage; set.Covers > 0 && c.Little() {
+	switch c := set.Coverage; {
+	case set.Covers > 0 && c.Little():
 		text := fmt.Sprintf("The usage log has little of the time that was asked for: %s of %s, since %s (UTC)", uses.Span(c.Lines), uses.Span(c.Window), c.Since.UTC().Format(time.DateTime))
 		if c.Holes != "" {
 			text += ", and no line from " + c.Holes
 		}
 		out = append(out, text+". What was asked before and in between is not known, and what nothing else uses goes. Give all files of the log, of all replicas of Spillway, wait until it is as long as the rarest use takes, or choose the --window that it has.")
+	case c.Ended > 0:
+		out = append(out, fmt.Sprintf("The usage log ends on %s (UTC), %s ago. What was asked since is not known: what nothing else uses goes, the newest dashboards first. Give all files of the log, "+
+			"of all replicas of Spillway, see that it is written (usage_log, spillway_usage_log_errors_total), and make the plan again.", c.Until.UTC().Format(time.DateTime), uses.Span(c.Ended)))
 	}
 	if text := askedForAll(&set.Nameless, inv); text != "" {
 		out = append(out, text)

@@ -2,10 +2,12 @@ package relabel
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/propose"
@@ -99,6 +101,32 @@ func TestNotRendered(t *testing.T) {
 			if strings.Count(got, "what is in it is jsonnet that is not rendered (1 files") != map[bool]int{true: 1}[want] {
 				t.Errorf("--%s without %q: %s", name, pattern, got)
 			}
+		}
+	}
+}
+
+// TestLogEnded: a plan of a log that ended long ago says so first, however much of it is there.
+func TestLogEnded(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
+	for ago, want := range map[time.Duration]string{
+		0: "", 3 * day: "", 20 * day: "The usage log ends on 2026-11-01 ", 60 * day: "The usage log has little of the time that was asked for: 30 days of 90 days",
+	} {
+		var text strings.Builder
+		for d := 100 * day; d >= ago; d -= day {
+			fmt.Fprintf(&text, `{"v":1,"time":%q,"endpoint":"query","query":"x","metrics":["x"]}`+"\n", now.Add(time.Minute-d).Format(time.RFC3339))
+		}
+		file := filepath.Join(t.TempDir(), "usage.jsonl")
+		if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		set := new(uses.Set)
+		if err := uses.Log(t.Context(), set, file, uses.LogOptions{Window: 90 * day, Now: now}); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(alarms(set, &inventory.Inventory{}, prove.Proof{}, propose.Saving{}, propose.Saving{}), "\n")
+		if !strings.Contains(got, want) || strings.Contains(got, "The usage log ") != (want != "") {
+			t.Errorf("%s ago: %s", ago, got)
 		}
 	}
 }

@@ -25,12 +25,17 @@ const (
 
 // Coverage is how much of the time that was asked for the usage logs have lines of.
 type Coverage struct {
-	// Window is the time that was asked for, Lines how much of it is not a day or more without any
-	// line; of the log that has least.
+	// Window is the time that was asked for, Lines how much of it is not a day or more in which
+	// lines are missing: of all logs together, or of one between its own lines. A log that begins
+	// later than another, or ends while that goes on, lacks nothing: its writer was not there.
 	Window, Lines time.Duration
-	// Since is how far back that log reaches, Holes are the times without a line.
+	// Since is how far back the logs reach, Holes are the times without a line.
 	Since time.Time
 	Holes string
+	// Ended is for how long there has been no line, and Until the end of the last hour with one;
+	// zero where that is no longer than people may ask nothing.
+	Ended time.Duration
+	Until time.Time
 }
 
 // Little says whether it is less than half.
@@ -44,21 +49,47 @@ type silence struct{ from, to time.Time }
 
 func (h silence) length() time.Duration { return h.to.Sub(h.from) }
 
-// holes are the times of a day and more, between the first line that the window needs and now, of
-// which the log has no line; the latest first. They are counted by the hour.
-func (l *logReader) holes() []silence {
+// holesOf are the times of a day and more, between the first line that the window needs and now, of
+// which no line is there; the latest first. They are counted by the hour.
+func holesOf(hours map[int64]bool, since, now time.Time) []silence {
 	var out []silence
-	to := l.options.Now
-	for _, h := range slices.Backward(slices.Sorted(maps.Keys(l.hours))) {
+	to := now
+	for _, h := range slices.Backward(slices.Sorted(maps.Keys(hours))) {
 		begin := time.Unix(h*3600, 0)
 		if end := begin.Add(time.Hour); to.Sub(end) > quiet {
-			out = append(out, silence{later(end, l.since), to})
+			out = append(out, silence{later(end, since), to})
 		}
-		if to = begin; begin.Before(l.since) {
+		if to = begin; begin.Before(since) {
 			break
 		}
 	}
 	return slices.DeleteFunc(out, func(h silence) bool { return h.length() <= quiet })
+}
+
+// together makes one of times that overlap; the latest first.
+func together(holes []silence) []silence {
+	var out []silence
+	for _, h := range slices.SortedFunc(slices.Values(holes), func(a, b silence) int { return a.from.Compare(b.from) }) {
+		if last := len(out) - 1; last >= 0 && !h.from.After(out[last].to) {
+			out[last].to = later(out[last].to, h.to)
+		} else {
+			out = append(out, h)
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// spellTimes writes the times down.
+func spellTimes(holes []silence) string {
+	var texts []string
+	for _, h := range holes[:min(len(holes), namedHoles)] {
+		texts = append(texts, h.from.UTC().Format(time.DateTime)+" to "+h.to.UTC().Format(time.DateTime))
+	}
+	if more := len(holes) - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, ", ")
 }
 
 // coverage notes how far back the log reaches, and warns where that is less than was asked for.
@@ -66,7 +97,11 @@ func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
 	set.Logs++
 	young := l.oldest.After(l.since.Add(time.Hour))
 	if l.lines > 0 {
-		l.covers(set, young, warn)
+		holes := holesOf(l.hours, l.since, l.options.Now)
+		if text := spellTimes(holes); text != "" {
+			warn("the log has no line from %s: where requests were served then, what only these used counts as unused", text)
+		}
+		set.cover(l, holes)
 	}
 	switch {
 	case l.lines == 0 && l.oldest.IsZero():
@@ -87,39 +122,47 @@ func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
 	set.To = later(set.To, l.to)
 }
 
-// covers notes how far back a log with lines reaches: to its begin or, where that is nearer, to the
-// end of the last time in which lines are missing.
-func (l *logReader) covers(set *Set, young bool, warn func(format string, args ...any)) {
-	covers := l.options.Window
-	if covers <= 0 || young {
-		covers = max(l.options.Now.Sub(l.oldest), time.Second) // of a log whose clock is ahead, as little as can be
+// written is what is known of the times of which all logs together have lines.
+type written struct {
+	hours  map[int64]bool
+	oldest time.Time
+	lost   []silence // between the lines of one log
+}
+
+// cover adds a log that has lines, with its holes, and notes how far back the logs reach now: to
+// the begin of the oldest or, where that is nearer, to the end of the last time in which lines are
+// missing.
+func (s *Set) cover(l *logReader, holes []silence) {
+	w, now := &s.written, l.options.Now
+	if w.hours == nil {
+		w.hours = map[int64]bool{}
 	}
-	with, holes := covers, l.holes()
-	var texts []string
-	for i, h := range holes {
-		with -= h.length()
-		if i < namedHoles {
-			texts = append(texts, h.from.UTC().Format(time.DateTime)+" to "+h.to.UTC().Format(time.DateTime))
-		}
-	}
-	if more := len(holes) - len(texts); more > 0 {
-		texts = append(texts, fmt.Sprintf("and %d more", more))
-	}
-	named := strings.Join(texts, ", ")
-	if named != "" {
-		warn("the log has no line from %s: where requests were served then, what only these used counts as unused", named)
-	}
+	maps.Copy(w.hours, l.hours)
+	w.oldest = earlier(w.oldest, l.oldest)
 	for _, h := range holes {
-		if h.length() > weekend && h.to.Before(l.options.Now) {
-			covers = min(covers, l.options.Now.Sub(h.to))
-			break
+		if h.to.Before(now) {
+			w.lost = append(w.lost, h)
 		}
 	}
-	if set.Covers == 0 || covers < set.Covers {
-		set.Covers = covers
+	covers := l.options.Window
+	if covers <= 0 || w.oldest.After(l.since.Add(time.Hour)) {
+		covers = max(now.Sub(w.oldest), time.Second) // of a log whose clock is ahead, as little as can be
 	}
-	c := Coverage{l.options.Window, max(with, 0), later(l.oldest, l.since), named}
-	if set.Coverage.Window == 0 || c.Lines < set.Coverage.Lines {
-		set.Coverage = c
+	c := Coverage{Window: l.options.Window, Lines: covers, Since: later(w.oldest, l.since)}
+	all := append(holesOf(w.hours, l.since, now), w.lost...)
+	for _, h := range all {
+		switch {
+		case h.length() <= weekend:
+		case h.to.Before(now):
+			covers = min(covers, now.Sub(h.to))
+		default:
+			c.Ended, c.Until = h.length(), h.from
+		}
 	}
+	all = together(all)
+	for _, h := range all {
+		c.Lines -= h.length()
+	}
+	c.Lines, c.Holes = max(c.Lines, 0), spellTimes(all)
+	s.Covers, s.Coverage = covers, c
 }

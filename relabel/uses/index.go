@@ -29,8 +29,8 @@ type Set struct {
 	// From and To are the times of the first and the last line of a usage log that counted; zero
 	// where no log was read.
 	From, To time.Time
-	// Logs is how many usage logs were read, and Covers how far back the one that reaches back
-	// least does, at most its window; 0 where no log has a line that counts.
+	// Logs is how many usage logs were read, and Covers how far back they reach without a long time
+	// in which lines are missing, at most their window; 0 where no log has a line that counts.
 	Logs   int
 	Covers time.Duration
 	// Coverage is how much of the window the logs have lines of; its zero value where there is
@@ -47,6 +47,7 @@ type Set struct {
 	leftOut   map[string]int // files below the paths that are left out
 	boards    *board         // while files are read of which all dashboards are promised
 	inside    int            // how many documents the one that is read stands in
+	written   written        // by the usage logs
 
 	templates []*template // whose queries others fill in
 	givings   []giving    // what is given for them

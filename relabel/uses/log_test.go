@@ -300,3 +300,67 @@ func TestLogRotatedMeanwhile(t *testing.T) {
 		t.Errorf("it was not rotated: %v", err)
 	}
 }
+
+// TestLogsOfPods: a log for each pod. What no pod has is lost, and what one has not between its own
+// lines; before its first line, and behind the last one where another goes on, a pod was not there.
+func TestLogsOfPods(t *testing.T) {
+	const day = 24 * time.Hour
+	daily := func(from, to int) string {
+		var text string
+		for d := from; d >= to; d-- {
+			text += asked(time.Duration(d)*day, "query", "x")
+		}
+		return text
+	}
+	for name, c := range map[string]struct {
+		logs          []string
+		covers, lines time.Duration
+		little        bool
+		ended         time.Duration
+		looked        string
+	}{
+		"a young one beside": {
+			[]string{daily(100, 0), daily(2, 0)}, 90 * day, 90 * day, false, 0, "logged query of the last 90 days",
+		},
+		"one after the other": {
+			[]string{daily(20, 0), daily(100, 20)}, 90 * day, 90 * day, false, 0, "logged query of the last 90 days",
+		},
+		"a gap between them": {
+			[]string{daily(100, 70), daily(50, 0)}, 50 * day, 70 * day, false, 0, "logged query of the 50 days that the usage log covers",
+		},
+		"one lost something": {
+			[]string{daily(100, 0), daily(100, 40) + daily(30, 0)},
+			30 * day, 80 * day, false, 0,
+			"logged query of the 30 days that the usage log covers",
+		},
+		"all are young": {
+			[]string{daily(20, 0), daily(2, 0)}, 20 * day, 20 * day, true, 0, "logged query of the 20 days that the usage log covers",
+		},
+		"ended, more than half": {
+			[]string{daily(100, 38)}, 90 * day, 52 * day, false, 38 * day, "logged query of the 52 days until 2026-10-14",
+		},
+		"both ended": {
+			[]string{daily(100, 38), daily(60, 50)}, 90 * day, 52 * day, false, 38 * day, "logged query of the 52 days until 2026-10-14",
+		},
+		"one ended": {
+			[]string{daily(100, 38), daily(60, 0)}, 90 * day, 90 * day, false, 0, "logged query of the last 90 days",
+		},
+		"a weekend now": {[]string{daily(100, 3)}, 90 * day, 87 * day, false, 0, "logged query of the last 90 days"},
+	} {
+		set := new(Set)
+		for _, text := range c.logs {
+			path := filepath.Join(folder(t, "u", text), "u")
+			if err := Log(t.Context(), set, path, LogOptions{Window: 90 * day, Now: logNow}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		near := func(a, b time.Duration) bool { return (a - b).Abs() <= 2*time.Hour }
+		got := set.Coverage
+		if !near(set.Covers, c.covers) || !near(got.Lines, c.lines) || got.Little() != c.little || !near(got.Ended, c.ended) {
+			t.Errorf("%s: covers %s, %+v", name, set.Covers, got)
+		}
+		if looked := set.Looked(90 * day); looked != c.looked {
+			t.Errorf("%s: no %s", name, looked)
+		}
+	}
+}

@@ -47,10 +47,12 @@ func Looked(read func(Kind) bool, past string) string {
 }
 
 // Looked is Looked of what the set has. A usage log that is younger than the window is said to
-// reach back as far as it does.
+// reach back as far as it does, and one that ended long ago to end there.
 func (s *Set) Looked(window time.Duration) string {
 	past := ""
 	switch {
+	case s.Covers > 0 && s.Coverage.Ended > 0:
+		past = fmt.Sprintf("of the %s until %s", Span(s.Covers-s.Coverage.Ended), s.Coverage.Until.UTC().Format(time.DateOnly))
 	case s.Covers > 0 && (window <= 0 || s.Covers < window):
 		past = fmt.Sprintf("of the %s that the usage log covers", Span(s.Covers))
 	case window > 0:
