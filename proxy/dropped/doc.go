@@ -4,8 +4,8 @@
 //	found := set.Look(dropped.Asked{Expr: expr, Selectors: selectors, Until: until})
 //	// found.Warnings: metric go_goroutines is dropped since 2026-11-21 by rule node/names/1 (owner platform): …
 //
-// The plans are those that `spillway relabel plan` writes. Only their rules, date and owner are
-// read.
+// The plans are those that `spillway relabel plan` writes. Only their rules, jobs, date and owner
+// are read, and which metrics are kept elsewhere.
 //
 // # What it promises
 //
@@ -20,6 +20,9 @@
 //	buckets  likewise; a rule that thins what quantiles are made of counts   warning, info
 //	         only for selectors with a matcher on le
 //	label    has a matcher on the label, or is grouped by it directly        warning
+//
+// Of several plans, one whose servers may have what another one's rule takes makes an info of the
+// warning: it knows the rule's job or the metric, and has no rule that takes as much.
 //
 // The exception is a use that is kept from a job's series by a label other than job: the plan does
 // not list these labels, so such a use can have a message by a slice or a label that it does not

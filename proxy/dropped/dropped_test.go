@@ -376,3 +376,60 @@ func check(t *testing.T, s *Set, a Asked) {
 		t.Fatalf("the same question has the answers %v and %v", found, again)
 	}
 }
+
+// TestOthersOfSeveralPlans: what a plan was made from has no message, whichever others there are;
+// what another one's servers may have is an info; and a plan that knows neither the metric nor the
+// job of a rule is no other.
+func TestOthersOfSeveralPlans(t *testing.T) {
+	const (
+		clusterB = `{"version": 1, "made": "2026-11-21T10:00:00Z", "jobs": [{"job": "apiserver"}], "rules": [%s]}`
+		nodes    = `{"version": 1, "made": "2026-11-21T10:00:00Z", "jobs": [{"job": "kubelet"}], "rules": [%s]}`
+		other    = `{"id": "o/names/1", "kind": "names", "job": "kubelet", "metrics": ["other_gone"]}`
+		watches  = `{"id": "b/slice/1", "kind": "slice", "job": "apiserver", "metrics": ["requests_total"], "label": "verb", "values": ["WATCH"]}`
+		uids     = `{"id": "b/label/1", "kind": "label", "job": "apiserver", "metrics": ["wide_total"], "label": "uid"}`
+		whole    = `{"id": "b/names/1", "kind": "names", "job": "apiserver", "metrics": ["wide_total", "requests_total", "slo_bucket"]}`
+	)
+	for name, c := range map[string]struct {
+		plan, query     string
+		warnings, infos int
+	}{
+		"made from it":                   {fmt.Sprintf(clusterB, other), `shared_total{namespace="web"}`, 0, 0},
+		"a part of one":                  {fmt.Sprintf(clusterB, other), `shared_total`, 0, 1},
+		"only the job":                   {fmt.Sprintf(clusterB, other), `shared_total{job="apiserver",namespace="web"}`, 0, 1},
+		"the metric, another has it":     {fmt.Sprintf(clusterB, other), `apiserver_gone`, 0, 1},
+		"the metric, another job's plan": {fmt.Sprintf(nodes, other), `apiserver_gone`, 1, 0},
+		"a label, another has it":        {fmt.Sprintf(clusterB, other), `sum by (uid) (wide_total{cluster="b"})`, 0, 1},
+		"a matcher, another has it":      {fmt.Sprintf(clusterB, other), `wide_total{uid="x"}`, 0, 1},
+		"a label, both":                  {fmt.Sprintf(clusterB, uids), `sum by (uid) (wide_total)`, 1, 0},
+		"a label, another job's plan":    {fmt.Sprintf(nodes, other), `sum by (uid) (wide_total)`, 1, 0},
+		"values, another has them":       {fmt.Sprintf(clusterB, other), `requests_total{verb="WATCH"}`, 0, 1},
+		"values, both":                   {fmt.Sprintf(clusterB, watches), `requests_total{verb="WATCH"}`, 1, 0},
+		"values, one of them":            {fmt.Sprintf(clusterB, watches), `requests_total{verb="CONNECT"}`, 0, 1},
+		"values, another job's plan":     {fmt.Sprintf(nodes, other), `requests_total{verb="WATCH"}`, 1, 0},
+		"buckets, another has them":      {fmt.Sprintf(clusterB, other), `slo_bucket{le="30"}`, 0, 1},
+		"values, the other has nothing":  {fmt.Sprintf(clusterB, whole), `slo_bucket{le="30"}`, 1, 1},
+	} {
+		dir := t.TempDir()
+		var paths []string
+		for file, text := range map[string]string{"a.json": sample, "b.json": c.plan} {
+			path := filepath.Join(dir, file)
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			paths = append(paths, path)
+		}
+		s, err := Load(paths)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := look(t, s, c.query, nil)
+		if len(f.Warnings) != c.warnings || len(f.Infos) != c.infos {
+			t.Errorf("%s: %q %q", name, f.Warnings, f.Infos)
+		}
+		for _, text := range f.Infos {
+			if !strings.Contains(text, "plan's rules are in force") {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+	}
+}

@@ -172,7 +172,8 @@ func (s *Set) metric(name string, ms []*labels.Matcher, until int64, l *losses) 
 			}
 		case kindLabel:
 			if on(ms, r.Label) {
-				l.add(loss{metric: name, kind: r.Kind, label: r.Label}, r)
+				some := s.elsewhereWhole(name, r, nil, l)
+				l.add(loss{metric: name, kind: r.Kind, label: r.Label, part: some, some: some}, r)
 			}
 		default:
 			if r.Kind == kindBuckets && r.Risk == "high" && !on(ms, r.Label) {
@@ -188,7 +189,9 @@ func (s *Set) metric(name string, ms []*labels.Matcher, until int64, l *losses) 
 				}
 			}
 			if len(gone) > 0 {
-				l.add(loss{metric: name, kind: r.Kind, label: r.Label, part: !only(ms, r.Label, r.Values)}, r, gone...)
+				some := s.elsewhereWhole(name, r, gone, l)
+				part := some || !only(ms, r.Label, r.Values)
+				l.add(loss{metric: name, kind: r.Kind, label: r.Label, part: part, some: some}, r, gone...)
 			}
 		}
 	}
@@ -197,13 +200,11 @@ func (s *Set) metric(name string, ms []*labels.Matcher, until int64, l *losses) 
 // missed tells whether a selector of a metric can be said to need what a job no longer has of it.
 // Where no job keeps the metric, it does. Where another does, the selector may be one that was
 // always about that other job and says so by a label that this package does not know of: then
-// nothing is said. Where only some of the plans drop the metric, others of them are of servers that
-// may have it: then a part may be missing, whatever the selector says.
+// nothing is said. Where only some of the plans drop the metric, and others of them are of servers
+// that may have it, no more than a part may be missing.
 func (s *Set) missed(name string, ms []*labels.Matcher, at *loss) bool {
-	if s.some[name] {
-		at.part, at.some = true, true
-		return true
-	}
+	at.some = s.some[name]
+	at.part = at.some
 	if !s.elsewhere[name] {
 		return true
 	}
@@ -266,7 +267,8 @@ func (s *Set) grouped(e parser.Expr, until int64, l *losses) {
 			for _, r := range s.rules[name] {
 				if r.Kind == kindLabel && slices.Contains(by, r.Label) && until >= r.since.UnixMilli() &&
 					accepts(sel.LabelMatchers, model.JobLabel, r.Job) {
-					l.add(loss{metric: name, kind: r.Kind, label: r.Label}, r)
+					some := s.elsewhereWhole(name, r, nil, l)
+					l.add(loss{metric: name, kind: r.Kind, label: r.Label, part: some, some: some}, r)
 				}
 			}
 		}

@@ -44,7 +44,11 @@ type plan struct {
 	Version int       `json:"version"`
 	Made    time.Time `json:"made"`
 	Owner   string    `json:"owner"`
-	Rules   []rule    `json:"rules"`
+	// Jobs are all that the plan's servers have.
+	Jobs []struct {
+		Job string `json:"job"`
+	} `json:"jobs"`
+	Rules []rule `json:"rules"`
 	// Elsewhere are metrics that a rule takes from one job and that another job keeps.
 	Elsewhere []string `json:"elsewhere"`
 }
@@ -71,7 +75,10 @@ type Set struct {
 	names     []string           // sorted
 	labels    map[string]bool    // that rules of the kind label take away
 	elsewhere map[string]bool    // metrics that some job keeps
-	some      map[string]bool    // metrics that some plans drop by name, and others do not
+	some      map[string]bool    // metrics that some plans drop by name, and others may have
+	jobs      map[string]plans   // which plans have the job; this and the next two are for several plans
+	known     map[string]plans   // which plans have rules about a metric, or list it under elsewhere
+	whole     map[string]plans   // which plans drop a metric by name
 	hash      string
 }
 
@@ -109,6 +116,8 @@ type builder struct {
 	sums    bytes.Buffer
 	rules   []*rule
 	kept    []string
+	keptBy  []int // which of the plans lists the one of kept
+	jobs    map[string]plans
 	entries int
 }
 
@@ -154,6 +163,10 @@ func (b *builder) read(r io.Reader) error {
 		ru.owner, ru.since, ru.plan = p.Owner, p.Made.UTC(), b.plans
 		b.entries += len(ru.Metrics)
 		b.rules = append(b.rules, ru)
+		b.job(ru.Job)
+	}
+	for _, j := range p.Jobs {
+		b.job(j.Job)
 	}
 	if len(b.rules) > MaxRules {
 		return fmt.Errorf("the plans have more than %d rules together; name only those that are in force", MaxRules)
@@ -164,10 +177,23 @@ func (b *builder) read(r io.Reader) error {
 	if b.kept = append(b.kept, p.Elsewhere...); len(b.kept) > MaxEntries {
 		return fmt.Errorf("the plans list more than %d metrics under elsewhere; name only the plans that are in force", MaxEntries)
 	}
+	for range p.Elsewhere {
+		b.keptBy = append(b.keptBy, b.plans)
+	}
 	b.plans++
 	sum := sha256.Sum256(data)
 	b.sums.Write(sum[:])
 	return nil
+}
+
+// job notes that the plan that is read has a job.
+func (b *builder) job(name string) {
+	if b.jobs == nil {
+		b.jobs = map[string]plans{}
+	}
+	if of := b.jobs[name]; !of.has(b.plans) {
+		b.jobs[name] = of.with(b.plans)
+	}
 }
 
 // check refuses what Look would misread.
@@ -223,7 +249,8 @@ func (b *builder) set() (*Set, error) {
 	}
 	sum := sha256.Sum256(b.sums.Bytes())
 	s := &Set{
-		rules: map[string][]*rule{}, labels: map[string]bool{}, elsewhere: map[string]bool{}, some: map[string]bool{},
+		rules: map[string][]*rule{}, labels: map[string]bool{}, elsewhere: map[string]bool{},
+		some: map[string]bool{}, known: map[string]plans{}, whole: map[string]plans{},
 		hash: hex.EncodeToString(sum[:]),
 	}
 	for _, r := range b.rules {
@@ -240,15 +267,7 @@ func (b *builder) set() (*Set, error) {
 	for _, name := range b.kept {
 		s.elsewhere[name] = true
 	}
-	for name, rules := range s.rules {
-		plans := map[int]bool{}
-		for _, r := range rules {
-			if r.Kind == kindNames {
-				plans[r.plan] = true
-			}
-		}
-		s.some[name] = len(plans) > 0 && len(plans) < b.plans
-	}
+	s.compare(b)
 	slices.Sort(s.names)
 	// Of rules that say the same of a metric the oldest comes first: since then it is gone.
 	for _, rules := range s.rules {
