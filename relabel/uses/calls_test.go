@@ -220,12 +220,14 @@ func TestBracesOfPrograms(t *testing.T) {
 	}
 }
 
-// TestManyBraces: no end is looked for in the whole of a text.
+// TestManyBraces: no end is looked for in the whole of a text, but in maxParameter bytes behind
+// each brace, of which every other one is a token here. Twice the text is twice the work.
 func TestManyBraces(t *testing.T) {
-	began := time.Now()
-	textual(strings.Repeat("{ ", 200_000), nil)
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("400 KB took %s", took)
+	const braces = 20_000
+	_, one := textualSteps(strings.Repeat("{ ", braces), nil)
+	_, two := textualSteps(strings.Repeat("{ ", 2*braces), nil)
+	if most := braces * (maxParameter/2 + 2); one > most || two-one > most || one < braces {
+		t.Errorf("for %d braces %d tokens were looked at, for twice as many %d", braces, one, two)
 	}
 }
 

@@ -149,7 +149,12 @@ func tooWide(text string) bool {
 // textual are the needs of a text that nothing parses: each word and each string could be the name
 // of a metric.
 func textual(text string, m marks) []Need {
-	var needs []Need
+	needs, _ := textualSteps(text, m)
+	return needs
+}
+
+// textualSteps is textual; steps is how many tokens were looked at for the ends of selectors.
+func textualSteps(text string, m marks) (needs []Need, steps int) {
 	seen := map[string]bool{}
 	add := func(matcher *labels.Matcher) {
 		if key := matcher.String(); !seen[key] {
@@ -169,7 +174,8 @@ func textual(text string, m marks) []Need {
 			if i > 0 && (all[i-1].kind == 'w' && !keyword(all[i-1].text) || all[i-1].kind == 's') {
 				continue
 			}
-			need, ok := nameless(text, all[i:], m)
+			need, ok, looked := nameless(text, all[i:], m)
+			steps += looked
 			if key := need.key(); ok && !seen[key] { // without a name: all that it selects
 				seen[key] = true
 				needs = append(needs, need)
@@ -209,7 +215,7 @@ func textual(text string, m marks) []Need {
 			}
 		}
 	}
-	return needs
+	return needs, steps
 }
 
 // keyword tells whether a word before a brace is no metric's name.
@@ -219,8 +225,10 @@ func keyword(word string) bool {
 
 // nameless is the need of the selector that the tokens begin with, if it is one. Prometheus takes
 // none whose matchers all match the empty value: {} is an object of a program, or a place of xargs.
-func nameless(text string, all []token, m marks) (Need, bool) {
+// looked is how many tokens were looked at for its end.
+func nameless(text string, all []token, m marks) (need Need, ok bool, looked int) {
 	for _, t := range all {
+		looked++
 		if t.offset-all[0].offset > maxParameter {
 			break
 		}
@@ -231,16 +239,16 @@ func nameless(text string, all []token, m marks) (Need, bool) {
 		if err != nil {
 			break
 		}
-		need, selective := Need{Labels: All}, false
+		need.Labels = All
 		for _, matcher := range matchers {
-			selective = selective || matcher.Name == model.MetricNameLabel || !matcher.Matches("")
+			ok = ok || matcher.Name == model.MetricNameLabel || !matcher.Matches("")
 			if !m.in(matcher.Name) {
 				need.Matchers = append(need.Matchers, m.matcher(matcher))
 			}
 		}
-		return need, selective
+		return need, ok, looked
 	}
-	return Need{}, false
+	return Need{}, false, looked
 }
 
 // marks stand for the variables of a text that have no value: by number, the regular expression of

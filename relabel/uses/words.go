@@ -87,7 +87,7 @@ func (w *vocabulary) selectors(text string) {
 			continue
 		}
 		all := []token{{text: "{", kind: '{'}, {text: "}", kind: '}', offset: at[3] - at[2] + 1}}
-		need, selective := nameless("{"+text[at[2]:at[3]]+"}", all, nil)
+		need, selective, _ := nameless("{"+text[at[2]:at[3]]+"}", all, nil)
 		if key := need.key(); selective && !w.seen[key] {
 			w.seen[key] = true
 			w.needs = append(w.needs, need)
