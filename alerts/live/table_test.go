@@ -59,6 +59,8 @@ var elsewise = map[string]bool{
 	"KubeAPIServerNotMeasured": true,
 	"FleetNodesFailing":        true, // at the usual number of nodes, while kube-state-metrics is gone
 	"FleetGPUHot":              true,
+	"FleetGPUExporterMissing":  true, // as long as the exporters are targets, up or not
+	"GPUExporterMissing":       true,
 }
 
 // TestEveryAlertHasItsPlace: each alert of the mixin is raised by a case or is in Elsewhere, not
