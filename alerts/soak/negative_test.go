@@ -2,6 +2,7 @@ package soak
 
 import (
 	"io/fs"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -63,8 +64,11 @@ func TestSoakSeesFaults(t *testing.T) {
 		return rep
 	}
 	disks := func(from, to string) Rules {
-		return few(t, map[string]func(string) string{"node.yaml": func(text string) string { return strings.ReplaceAll(text, from, to) }})
+		return few(t, map[string]func(string) string{"node.yaml": func(text string) string {
+			return regexp.MustCompile(from).ReplaceAllString(text, to)
+		}})
 	}
+	full := `(node:filesystem_used:ratio\{mountpoint=~"[^"]*"\}) > 0\.95`
 	of := func(r *Report, alert string) (false_, missed int) {
 		for _, f := range r.False("auto") {
 			if f.Alert() == alert {
@@ -88,13 +92,13 @@ func TestSoakSeesFaults(t *testing.T) {
 		}
 	})
 	t.Run("fires always", func(t *testing.T) {
-		r := soak(t, disks("node:filesystem_used:ratio > 0.95", "node:filesystem_used:ratio > 0"))
+		r := soak(t, disks(full, "$1 > 0"))
 		if f, _ := of(r, "NodeFilesystemFull"); f < 4 {
 			t.Errorf("%d false alerts for 4 nodes whose disks are said to be full:\n%s", f, r)
 		}
 	})
 	t.Run("never ends", func(t *testing.T) {
-		r := soak(t, disks("node:filesystem_used:ratio > 0.95", "max_over_time(node:filesystem_used:ratio[4h]) > 0.95"))
+		r := soak(t, disks(full, "max_over_time($1[4h]) > 0.95"))
 		if f, _ := of(r, "NodeFilesystemFull"); f == 0 {
 			t.Errorf("an alert that stays for hours is not found to be false:\n%s", r)
 		}

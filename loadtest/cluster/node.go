@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -122,7 +123,7 @@ func emitFilesystem(p *page, e *emitter) {
 		_, h := e.weight([]string{"device", f.device, "device_error", "", "fstype", f.fstype, "mountpoint", f.mountpoint})
 		var c curve
 		free := wave(curve{kind: gauge, base: f.size * (1 - f.used), amp: f.size * 0.04, whole: true},
-			hash(p.h, hashString(0, f.mountpoint)))
+			hash(p.h, hashString(0, cmp.Or(f.folderOf, f.mountpoint))))
 		if f.fixed {
 			free = curve{kind: gauge, base: math.Round(f.size * (1 - f.used))}
 		}
@@ -146,7 +147,7 @@ func emitFilesystem(p *page, e *emitter) {
 				c.base = 1
 			}
 		}
-		if left := c.scale; f.mountpoint == scratch && c.amp != 0 && e.fam.name != "node_filesystem_files_free" {
+		if left := c.scale; f.system && c.amp != 0 && e.fam.name != "node_filesystem_files_free" {
 			if left == 0 {
 				left = 1
 			}

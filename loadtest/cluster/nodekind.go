@@ -30,7 +30,7 @@ const (
 	Ubuntu System = iota
 	// ContainerOptimized is Google's: a verified root, and /mnt/stateful_partition.
 	ContainerOptimized
-	// Bottlerocket is Amazon's: a verified root, and /local.
+	// Bottlerocket is Amazon's: a verified root, and /local, a folder of which is /var.
 	Bottlerocket
 	// Talos has a squashed root, and /var.
 	Talos
@@ -206,8 +206,9 @@ func (m *Model) offers(node int) []offer {
 type fileSystem struct {
 	device, fstype, mountpoint string
 	size, used                 float64
-	fixed                      bool // read-only from the start
-	system                     bool // what NodeDiskReadOnly takes
+	folderOf                   string // the mount point that it is a folder of, mounted once more
+	fixed                      bool   // read-only from the start
+	system                     bool   // what NodeDiskFull and NodeDiskReadOnly take
 }
 
 // scratch is where the jobs of a node keep what they can lose.
@@ -254,6 +255,7 @@ var systems = map[System]system{
 		files: []fileSystem{
 			{device: "/dev/dm-0", fstype: "ext4", mountpoint: "/", size: 9.5e8, used: 0.67, fixed: true},
 			{device: "/dev/nvme2n1p1", fstype: "xfs", mountpoint: "/local", size: 4.6e11, used: 0.38, system: true},
+			{device: "/dev/nvme2n1p1", fstype: "xfs", mountpoint: "/var", folderOf: "/local", size: 4.6e11, used: 0.38, system: true},
 			scratchFS,
 		},
 		release: []string{

@@ -141,7 +141,7 @@ func TestSystems(t *testing.T) {
 	for n, c := range []struct{ always, fails, image string }{
 		{"", "/", "Ubuntu"},
 		{"/ /usr/share/oem", "/mnt/stateful_partition", "Container-Optimized OS"},
-		{"/", "/local", "Bottlerocket"},
+		{"/", "/local /var", "Bottlerocket"},
 		{"/", "/var", "Talos"},
 	} {
 		for _, at := range []time.Time{from.Add(-time.Minute), from.Add(time.Minute)} {
@@ -151,7 +151,7 @@ func TestSystems(t *testing.T) {
 			}
 			want := strings.Fields(c.always)
 			if at.After(from) {
-				want = append(want, c.fails)
+				want = append(want, strings.Fields(c.fails)...)
 			}
 			var got []string
 			for l, v := range page {
@@ -171,6 +171,40 @@ func TestSystems(t *testing.T) {
 		ksm, err := pageValues(t, m, JobKubeStateMetrics, "", testUntil)
 		if _, found := sumOf(ksm, "kube_node_info", m.nodeName(n), c.image); err != nil || found != 1 {
 			t.Errorf("%v: kube_node_info does not say %s", err, c.image)
+		}
+	}
+}
+
+// TestFullSystems: a full disk is that of the system, not of the jobs, whatever its mounts are.
+func TestFullSystems(t *testing.T) {
+	from := testUntil.Add(-time.Hour)
+	mounts := [][]string{{"/"}, {"/mnt/stateful_partition"}, {"/local", "/var"}, {"/var"}}
+	o := Options{
+		Nodes: 4, NodesPerRack: 1, Detail: Full,
+		NodeKinds: []NodeKind{{System: Ubuntu}, {System: ContainerOptimized}, {System: Bottlerocket}, {System: Talos}},
+	}
+	for n := range o.NodeKinds {
+		o.Troubles = append(o.Troubles, Trouble{Kind: NodeDiskFull, Target: fmt.Sprintf("gpu-%05d", n), From: from, Until: testUntil})
+	}
+	m := mustNew(t, o)
+	for n, fills := range mounts {
+		for at, want := range map[time.Time][]string{from.Add(-time.Minute): nil, from.Add(time.Minute): fills} {
+			page, err := pageValues(t, m, JobNode, m.nodeName(n), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for l, left := range page {
+				mount := attribute(l, "mountpoint")
+				size, _ := sumOf(page, "node_filesystem_size_bytes", `mountpoint="`+mount+`"`)
+				readOnly, _ := sumOf(page, "node_filesystem_readonly", `mountpoint="`+mount+`"`)
+				if strings.Contains(l, "node_filesystem_avail_bytes") && readOnly == 0 && left < 0.05*size {
+					got = append(got, mount)
+				}
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("node %d at %s: %q are full, want %q", n, at, got, want)
+			}
 		}
 	}
 }

@@ -191,9 +191,9 @@ func TestNodeTroubleAmounts(t *testing.T) {
 		{
 			"disk full",
 			Trouble{Kind: NodeDiskFull, Target: onNode, Value: 0.02},
-			JobNode, "node_filesystem_avail_bytes", with(node, "mountpoint", scratch), late,
+			JobNode, "node_filesystem_avail_bytes", with(node, "mountpoint", "/"), late,
 			time.Time{},
-			0.01 * 3.8e12, 0.02 * 3.8e12,
+			0.01 * 4.7e11, 0.02 * 4.7e11,
 		},
 		{
 			"disk gone",

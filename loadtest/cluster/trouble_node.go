@@ -24,7 +24,8 @@ const (
 	// evicted. Target is the node, or "fleet" with Value as the share of the nodes,
 	// neighbours all of them, as behind one broken switch.
 	NodeNotReady Kind = "NodeNotReady"
-	// NodeDiskFull: /mnt/scratch of the node has the share Value free, 0 means 0.01.
+	// NodeDiskFull: the file system of the node's own system, with images, logs and
+	// the kubelet's folder (/ on most), has the share Value free, 0 means 0.01.
 	NodeDiskFull Kind = "NodeDiskFull"
 	// NodeDiskReadOnly: the kernel mounts / of the node read-only after errors.
 	NodeDiskReadOnly Kind = "NodeDiskReadOnly"
