@@ -9,13 +9,13 @@
   local pod = std.join(', ', [cl, ns, c.podLabel, 'uid']),
   local ca = c.selectors.autoscaler,
 
-  // waiting are the pods that wait for GPUs now and did so a while ago: `for` on a count of pods would fire on a cluster in which each waits a minute.
+  // waiting are the pods that wait for GPUs now and did so a while ago: `for` on a count of pods would fire on a cluster in which each waits a minute. What was recorded then leaves out those behind a gate.
   local waiting(since) =
     |||
       pod:gpu_pending:sum
       and on (%(pod)s)
-      max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} offset %(since)s == 1)
-    ||| % { pod: pod, ksm: c.selectors.ksm, since: t.d(since) },
+      pod:gpu_pending:sum offset %(since)s
+    ||| % { pod: pod, since: t.d(since) },
   // Not the slices of MIG that go under their own names: no pod that waits for GPUs can have one.
   local free = '(cluster:gpu_free:sum - on (%(cl)s) cluster:gpu_slices_free:sum or on (%(cl)s) cluster:gpu_free:sum)' % { cl: cl },
   local indented(s) = std.strReplace(std.rstripChars(s, '\n'), '\n', '\n  '),
