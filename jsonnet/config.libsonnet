@@ -108,7 +108,7 @@
       namespace: 'namespace',
       pod: 'pod',
       // Pods of the exporter itself, as a regular expression: they have no GPU. A scrape that puts the target's own pod on the series, as the Prometheus operator does, would give them every GPU whose series has none.
-      exporterPods: '(nvidia-)?dcgm-exporter-.+',
+      exporterPods: '(.+-)?dcgm-exporter-.+',
       // Where Xids are read: 'count' (DCGM_EXP_XID_ERRORS_COUNT), 'gauge' (DCGM_FI_DEV_XID_ERRORS, the last one seen) or 'kernel' (node-problem-detector).
       xidSource: 'count',
       // Unit of DCGM_FI_DEV_THERMAL_VIOLATION and its like: 'ns' from DCGM 4.1 on, 'us' up to 4.0 (dcgm_fields.h of either; default-counters.csv of dcgm-exporter says ns). No metric tells the
