@@ -23,6 +23,7 @@ type run struct {
 	sources []*source
 	empty   []string          // replicas that were left out, since they showed no pod
 	silent  []*source         // of which no scrape was answered
+	blank   []*source         // which answered, and showed no pod and no node
 	lost    []string          // clusters that were there before
 	unasked string            // why those are not known
 	gap     int64             // Options.MaxGap in ms
@@ -61,6 +62,9 @@ func (r *run) scrapes(ctx context.Context) error {
 	}
 	if err := r.leaveOut(ctx); err != nil {
 		return err
+	}
+	if len(r.sources) == 0 && len(r.blank) > 0 {
+		return fmt.Errorf("%s: is the target that shows them up? --kube-state-metrics.selector chooses it", r.blank[0].answeredOnly())
 	}
 	if len(r.sources) == 0 {
 		return fmt.Errorf("no scrape of kube-state-metrics was found from %s to %s: is up{%s} there? --kube-state-metrics.selector chooses another",

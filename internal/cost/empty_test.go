@@ -30,3 +30,39 @@ func TestTargetAboutItself(t *testing.T) {
 		t.Errorf("the notes are %q", notes)
 	}
 }
+
+// TestOnlyTheTargetAboutItself: where the port with the pods was down in all of the range and the
+// other one answered, the cluster is not covered; where there is no other cluster there is no bill.
+func TestOnlyTheTargetAboutItself(t *testing.T) {
+	const ibis = `  up{job="kube-state-metrics",cluster="ibis",instance="10.0.1.1:8443"} 0x479
+  up{job="kube-state-metrics",cluster="ibis",instance="10.0.1.1:9443"} 1x479
+`
+	o := fourHours(t, clusterOf("jaguar", "", always, "", 0)+ibis)
+	b, err := Make(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Total.GPUHours != 32000 || b.Total.Covered != 0.5 {
+		t.Errorf("the total is %+v", b.Total)
+	}
+	if want := (Gap{"ibis", o.Range.From, o.Range.To}); len(b.Gaps) != 1 || b.Gaps[0] != want {
+		t.Errorf("the gaps are %v", b.Gaps)
+	}
+	want := "The kube-state-metrics of ibis answered, and showed no pod and no node in this time: nothing that it would have told of is in this bill."
+	if len(b.Notes) != 1 || b.Notes[0] != want {
+		t.Errorf("the notes are %q", b.Notes)
+	}
+	o = fourHours(t, ibis)
+	if b, err := Make(t.Context(), o); err == nil || !strings.Contains(err.Error(), "the kube-state-metrics of ibis answered, and showed no pod and no node") {
+		t.Errorf("alone: %+v, %v", b, err)
+	}
+	// What shows nodes alone, as one of two that share the resources, is there.
+	o = fourHours(t, clusterOf("jaguar", `,shard="0"`, always, "", 0)+`
+  up{job="kube-state-metrics",cluster="jaguar",instance="n:8080",shard="1"} 1x479
+  kube_node_status_condition{job="kube-state-metrics",cluster="jaguar",instance="n:8080",shard="1",node="n",condition="Ready",status="true"} 1x479
+`)
+	o.Names.ShardLabel = "shard"
+	if b, err = Make(t.Context(), o); err != nil || b.Total.Covered < 0.99 {
+		t.Errorf("nodes alone: %+v, %v", b, err)
+	}
+}

@@ -24,10 +24,11 @@ func (r *run) silence() {
 	sortSources(r.silent)
 }
 
-// silentClusters are those with such a source: whatever others tell of them, a part is not known.
+// silentClusters are those with such a source, or one that showed nothing: whatever others tell of
+// them, a part is not known.
 func (r *run) silentClusters() []string {
 	of := map[string]bool{}
-	for _, s := range r.silent {
+	for _, s := range slices.Concat(r.silent, r.blank) {
 		of[s.cluster] = true
 	}
 	return sortedKeys(of)
@@ -80,16 +81,24 @@ func (r *run) vanished(ctx context.Context, found []series) error {
 	return nil
 }
 
+// ofShard is which shard a source is, within a sentence.
+func (s *source) ofShard() string {
+	if s.shard == "" {
+		return ""
+	}
+	return ", shard " + visible(s.shard) + ","
+}
+
 // unheard are sentences about sources and servers that never answered.
 func (r *run) unheard() (said []string) {
+	tell := func(what string) {
+		said = append(said, strings.ToUpper(what[:1])+what[1:]+": nothing that it would have told of is in this bill.")
+	}
 	for _, s := range r.silent {
-		of := ""
-		if s.shard != "" {
-			of = ", shard " + visible(s.shard) + ","
-		}
-		what := s.what()
-		said = append(said, fmt.Sprintf("%s%s answered no scrape in this time: nothing that it would have told of is in this bill.",
-			strings.ToUpper(what[:1])+what[1:], of))
+		tell(s.what() + s.ofShard() + " answered no scrape in this time")
+	}
+	for _, s := range r.blank {
+		tell(s.answeredOnly())
 	}
 	for _, c := range r.lost {
 		said = append(said, fmt.Sprintf("There are no scrapes of %s in this time, and there were in the week before: unless it was taken away, its pods are missing.",
