@@ -235,7 +235,10 @@ func Make(ctx context.Context, o Options) (*Bill, error) {
 	}
 	days := o.Range.Days()
 	r := &run{o: o, q: o.Names.queries(), gap: o.MaxGap.Milliseconds(), size: map[string][2]int{}, l: newLedger(&o, days)}
-	r.found = found{dark: map[nodeKey]float64{}, offeredOn: map[at[string]]bool{}, requestedOn: map[at[string]]bool{}}
+	r.found = found{
+		dark: map[nodeKey]float64{}, offeredOn: map[at[string]]bool{}, requestedOn: map[at[string]]bool{},
+		exportedOn: map[at[string]]bool{},
+	}
 	if err := r.scrapes(ctx); err != nil {
 		return nil, err
 	}
@@ -258,6 +261,9 @@ func Make(ctx context.Context, o Options) (*Bill, error) {
 		if o.Progress != nil {
 			o.Progress(days[i].Name, i+1, len(days))
 		}
+	}
+	if err := r.exported(ctx); err != nil {
+		return nil, err
 	}
 	return r.bill(days)
 }

@@ -1,7 +1,10 @@
 package cost
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +19,7 @@ type found struct {
 	worked    bool // pods that requested cores or memory
 	// By cluster and day, the same: one cluster's pods say nothing about another's.
 	offeredOn, requestedOn map[at[string]]bool
+	exportedOn             map[at[string]]bool // requests of anything, of the days on which none wanted what it offered
 	// For how long, in ms, nodes with a model offered none, and nobody told of their cards.
 	dark map[nodeKey]float64
 }
@@ -50,24 +54,78 @@ func (r *run) requests(ws []window, f *facts) {
 	}
 }
 
-// unrequested are sentences about clusters that offered something on days on which no pod of them
-// wanted any.
-func (r *run) unrequested() (said []string) {
-	of := map[string][]string{}
-	for i, d := range r.l.days {
+// idleDays is for how many days at the end a cluster's GPUs are unrequested before that is told
+// where its pods request other resources: more than a long weekend.
+const idleDays = 5
+
+// unwanted are the days, by cluster, on which it offered something and no pod of it wanted any.
+func (r *run) unwanted() map[string][]int {
+	of := map[string][]int{}
+	for i := range r.l.days {
 		for c := range clustersAt(r.found.offeredOn, i) {
 			if !r.found.requestedOn[at[string]{c, i}] {
-				of[c] = append(of[c], d.Name)
+				of[c] = append(of[c], i)
 			}
 		}
 	}
-	for _, c := range sortedKeys(of) {
+	return of
+}
+
+// exported looks on which of those days pods requested anything else.
+func (r *run) exported(ctx context.Context) error {
+	n, of, days := r.o.Names, r.unwanted(), map[int]bool{}
+	for _, list := range of {
+		for _, i := range list {
+			days[i] = true
+		}
+	}
+	q := query{name: "requests of anything", text: func(d, _ string) string {
+		return "group by (" + n.ClusterLabel + ") (last_over_time(kube_pod_container_resource_requests{" +
+			join(n.Selector, oneOf(n.ClusterLabel, sortedKeys(of))) + "}[" + d + "]))"
+	}}
+	for i, day := range r.l.days {
+		if !days[i] || !r.found.requested {
+			continue
+		}
+		err := r.ask(ctx, q, windows([]Day{day}), nil, func(m map[string]string, _ int, _ float64) error {
+			r.found.exportedOn[at[string]{m[n.ClusterLabel], i}] = true
+			return nil
+		})
+		var no *refusal
+		if err != nil && !errors.As(err, &no) { // what is not known is told
+			return err
+		}
+	}
+	return nil
+}
+
+// unrequested are sentences about clusters that offered something on days on which no pod of them
+// wanted any: days on which no request of anything was exported, and many up to the end.
+func (r *run) unrequested() (said []string) {
+	unwanted := r.unwanted()
+	for _, c := range sortedKeys(unwanted) {
+		last := -1 // day on which a pod wanted any
+		for i := range r.l.days {
+			if r.found.requestedOn[at[string]{c, i}] {
+				last = i
+			}
+		}
+		idle := slices.DeleteFunc(slices.Clone(unwanted[c]), func(i int) bool { return i < last })
+		var days []string
+		for _, i := range unwanted[c] {
+			if !r.found.exportedOn[at[string]{c, i}] || i > last && len(idle) >= idleDays {
+				days = append(days, r.l.days[i].Name)
+			}
+		}
+		if len(days) == 0 {
+			continue
+		}
 		who := "No pod"
 		if c != "" {
 			who += " of " + visible(c)
 		}
 		said = append(said, fmt.Sprintf("%s requested %s on %s: if some did, was kube_pod_container_resource_requests exported then?",
-			who, r.o.Names.Resource, someOf(of[c])))
+			who, r.o.Names.Resource, someOf(days)))
 	}
 	return said
 }

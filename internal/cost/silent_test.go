@@ -169,3 +169,38 @@ func TestClusterWithoutRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestIdleDays: where pods request other resources a cluster's GPUs may just be idle, as at a
+// weekend. A line says so of more days than that, up to the end.
+func TestIdleDays(t *testing.T) {
+	const (
+		of  = `job="kube-state-metrics",cluster="ibis",instance="ibis:8080"`
+		pod = of + `,namespace="a",pod="p",uid="1"`
+	)
+	for days, note := range map[string]string{
+		"x..xxxxx": "",
+		"xxxxxx..": "",
+		"xxx.....": "No pod of ibis requested nvidia_com_gpu on 2026-11-04, 2026-11-05, 2026-11-06, 2026-11-07, 2026-11-08: if some did,",
+	} {
+		text := `load 5m
+  up{` + of + `} 1x2303
+  kube_pod_status_phase{` + pod + `,phase="Running"} 1x2303
+  kube_pod_container_resource_requests{` + pod + `,container="x",node="n",resource="cpu"} 1x2303
+  kube_node_status_capacity{` + of + `,node="n",resource="nvidia_com_gpu"} 1x2303
+  kube_node_status_condition{` + of + `,node="n",condition="Ready",status="true"} 1x2303
+  kube_pod_container_resource_requests{` + pod + `,container="x",node="n",resource="nvidia_com_gpu"}`
+		for _, d := range days {
+			text += map[rune]string{'x': " 1x287", '.': " _x288"}[d]
+		}
+		o := smallOptions(t, loaded(t, text+"\n").URL())
+		o.By, o.Range.To = []Dimension{Cluster}, smallFrom.AddDate(0, 0, len(days))
+		o.Now = func() time.Time { return o.Range.To }
+		b, err := Make(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if note == "" && len(b.Notes) > 0 || note != "" && (len(b.Notes) != 1 || !strings.HasPrefix(b.Notes[0], note)) {
+			t.Errorf("%s: the notes are %q", days, b.Notes)
+		}
+	}
+}
