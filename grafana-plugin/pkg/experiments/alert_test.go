@@ -88,3 +88,29 @@ func TestAlertsOnNumbersThatAreTooSmall(t *testing.T) {
 		}
 	}
 }
+
+// What a cluster does not measure is left out where something of what is chosen ran there. Of other
+// clusters it is a notice: an alert that has nothing to show is evaluated.
+func TestAlertsBesideAnotherCluster(t *testing.T) {
+	const says = `The recording rules of sick GPUs are missing in cluster "d"`
+	for _, c := range []struct {
+		chosen string
+		ends   bool
+	}{
+		{`,"experiments":["x"]`, false},
+		{`,"experiments":["x"],"teams":["t"]`, false},
+		{`,"experiments":["x","y"]`, true},
+		{"", true},
+	} {
+		r := worldOf(t, "half").run(t, settingsOf(t, ""), `{"queryType":"gpu_health","view":"count"`+c.chosen+`}`, 0, 120*minute)
+		r.Alert = true
+		frames, err := r.Do(t.Context())
+		if c.ends && (err == nil || !strings.Contains(err.Error(), says)) ||
+			!c.ends && (err != nil || len(frames) == 0 || frames[0].Rows() == 0) {
+			t.Errorf("an alert on %s: %d frames, %v", c.chosen, len(frames), err)
+		}
+		if got := noticesOf(r); !strings.Contains(got, says) {
+			t.Errorf("%s: notices %q", c.chosen, got)
+		}
+	}
+}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 // nodesCounted is recorded of each cluster of which kube-state-metrics says anything: one series.
@@ -58,21 +61,29 @@ func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) 
 }
 
 // lostNow tells which clusters are not seen at the range's end, of those in which something of what
-// is chosen was in the range, or in the day before its end.
+// is chosen was in the range, or in the day before its end; where the proxy does not let one look
+// back a day, in the range.
 func (r *Run) lostNow(ctx context.Context) (set, error) {
-	d := seconds(min(mostBack, max(24*time.Hour, r.back())))
+	back := min(mostBack, r.back())
+	lost, err := r.lostWithin(ctx, max(24*time.Hour, back))
+	var no *prom.Refusal
+	if errors.As(err, &no) && no.Status == http.StatusUnprocessableEntity && back < 24*time.Hour {
+		return r.lostWithin(ctx, back)
+	}
+	return lost, err
+}
+
+// lostWithin is lostNow for what was there within d before the range's end. It looks at pods where
+// a cluster was lost alone: they are many more than clusters.
+func (r *Run) lostWithin(ctx context.Context, d time.Duration) (set, error) {
 	counted := Selector(nodesCounted, OneOf("cluster", r.Query.Clusters...))
-	series, err := r.Instant(ctx, fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[3]s])) and on (cluster) "+
-		"group by (cluster) (last_over_time(%[2]s[%[3]s])) unless on (cluster) %[1]s",
-		counted, Selector("experiment:pods:count", Chosen(r.Query)...), d), r.Until)
-	if err != nil {
+	lost, err := r.clusters(ctx, fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[2]s])) unless on (cluster) %[1]s", counted, seconds(d)))
+	if err != nil || len(lost) == 0 {
 		return nil, err
 	}
-	out := set{}
-	for _, s := range series {
-		out[s.Labels["cluster"]] = true
-	}
-	return out, nil
+	q := r.Query
+	q.Clusters = lost.names()
+	return r.clustersOf(ctx, q, seconds(d))
 }
 
 // tellLost says of which clusters nothing is seen any more, unless what is shown has said so: what

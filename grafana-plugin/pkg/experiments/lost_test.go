@@ -1,9 +1,13 @@
 package experiments
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 // Where nothing is seen of a cluster any more, nobody knows whether what was there then has ended;
@@ -82,6 +86,49 @@ func TestWhateverIsAskedOfALostCluster(t *testing.T) {
 			if _, err := r.Do(t.Context()); (err != nil) != c.lost || err != nil && !strings.Contains(err.Error(), said) {
 				t.Errorf("an alert on %s%s until %s: %v", query, c.chosen, c.until, err)
 			}
+		}
+	}
+}
+
+// bounded asks as another one does, and refuses what looks back further than a proxy lets one.
+type bounded struct {
+	prom.Asker
+	most time.Duration
+}
+
+func (b bounded) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
+	for _, found := range rangesOf.FindAllStringSubmatch(query, -1) {
+		if d, err := time.ParseDuration(found[1] + found[2]); err != nil || d > b.most {
+			return prom.Answer{}, &prom.Refusal{Status: http.StatusUnprocessableEntity, Bound: "max_range"}
+		}
+	}
+	return b.Asker.Instant(ctx, query, at)
+}
+
+// Where the proxy does not let one look back a day, an alert over less is evaluated, and what was
+// lost in its own range is told. Pods of a day are asked for where a cluster was lost in it alone.
+func TestLostWhereADayIsRefused(t *testing.T) {
+	w := worldOf(t, "dark")
+	for _, c := range []struct {
+		from, until time.Duration
+		lost        bool
+	}{{90 * minute, 110 * minute, false}, {110 * minute, 140 * minute, true}} {
+		r := w.run(t, settingsOf(t, ""), `{"queryType":"status"}`, c.from, c.until)
+		r.Alert, r.asker = true, bounded{w.asker, time.Hour}
+		_, err := r.Do(t.Context())
+		if (err != nil) != c.lost || err != nil && !strings.Contains(err.Error(), `Nothing is seen in cluster "dark"`) {
+			t.Errorf("until %s: %v", c.until, err)
+		}
+	}
+	for until, asked := range map[time.Duration]bool{110 * minute: false, 140 * minute: true} {
+		r := w.run(t, settingsOf(t, ""), `{"queryType":"status"}`, until-10*minute, until)
+		if _, err := r.Do(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.executed, "\n")
+		if strings.Contains(got, `experiment:pods:count{cluster=~"dark|empty"}[86400s]`) != asked ||
+			strings.Contains(got, "experiment:pods:count[86400s]") {
+			t.Errorf("until %s: asked\n%s", until, got)
 		}
 	}
 }

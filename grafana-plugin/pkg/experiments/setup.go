@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +64,8 @@ const NeedAll = NeedPods | NeedGPUs | NeedFaults | NeedHours | NeedInfiniband | 
 // Empty is what a handler calls that has nothing to show. Where each of the chosen clusters lacks
 // something that it needs, it returns a *SetupError; else there is just nothing, and a notice says
 // of what and when: what is a noun, such as "pods that wait". What is missing in some of the
-// clusters is a notice too. What is not measured there is left out: nobody knows that it is none.
+// clusters is a notice too. What is not measured where something of what is chosen ran is left out:
+// nobody knows that it is none.
 func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
 	findings, _, err := diagnose(ctx, noted{r}, r.Settings, needs, []model.Metric{r.Query.Metric}, r.Query.Clusters, r.Until)
 	if err != nil {
@@ -78,15 +80,50 @@ func (r *Run) Empty(ctx context.Context, needs Need, what string) error {
 	if len(everywhere) > 0 {
 		return &SetupError{everywhere}
 	}
+	if err := r.tellMissing(ctx, findings); err != nil {
+		return err
+	}
+	r.Notice(data.NoticeSeverityInfo, "There are no %s of what is chosen between %s and %s.", what, r.From.UTC().Format(time.DateTime), r.Until.UTC().Format(time.DateTime+" MST"))
+	return nil
+}
+
+// tellMissing says what is missing in some of the clusters.
+func (r *Run) tellMissing(ctx context.Context, findings []Finding) error {
+	const measured = NeedGPUs | NeedHours | NeedFaults
+	ran := set{}
+	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Need&measured != 0 }) {
+		var err error
+		if ran, err = r.clustersOf(ctx, r.Query, seconds(min(mostBack, r.back()))); err != nil {
+			return err
+		}
+	}
 	for _, f := range findings {
-		if f.Need&(NeedGPUs|NeedHours|NeedFaults) != 0 {
+		if f.Need&measured != 0 && slices.ContainsFunc(f.Clusters, func(c string) bool { return ran[c] }) {
 			r.LeftOut("%s %s", f.Missing, f.Fix)
 			continue
 		}
 		r.Notice(data.NoticeSeverityWarning, "%s %s", f.Missing, f.Fix)
 	}
-	r.Notice(data.NoticeSeverityInfo, "There are no %s of what is chosen between %s and %s.", what, r.From.UTC().Format(time.DateTime), r.Until.UTC().Format(time.DateTime+" MST"))
 	return nil
+}
+
+// clustersOf are those in which something of what q chooses was within d before the range's end.
+func (r *Run) clustersOf(ctx context.Context, q model.Query, d string) (set, error) {
+	counted := Selector("experiment:pods:count", Chosen(q)...)
+	return r.clusters(ctx, "group by (cluster) (last_over_time("+counted+"["+d+"]))")
+}
+
+// clusters are those that an answer at the range's end names.
+func (r *Run) clusters(ctx context.Context, query string) (set, error) {
+	series, err := r.Instant(ctx, query, r.Until)
+	if err != nil {
+		return nil, err
+	}
+	out := set{}
+	for _, s := range series {
+		out[s.Labels["cluster"]] = true
+	}
+	return out, nil
 }
 
 // unmeasured says in which of some clusters nothing would tell of faults, where others have some.
