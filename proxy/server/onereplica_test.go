@@ -264,8 +264,13 @@ func TestOnlyWholeReplicaFailsToFind(t *testing.T) {
 	config := w.config(a.before(t, w.replica("a", 2*time.Second, nil)), b)
 	get := func(partial, match string) (int, string) {
 		t.Helper()
-		_, base := startProxy(t, t.Context(), config) // with all retries that it may make
-		form := url.Values{"start": {stamp(w.now.Add(-50 * time.Minute))}, "end": {stamp(w.now)}, "match[]": {match}}
+		s, base := startProxy(t, t.Context(), config) // with all retries that it may make
+		from := w.now.Add(-50 * time.Minute)
+		(&rig{t: t, s: s}).eventually("A is known to be whole, and B not", func() bool {
+			whole, err := s.state.Load().top.Groups[0].Shards[0].Wholes(t.Context(), from.UnixMilli(), w.now.UnixMilli(), time.Now())
+			return err == nil && len(whole) == 1
+		})
+		form := url.Values{"start": {stamp(from)}, "end": {stamp(w.now)}, "match[]": {match}}
 		if partial != "" {
 			form.Set("partial_response", partial)
 		}
