@@ -70,11 +70,11 @@ func (r *run) showNone(ctx context.Context, name string, of []*source, all ...ks
 		}
 		return strings.Join(parts, " or ")
 	}}
-	for _, day := range r.o.Range.Days() {
+	for _, stretch := range stretches(windows(r.o.Range.Days())) { // the last hour may be shorter
 		if len(missing) == 0 {
 			break
 		}
-		err := r.ask(ctx, q, windows([]Day{day}), nil, func(m map[string]string, _ int, _ float64) error {
+		err := r.ask(ctx, q, stretch, nil, func(m map[string]string, _ int, _ float64) error {
 			delete(missing, replicaKey{m[n.ClusterLabel], m[n.ReplicaLabel]})
 			return nil
 		})

@@ -3,6 +3,7 @@ package cost
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTargetAboutItself: kube-prometheus scrapes two ports of one kube-state-metrics as one job, of
@@ -64,5 +65,23 @@ func TestOnlyTheTargetAboutItself(t *testing.T) {
 	o.Names.ShardLabel = "shard"
 	if b, err = Make(t.Context(), o); err != nil || b.Total.Covered < 0.99 {
 		t.Errorf("nodes alone: %+v, %v", b, err)
+	}
+}
+
+// TestPodsOfTheLastMinutes: what was there in the last, shorter hour of a range alone was there.
+func TestPodsOfTheLastMinutes(t *testing.T) {
+	const (
+		at  = `job="kube-state-metrics",instance="10.0.1.1:8443"`
+		pod = at + `,namespace="a",pod="p",uid="1"`
+	)
+	for _, own := range []string{"", `  up{job="kube-state-metrics",instance="10.0.1.1:9443"} 1x180` + "\n"} {
+		o := smallOptions(t, loaded(t, "load 30s\n"+own+`  up{`+at+`} 1x180
+  kube_pod_status_phase{`+pod+`,phase="Running"} _x120 1x59
+  kube_pod_container_resource_requests{`+pod+`,container="x",resource="nvidia_com_gpu"} _x120 1x59
+`).URL())
+		o.Range.To = smallFrom.Add(90 * time.Minute)
+		if b, err := Make(t.Context(), o); err != nil || b.Total.GPUHours != 500 || b.Total.Covered != 1 {
+			t.Errorf("with %q: %+v, %v", own, b, err)
+		}
 	}
 }

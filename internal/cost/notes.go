@@ -83,12 +83,12 @@ func (r *run) exported(ctx context.Context) error {
 		return "group by (" + n.ClusterLabel + ") (last_over_time(kube_pod_container_resource_requests{" +
 			join(n.Selector, oneOf(n.ClusterLabel, sortedKeys(of))) + "}[" + d + "]))"
 	}}
-	for i, day := range r.l.days {
-		if !days[i] || !r.found.requested {
-			continue
+	for _, stretch := range stretches(slices.DeleteFunc(windows(r.l.days), func(w window) bool { return !days[w.day] })) {
+		if !r.found.requested {
+			break
 		}
-		err := r.ask(ctx, q, windows([]Day{day}), nil, func(m map[string]string, _ int, _ float64) error {
-			r.found.exportedOn[at[string]{m[n.ClusterLabel], i}] = true
+		err := r.ask(ctx, q, stretch, nil, func(m map[string]string, w int, _ float64) error {
+			r.found.exportedOn[at[string]{m[n.ClusterLabel], stretch[w].day}] = true
 			return nil
 		})
 		var no *refusal
