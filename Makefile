@@ -130,10 +130,10 @@ plugin-check:
 
 # Both at once: the longest package of race keeps one processor busy. Who measures times is race; proofs give way to it.
 race:
-	@$(STEP) race go test -race -vet=off -timeout 25m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
+	@$(STEP) race go test -race -vet=off -timeout 35m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
 
 proofs:
-	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 20m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./grafana-plugin/pkg/experiments
+	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 30m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./grafana-plugin/pkg/experiments
 
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
