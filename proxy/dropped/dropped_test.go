@@ -235,22 +235,27 @@ func TestOldestFirst(t *testing.T) {
 	}
 }
 
-// TestPlansOfSeveralClusters: what one cluster's plan drops and another one's does not may be in
-// the answer.
-func TestPlansOfSeveralClusters(t *testing.T) {
+// loadTwo loads two plans.
+func loadTwo(t *testing.T, a, b string) *Set {
+	t.Helper()
 	dir := t.TempDir()
-	var paths []string
-	for name, text := range map[string]string{"a.json": sample, "b.json": strings.ReplaceAll(sample, `"apiserver_gone", `, "")} {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	paths := []string{filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")}
+	for i, text := range []string{a, b} {
+		if err := os.WriteFile(paths[i], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		paths = append(paths, path)
 	}
 	s, err := Load(paths)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// TestPlansOfSeveralClusters: what one cluster's plan drops and another one's does not may be in
+// the answer.
+func TestPlansOfSeveralClusters(t *testing.T) {
+	s := loadTwo(t, sample, strings.ReplaceAll(sample, `"apiserver_gone", `, ""))
 	for _, query := range []string{`apiserver_gone`, `apiserver_gone{cluster="b"}`, `apiserver_gone{job="apiserver"}`} {
 		f := look(t, s, query, nil)
 		if len(f.Warnings) != 0 || len(f.Infos) != 1 ||
@@ -409,19 +414,7 @@ func TestOthersOfSeveralPlans(t *testing.T) {
 		"buckets, another has them":      {fmt.Sprintf(clusterB, other), `slo_bucket{le="30"}`, 0, 1},
 		"values, the other has nothing":  {fmt.Sprintf(clusterB, whole), `slo_bucket{le="30"}`, 1, 1},
 	} {
-		dir := t.TempDir()
-		var paths []string
-		for file, text := range map[string]string{"a.json": sample, "b.json": c.plan} {
-			path := filepath.Join(dir, file)
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			paths = append(paths, path)
-		}
-		s, err := Load(paths)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := loadTwo(t, sample, c.plan)
 		f := look(t, s, c.query, nil)
 		if len(f.Warnings) != c.warnings || len(f.Infos) != c.infos {
 			t.Errorf("%s: %q %q", name, f.Warnings, f.Infos)
