@@ -34,6 +34,7 @@ func TestFaultsOfOneReplica(t *testing.T) {
 			}
 			r := newRig(t, []rigGroup{{"jaguar", false, []int{2, 2}}, {"heron", false, []int{2}}}, roomy(limit), func(o *Options) {
 				o.shards = shard.Options{HeaderTimeout: timeout, ProgressTimeout: timeout}
+				f.alive(o)
 			})
 			all := askings()
 			var bad []*fakeshard.Shard
@@ -82,7 +83,7 @@ func TestPartialAnswers(t *testing.T) {
 		for name, script := range scripts {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				limit, hanging := ample, func(*Options) {}
+				limit, hanging := ample, fault{}.alive
 				if name == "hangs" { // given up while there is time for an answer without it
 					limit, hanging = hangLimit, hangs
 				}
@@ -261,7 +262,7 @@ func TestPartialOfOneGroup(t *testing.T) {
 			t.Run(name+", the key is "+key, func(t *testing.T) {
 				t.Parallel()
 				groups := []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}
-				limit, hanging := ample, func(*Options) {}
+				limit, hanging := ample, fault{}.alive
 				if name == "hangs" {
 					limit, hanging = hangLimit, hangs
 				}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"log/slog"
 	"net/url"
 	"slices"
 	"strings"
@@ -42,9 +41,7 @@ func TestWarningsOfStoresStay(t *testing.T) {
 		}
 		if elsewhere {
 			r.eventually("it is known that the server has a remote_read", func() bool {
-				return slices.ContainsFunc(r.log.atLeast(slog.LevelWarn), func(line string) bool {
-					return strings.Contains(line, "reads from other stores")
-				})
+				return slices.ContainsFunc(r.s.state.Load().top.Groups[0].Shards, (*shard.Shard).MayReadElsewhere)
 			})
 		}
 		got := r.ask(r.request(context.Background(), asking{path: path, form: form}))

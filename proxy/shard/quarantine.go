@@ -28,8 +28,6 @@ const (
 	// suspectAfter is how long a call must have run: what breaks a server fills its memory first,
 	// and what is innocent is mostly done sooner.
 	suspectAfter = time.Second
-	// goneWithin is how long the server may take to show that it is still there.
-	goneWithin = 2 * time.Second
 	// maxSuspects is how many texts of one breakage are held: those that had run longest. What
 	// began before the culprit is mostly done; what began after it has become slow with the server,
 	// and goes on to the copy.
@@ -294,7 +292,7 @@ func (r *Replica) wary(ctx context.Context, req *endpoint.Request, build builder
 
 // gone tells whether the server is not there any more, or not ready again yet.
 func (r *Replica) gone(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, goneWithin, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.up.opts.GoneWithin, context.DeadlineExceeded)
 	defer cancel()
 	var err error
 	late := ownDelay(func() { err = r.ready(ctx) })

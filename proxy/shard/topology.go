@@ -75,6 +75,9 @@ type Options struct {
 	Dial DialFunc
 	// TracerProvider makes the spans; nil is OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
+	// GoneWithin is how long a server whose connection broke may take to show that it is still there;
+	// 2 s.
+	GoneWithin time.Duration
 	// UserAgent is sent with every call; empty is Spillway.
 	UserAgent string
 	// ID is this Spillway's own, of identity.NewID: every call says that it comes through it, so
@@ -95,6 +98,7 @@ func (o Options) withDefaults() Options {
 	def(&o.FirstProbeWait, 2*time.Second)
 	def(&o.FactsEvery, factsEvery)
 	def(&o.VitalsEvery, 10*time.Second)
+	def(&o.GoneWithin, 2*time.Second)
 	if o.MaxCalls <= 0 {
 		o.MaxCalls = maxCalls
 	}
