@@ -31,6 +31,28 @@ func (s *source) every() time.Duration {
 	return cmp.Or(s.from.RefreshInterval, config.DefaultRefreshInterval)
 }
 
+// slack is how much later than after a refresh's time it may be told of.
+func (s *source) slack() time.Duration { return min(s.every(), unheard) }
+
+// keeps is how long a server that is found no more is asked on: until whoever may have it now was
+// read again, at least.
+func (s *source) keeps() time.Duration {
+	if len(s.clusters) > 0 {
+		return s.keep()
+	}
+	return max(s.keep(), s.every()+s.slack())
+}
+
+// late tells whether a file, a name or a list should have been told of again by now. Whether it has
+// failed is not known yet.
+func (s *source) late() bool {
+	late := false
+	s.unanswered(func(_ string, last time.Time, _ func() error) {
+		late = late || s.now().Sub(last) > s.every()+s.slack()
+	})
+	return late
+}
+
 // patience is how long nothing may be told of a file, a name or a list.
 func (s *source) patience() time.Duration { return 2*s.every() + unheard }
 
@@ -79,6 +101,16 @@ func (s *source) hear(groups []*targetgroup.Group) {
 func (s *source) holds(name string) bool {
 	g := s.groups[name+":0"]
 	return g != nil && len(g.Targets) > 0
+}
+
+// isRead tells whether there is an answer of the file: targets, or a list of nothing. One without a
+// byte is about to be written.
+func (s *source) isRead(name string) bool {
+	if s.groups[name+":0"] != nil {
+		return true
+	}
+	at, err := os.Stat(name)
+	return err == nil && at.Size() > 0 && hasNothing(name)
 }
 
 // mostNothing is how long a file with nothing but remarks in it may be, in bytes.

@@ -88,6 +88,28 @@ func TestStillAnswered(t *testing.T) {
 	}
 }
 
+// TestEmptyFromTheBeginning: a list of nothing is an answer at a start too; a file without a byte, or
+// one that is cut off, is waited for.
+func TestEmptyFromTheBeginning(t *testing.T) {
+	for text, want := range map[string]string{"[]": "http://a", " [ ]\n": "http://a", "": "", "[{": ""} {
+		dir := t.TempDir()
+		replace(t, filepath.Join(dir, "1.json"), "[{}]")
+		replace(t, filepath.Join(dir, "2.json"), text)
+		s := sourceOf(t, "{files: ['"+dir+"/*.json']}")
+		s.take([]*targetgroup.Group{{
+			Source:  filepath.Join(dir, "1.json") + ":0",
+			Targets: []model.LabelSet{{model.AddressLabel: "a", ShardLabel: "s"}},
+		}})
+		got := ""
+		for _, k := range sortedValues(s.known) {
+			got += k.url
+		}
+		if got != want || s.ready != (want != "") || want == "" && !strings.HasSuffix(s.missing(), "2.json") {
+			t.Errorf("beside %q: %q is asked, want %q; missing: %q", text, got, want, s.missing())
+		}
+	}
+}
+
 // TestNewFileCutOff: a file that comes while others are in use, and cannot be read, holds back
 // nothing that the others say, and is told as one that could be read before.
 func TestNewFileCutOff(t *testing.T) {
@@ -183,9 +205,15 @@ func TestFilesUnread(t *testing.T) {
 // TestMovedIntoABrokenFile: while a file says nothing of what it has, nobody is let go who is found
 // no more: he may stand in it.
 func TestMovedIntoABrokenFile(t *testing.T) {
+	for _, keep := range []string{"1h", "90s", "1m", "1s"} { // two refreshes take longer than most of these
+		t.Run(keep, func(t *testing.T) { movedIntoABrokenFile(t, keep) })
+	}
+}
+
+func movedIntoABrokenFile(t *testing.T, keep string) {
 	dir := t.TempDir()
 	file := func(n int) string { return filepath.Join(dir, fmt.Sprint(n, ".json")) }
-	s := sourceOf(t, "{files: ['"+dir+"/*.json'], keep: 1h, refresh_interval: 1m}")
+	s := sourceOf(t, "{files: ['"+dir+"/*.json'], keep: "+keep+", refresh_interval: 1m}")
 	now := time.Unix(1e9, 0)
 	s.now = func() time.Time { return now }
 	tell := func(n int, hosts ...string) {

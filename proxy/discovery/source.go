@@ -166,7 +166,7 @@ func (s *source) nextEnd() time.Duration {
 	next := time.Hour
 	for _, k := range s.known {
 		if k.kept && s.silent.IsZero() {
-			next = min(next, max(k.seen.Add(s.keep()).Sub(s.now()), time.Second))
+			next = min(next, max(k.seen.Add(s.keeps()).Sub(s.now()), time.Second))
 		}
 	}
 	if end := s.silent.Add(s.keep()); !s.silent.IsZero() && end.After(s.now()) {
@@ -288,7 +288,7 @@ func (s *source) answered() bool {
 	for _, pattern := range s.from.Files {
 		names, _ := filepath.Glob(pattern) // a bad pattern was refused
 		for _, name := range names {
-			if s.groups[name+":0"] == nil {
+			if !s.isRead(name) {
 				return false
 			}
 		}
@@ -328,14 +328,20 @@ func (s *source) denied() error {
 
 // missing is who has not answered.
 func (s *source) missing() string {
-	var out []string
+	var out, nothing []string
 	for _, pattern := range s.from.Files {
 		names, _ := filepath.Glob(pattern)
 		for _, name := range names {
-			if s.groups[name+":0"] == nil {
+			switch {
+			case !s.isRead(name):
 				out = append(out, name)
+			case s.groups[name+":0"] == nil:
+				nothing = append(nothing, name)
 			}
 		}
+	}
+	if len(out) == 0 {
+		out = nothing
 	}
 	for _, name := range s.from.DNSSRV {
 		if s.groups[name] == nil {
@@ -402,6 +408,7 @@ func (s *source) count(groups []*targetgroup.Group) string {
 func (s *source) merged(servers []found) map[string]*server {
 	now := s.now()
 	silent, _ := s.silence() // who says nothing of what he has may have any of those that are found no more
+	late := s.late()
 	out := map[string]*server{}
 	places, shards := map[string]bool{}, map[string]bool{}
 	for _, f := range servers {
@@ -418,7 +425,7 @@ func (s *source) merged(servers []found) map[string]*server {
 			k.seen = now
 		}
 		switch {
-		case silent.IsZero() && now.Sub(k.seen) >= s.keep() || places[k.shard+"\x00"+k.replica]:
+		case silent.IsZero() && !late && now.Sub(k.seen) >= s.keeps() || places[k.shard+"\x00"+k.replica]:
 		case k.lost || out[k.url] != nil && out[k.url].shard != k.shard:
 			lost = append(lost, k)
 		case out[k.url] == nil:

@@ -150,8 +150,11 @@ func TestFiles(t *testing.T) {
 	}
 	replace(t, two, "- {targets: [") // half written: Prometheus' discovery does not take it
 	replace(t, one, fmt.Sprintf(target, "e:9090", "s-9", "r0"))
-	r.becomes("e:9090 c:9090 d:9090")
+	r.becomes("e:9090 c:9090+b:9090 d:9090") // b may stand in it
 	r.told(2)
+	replace(t, two, fmt.Sprintf(target+target, "c:9090", "s-10", "r0", "d:9090", "s-11", "r0"))
+	r.becomes("e:9090 c:9090 d:9090")
+	r.told(3)
 }
 
 // TestStart: a group is not begun with a part of it: all files and names have to be there and of
