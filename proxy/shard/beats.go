@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -78,6 +79,30 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 	return answers, left, err
 }
 
+// askPatiently asks those taking part the same thing at once and waits for all of them. left are
+// those that answered. One that did not is none of these, and nothing else follows of it.
+func (s *Shard) askPatiently(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
+	answers = make([]map[int64]trust.Beats, len(s.Replicas))
+	var all sync.WaitGroup
+	var answered atomic.Uint64
+	for i, r := range s.Replicas {
+		if part&(1<<i) == 0 {
+			continue
+		}
+		all.Go(func() {
+			err := qerr.Guard(func() (err error) {
+				answers[i], err = r.beats(ctx, req)
+				return err
+			})
+			if err == nil {
+				answered.Or(1 << i)
+			}
+		})
+	}
+	all.Wait()
+	return answers, answered.Load(), ctx.Err()
+}
+
 // absent tells whether the failure is of a server that could not be asked, and not what it said.
 func absent(err error) bool {
 	var status *StatusError
@@ -147,7 +172,7 @@ func (s *Shard) refreshBeats(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, beatEvery, errBeatBudget)
 	defer cancel()
 	now := s.topology.opts.Clock()
-	s.beats.Refresh(ctx, s.askAll, s.present(time.Now()), now)
+	s.beats.Refresh(ctx, s.askAll, s.askPatiently, s.present(time.Now()), now)
 	s.tellLacking(now)
 }
 

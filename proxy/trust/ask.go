@@ -26,6 +26,10 @@ const (
 	// one for a sixtieth of its age: a server that goes on may delete what another one keeps, by
 	// the size of its disk for one.
 	soundFor = time.Hour
+	// What is sound is asked for again at the round half hours, a piece as a whole: each bucket at a
+	// time of its own would have the piece asked for as often as it has buckets. A question that not
+	// all have answered is asked again after renewAgain; it may take renewPatience.
+	renewGrid, renewAgain, renewPatience = soundFor / 2, 5 * time.Minute, 6 * time.Second
 	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
 	// the last minute. Later than after a minute there would be some that neither tells of.
 	openFresh = 45 * time.Second
@@ -70,8 +74,10 @@ func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, 
 }
 
 // Refresh keeps up to date what is known of the last hour and the last minute, and which replica
-// lacks something. The caller holds the turn, and calls it every few seconds.
-func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time.Time) {
+// lacks something. The caller holds the turn, and calls it every few seconds. What is known and
+// stands for a while yet is asked for with patiently, after which everybody takes part as before:
+// nobody waits for it, so that who is late has failed nobody.
+func (h *Heartbeats) Refresh(ctx context.Context, ask, patiently Ask, part uint64, now time.Time) {
 	closed := lastClosed(now.UnixMilli())
 	if bits.OnesCount64(part) < 2 { // nobody to compare with
 		h.noteLacking(0, closed, now)
@@ -83,8 +89,8 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 	if err == nil && bits.OnesCount64(left) > 1 {
 		left, err = h.Learn(ctx, ask, left, Window{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
 	}
-	if lo, hi, is := h.toRenew(left, now); is && err == nil && bits.OnesCount64(left) > 1 {
-		left, err = h.askBuckets(ctx, ask, left, lo, hi, now)
+	if err == nil && bits.OnesCount64(left) > 1 {
+		h.renew(ctx, patiently, left, now)
 	}
 	if err != nil {
 		h.reachUnknown()
@@ -92,6 +98,30 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 		part = left
 	}
 	h.noteLacking(part, closed, now)
+}
+
+// renew asks again about a piece of what is known and due. Where somebody did not answer, what is
+// known of all stands as long as it did.
+func (h *Heartbeats) renew(ctx context.Context, ask Ask, part uint64, now time.Time) {
+	lo, hi, is := h.toRenew(part, now)
+	if !is {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, renewPatience)
+	defer cancel()
+	found, left, err := h.findBuckets(ctx, ask, part, lo, hi, now)
+	if err == nil && left == part {
+		h.keep(found, now)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for end := lo; end <= hi; end += bucketMs {
+		if f, ok := h.buckets[end]; ok && f.renew != 0 {
+			f.renew = max(f.renew, now.Add(renewAgain).UnixMilli())
+			h.buckets[end] = f
+		}
+	}
 }
 
 // toRenew is the newest piece of buckets in which nobody lacked anything that are to be asked about
@@ -103,12 +133,19 @@ func (h *Heartbeats) toRenew(part uint64, now time.Time) (lo, hi int64, is bool)
 	if now.Sub(h.wantedAt) >= 2*soundFor {
 		return 0, 0, false
 	}
+	due := func(f finding) bool {
+		return f.renew != 0 && now.UnixMilli() >= f.renew && f.known(part, now.UnixMilli())
+	}
 	for end, f := range h.buckets {
-		if end >= first && f.renew != 0 && now.UnixMilli() >= f.renew && f.known(part, now.UnixMilli()) && (!is || end > hi) {
+		if end >= first && due(f) && (!is || end > hi) {
 			hi, is = end, true
 		}
 	}
-	return max(first, hi-(pieceBuckets-1)*bucketMs), hi, is
+	lo = max(first, hi-(pieceBuckets-1)*bucketMs)
+	for lo < hi && !due(h.buckets[lo]) {
+		lo += bucketMs
+	}
+	return lo, hi, is
 }
 
 // want notes that somebody has looked at buckets from first on; what nobody has looked at for two
@@ -121,14 +158,30 @@ func (h *Heartbeats) want(first int64, now time.Time) {
 }
 
 // askBuckets asks those taking part about the buckets that end in [lo, hi] and keeps the findings.
-// Those before them, which byPhase looks at, come with the answer.
 func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (left uint64, err error) {
-	before := h.restarts()
+	found, left, err := h.findBuckets(ctx, ask, part, lo, hi, now)
+	if err == nil {
+		h.keep(found, now)
+	}
+	return left, err
+}
+
+// findings are what was found of buckets, by their ends, and since when each replica had not been
+// away before they were asked for.
+type findings struct {
+	of     map[int64]finding
+	before []time.Time
+}
+
+// findBuckets asks those taking part about the buckets that end in [lo, hi]. Those before them,
+// which byPhase looks at, come with the answer.
+func (h *Heartbeats) findBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (found findings, left uint64, err error) {
+	found = findings{make(map[int64]finding, (hi-lo)/bucketMs+1), h.restarts()}
 	answers, left, err := ask(ctx, part, &endpoint.Request{
 		ID: endpoint.QueryRange, Query: h.beatQuery("5m"), Start: endpoint.At(lo - maxPhases*bucketMs), End: endpoint.At(hi), Step: Bucket,
 	})
 	if err != nil {
-		return left, err
+		return found, left, err
 	}
 	warm := max(lo, lastClosed(now.UnixMilli())-(warmBuckets-1)*bucketMs) // of these all minutes are known
 	runs := []Span{{lo, hi}}
@@ -139,15 +192,22 @@ func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, h
 	}
 	for _, run := range runs {
 		if left, err = h.askMinutes(ctx, ask, left, answers, run); err != nil {
-			return left, err
+			return found, left, err
 		}
 	}
+	for end := lo; end <= hi; end += bucketMs {
+		found.of[end] = judge(beatsAt(answers, end), left, beatsBefore(answers, end)...)
+	}
+	return found, left, nil
+}
+
+// keep remembers findings, and for how long they stand.
+func (h *Heartbeats) keep(found findings, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for end := lo; end <= hi; end += bucketMs {
-		f := judge(beatsAt(answers, end), left, beatsBefore(answers, end)...)
+	for end, f := range found.of {
 		for i := range h.of {
-			if h.of[i].away != before[i] { // by whom it was answered is not known
+			if h.of[i].away != found.before[i] { // by whom it was answered is not known
 				f.asked &^= 1 << i
 			}
 		}
@@ -157,12 +217,12 @@ func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, h
 		}
 		f.until = now.Add(max(least, age/doubtShare)).UnixMilli()
 		if f.sound() { // meanwhile it is asked for again before somebody waits for it
-			f.renew, f.until = f.until, 2*f.until-now.UnixMilli()
+			grid := renewGrid.Milliseconds()
+			f.renew, f.until = (f.until+grid-1)/grid*grid, 2*f.until-now.UnixMilli()
 		}
 		h.buckets[end] = f
 	}
 	h.trim()
-	return left, nil
 }
 
 // beatsAt are the answers for one bucket.

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -163,7 +164,7 @@ func TestSoundBucketsAreRenewed(t *testing.T) {
 	refresh := func(from, until time.Duration) (most int) {
 		for now := start.Add(from); now.Before(start.Add(until)); now = now.Add(10 * time.Second) {
 			s.asked = 0
-			h.Refresh(t.Context(), s.ask, 3, now)
+			h.Refresh(t.Context(), s.ask, s.ask, 3, now)
 			most = max(most, s.asked)
 		}
 		return most
@@ -173,10 +174,10 @@ func TestSoundBucketsAreRenewed(t *testing.T) {
 	if whole, known := h.Lookup(3, w, start.Add(50*time.Minute)); whole != 3 || !known {
 		t.Fatalf("whole %b, known %v before anything is due", whole, known)
 	}
-	if most := refresh(50*time.Minute, 63*time.Minute); most > 5 {
+	if most := refresh(50*time.Minute, 93*time.Minute); most > 5 {
 		t.Errorf("%d questions in one refresh", most)
 	}
-	if whole, known := h.Lookup(3, w, start.Add(63*time.Minute)); whole != 2 || !known {
+	if whole, known := h.Lookup(3, w, start.Add(93*time.Minute)); whole != 2 || !known {
 		t.Errorf("whole %b, known %v once all is renewed", whole, known)
 	}
 
@@ -187,5 +188,78 @@ func TestSoundBucketsAreRenewed(t *testing.T) {
 	refresh(0, 5*time.Hour)
 	if _, known := h.Lookup(3, w, start.Add(5*time.Hour)); known {
 		t.Error("what nobody looked at was renewed")
+	}
+}
+
+// TestRenewalsTakeNothingAway: a question that nobody waits for, and that one replica answers late,
+// or with an error, or none, leaves all that is known as it was, and is asked again in minutes.
+func TestRenewalsTakeNothingAway(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	for name, fails := range map[string]func(answers []map[int64]Beats) ([]map[int64]Beats, uint64, error){
+		"one is late": func(a []map[int64]Beats) ([]map[int64]Beats, uint64, error) {
+			return []map[int64]Beats{a[0], nil}, 1, nil
+		},
+		"both are": func([]map[int64]Beats) ([]map[int64]Beats, uint64, error) { return make([]map[int64]Beats, 2), 0, nil },
+		"one will not": func([]map[int64]Beats) ([]map[int64]Beats, uint64, error) {
+			return nil, 0, errors.New("too many samples")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, s, asked := New("up", 2), &history{}, 0
+			patiently := func(ctx context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
+				asked++
+				answers, _, _ := s.ask(ctx, part, req)
+				return fails(answers)
+			}
+			w, _ := WindowOf(start.Add(-6*time.Hour).UnixMilli(), start.Add(-2*time.Hour).UnixMilli(), start)
+			if _, err := h.Learn(t.Context(), s.ask, 3, w, start); err != nil {
+				t.Fatal(err)
+			}
+			h.Lookup(3, w, start)
+			for now := start; now.Before(start.Add(118 * time.Minute)); now = now.Add(10 * time.Second) {
+				h.Refresh(t.Context(), s.ask, patiently, 3, now)
+				if whole, known := h.Lookup(3, w, now); whole != 3 || !known {
+					t.Fatalf("after %v: whole %b, known %v", now.Sub(start), whole, known)
+				}
+			}
+			if asked < 2 || asked > 15 {
+				t.Errorf("asked %d times in an hour", asked)
+			}
+		})
+	}
+}
+
+// TestRenewalsAreFew: of a day that is looked at, each piece of six hours is asked for about once an
+// hour, however far apart its buckets have become due.
+func TestRenewalsAreFew(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	h, s, renewals := New("up", 2), &history{}, 0
+	patiently := func(ctx context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
+		renewals++
+		return s.ask(ctx, part, req)
+	}
+	from := start.AddDate(0, 0, -1).UnixMilli()
+	look := func(now time.Time) bool {
+		w, _ := WindowOf(from, now.Add(-10*time.Minute).UnixMilli(), now)
+		_, known := h.Lookup(3, w, now)
+		if !known {
+			if _, err := h.Learn(t.Context(), s.ask, 3, w, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return known
+	}
+	look(start)
+	for now := start; now.Before(start.Add(8 * time.Hour)); now = now.Add(10 * time.Second) {
+		h.Refresh(t.Context(), s.ask, patiently, 3, now)
+		if now.Minute() == 0 && now.Second() == 0 && !look(now) {
+			t.Errorf("after %v it is not known any more", now.Sub(start))
+		}
+		if now.Sub(start) == 6*time.Hour {
+			renewals = 0
+		}
+	}
+	if renewals > 24 {
+		t.Errorf("%d renewals in two hours", renewals)
 	}
 }
