@@ -75,7 +75,7 @@ func BenchmarkWatch(b *testing.B) {
 			for b.Loop() {
 				var turn *Turn
 				if watched {
-					turn, _ = g.Begin(b.Context())
+					turn, _ = g.Begin(b.Context(), "")
 				}
 				if err := evaluate(b, b.Context(), turn, "rate(m_total[1m])", 200, from); err != nil {
 					b.Fatal(err)

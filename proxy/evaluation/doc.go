@@ -18,7 +18,8 @@
 //     processors run at a time, and at least one, so that passes, probes, health and the admin
 //     pages find a processor. Of those that wait the one that has run least goes first, and takes
 //     the place of one that has run Quantum longer: an evaluation of 200 ms is over soon, whatever
-//     else there is.
+//     else there is. A quarter of the time goes to those that began first, by lanes in turn: where
+//     ever new ones come that have run less, another one ends nevertheless.
 //   - An evaluation that is made in parts is as long as all of them (Turn.After).
 //   - At each look a long evaluation yields to whatever is ready to run. Go itself would take the
 //     processor away only after 10 ms, and a small request needs several turns.
@@ -38,7 +39,7 @@
 //
 // One Turn and one slice header for each call of the expression.
 //
-//	turn, err := gate.Begin(ctx)
+//	turn, err := gate.Begin(ctx, lane)
 //	defer turn.End()
 //	turn.Watch(expr)
 //	turn.Rows(expr, grid, tell)

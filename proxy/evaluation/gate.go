@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"runtime"
@@ -21,6 +22,11 @@ const (
 	// Quantum is how much longer than a waiting evaluation a long one may have run before it gives
 	// up its place to it.
 	Quantum = 50 * time.Millisecond
+	// byAge is the part of the time of long evaluations that those get which began first, whatever
+	// they have run, one in byAge: where evaluations keep coming that have run less than another,
+	// that one would never run again. maxOwed is how much of it is kept while nobody waits.
+	byAge   = 4
+	maxOwed = 2 * Quantum
 	// heavyWork is so many samples, some 20 ms, that who is about to work on them at once is long
 	// from the start.
 	heavyWork = 200_000
@@ -38,6 +44,10 @@ type Gate struct {
 	running [2]int
 	waiting [2][]*Turn
 	first   atomic.Int64 // what the long turn that is next has run, in nanoseconds; MaxInt64 while none waits
+
+	begun, aged uint64            // how many turns have begun, and how many places were given by age
+	owed        time.Duration     // what those that began first are to get yet
+	served      map[string]uint64 // by lane, which of aged was its last
 }
 
 // The classes of evaluations.
@@ -49,7 +59,7 @@ const (
 // NewGate is a gate for that many processors; 0 is as many as Go uses, which change when the limit
 // of its container does. waited, where set, is told of each wait.
 func NewGate(processors int, waited func(time.Duration)) *Gate {
-	g := &Gate{processors: processors, waited: waited}
+	g := &Gate{processors: processors, waited: waited, served: map[string]uint64{}}
 	g.first.Store(math.MaxInt64)
 	return g
 }
@@ -85,17 +95,25 @@ func (g *Gate) Waiting() int {
 type Turn struct {
 	gate  *Gate
 	ctx   context.Context
+	lane  string
+	nth   uint64 // of those that have begun
 	class int
 	runs  bool          // it has a place
+	old   bool          // it has it by its age
 	used  time.Duration // how long it has run, up to since
 	since time.Time     // while it runs
 	left  int           // samples until the next look
 	place chan struct{} // gets a value when a place is given to it
 }
 
-// Begin takes a place for an evaluation, or waits for one. End must be called if the error is nil.
-func (g *Gate) Begin(ctx context.Context) (*Turn, error) {
-	t := &Turn{gate: g, ctx: ctx}
+// Begin takes a place for an evaluation in a lane of the configuration, or waits for one. End must
+// be called if the error is nil.
+func (g *Gate) Begin(ctx context.Context, lane string) (*Turn, error) {
+	t := &Turn{gate: g, ctx: ctx, lane: lane}
+	g.mu.Lock()
+	g.begun++
+	t.nth = g.begun
+	g.mu.Unlock()
 	if err := t.Look(); err != nil {
 		return nil, err
 	}
@@ -130,13 +148,14 @@ func (t *Turn) Look() error {
 	if !t.runs {
 		return t.wait()
 	}
-	used := t.used + time.Since(t.since)
+	ran := time.Since(t.since)
+	used := t.used + ran
 	switch {
 	case t.class == short && used >= Slice:
 		t.Pause()
 		t.class = long
 		return t.wait()
-	case t.class == long && int64(used-Quantum) >= t.gate.first.Load():
+	case t.class == long && (!t.old || ran >= Quantum) && int64(used-Quantum) >= t.gate.first.Load():
 		t.Pause()
 		return t.wait()
 	case t.class == long:
@@ -182,11 +201,19 @@ func (t *Turn) Pause() {
 	if t == nil || !t.runs {
 		return
 	}
+	ran := time.Since(t.since)
 	t.runs, t.left = false, 0
-	t.used += time.Since(t.since)
+	t.used += ran
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	switch {
+	case t.old:
+		g.owed = max(g.owed-ran, -Quantum)
+	case t.class == long:
+		g.owed = min(g.owed+ran/(byAge-1), maxOwed)
+	}
+	t.old = false
 	g.running[t.class]--
 	g.next(t.class)
 }
@@ -195,14 +222,19 @@ func (t *Turn) Pause() {
 func (t *Turn) End() { t.Pause() }
 
 // next gives free places of a class to those that wait: the short ones in order, of the long ones
-// to whom has run least. The caller holds the mutex.
+// to whom has run least, and now and then to whom began first. The caller holds the mutex.
 func (g *Gate) next(class int) {
 	for g.running[class] < g.places(class) && len(g.waiting[class]) > 0 {
 		i := 0
 		if class == long {
 			i = g.least()
 		}
+		byAge := class == long && g.owed >= Quantum
+		if byAge {
+			i = g.oldest()
+		}
 		t := g.waiting[class][i]
+		t.old = byAge
 		g.waiting[class] = slices.Delete(g.waiting[class], i, i+1)
 		g.running[class]++
 		t.place <- struct{}{} // it has room for one
@@ -218,6 +250,21 @@ func (g *Gate) least() int {
 			best = i
 		}
 	}
+	return best
+}
+
+// oldest is the long turn that waits and began first in the lane that was served by age the longest
+// ago: who fills one lane keeps those of another from nothing.
+func (g *Gate) oldest() int {
+	best := 0
+	for i, t := range g.waiting[long] {
+		b := g.waiting[long][best]
+		if c := cmp.Compare(g.served[t.lane], g.served[b.lane]); c < 0 || c == 0 && t.nth < b.nth {
+			best = i
+		}
+	}
+	g.aged++
+	g.served[g.waiting[long][best].lane] = g.aged
 	return best
 }
 
@@ -269,6 +316,7 @@ func (t *Turn) wait() error {
 		g.noteFirst()
 	} else { // a place was given at the same moment
 		<-t.place
+		t.old = false
 		g.running[t.class]--
 		g.next(t.class)
 	}

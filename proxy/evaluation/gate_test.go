@@ -33,7 +33,7 @@ func TestLongOnesLeaveAProcessor(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 16 {
 			wg.Go(func() {
-				turn, err := g.Begin(t.Context())
+				turn, err := g.Begin(t.Context(), "")
 				if err != nil {
 					t.Error(err)
 					return
@@ -66,7 +66,7 @@ func TestWhoHasRunLeastGoesFirst(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 64 {
 			wg.Go(func() {
-				turn, err := g.Begin(ctx)
+				turn, err := g.Begin(ctx, "")
 				if err != nil {
 					t.Error(err)
 					return
@@ -83,7 +83,7 @@ func TestWhoHasRunLeastGoesFirst(t *testing.T) {
 			{200 * time.Millisecond, 600 * time.Millisecond},
 		} {
 			began := time.Now()
-			turn, err := g.Begin(t.Context())
+			turn, err := g.Begin(t.Context(), "")
 			if err == nil {
 				err = runs(turn, c.takes)
 			}
@@ -100,6 +100,56 @@ func TestWhoHasRunLeastGoesFirst(t *testing.T) {
 	})
 }
 
+// TestWhoBeganFirstEnds: evaluations keep coming that have always run less than one that needs a
+// second: it ends nevertheless, also where a lane is full of others as old. Who waits in another
+// lane is not behind all of these.
+func TestWhoBeganFirstEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(2, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					turn, err := g.Begin(ctx, "default")
+					if err == nil {
+						_ = runs(turn, 300*time.Millisecond)
+					}
+					turn.End()
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		ends := func(lane string, within time.Duration) {
+			began := time.Now()
+			limited, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			defer cancel()
+			turn, err := g.Begin(limited, lane)
+			if err == nil {
+				err = runs(turn, time.Second)
+			}
+			turn.End()
+			if took := time.Since(began); err != nil || took > within {
+				t.Errorf("a second of work in lane %s took %s, want at most %s; %v", lane, took, within, err)
+			}
+		}
+		ends("default", 6*time.Second)
+		for range 64 {
+			wg.Go(func() {
+				turn, err := g.Begin(ctx, "default")
+				if err == nil {
+					_ = runs(turn, time.Hour)
+				}
+				turn.End()
+			})
+		}
+		time.Sleep(10 * time.Second)
+		ends("rules", 15*time.Second)
+		stop()
+		wg.Wait()
+	})
+}
+
 // TestPartsOfOneEvaluation: what is evaluated in parts is as long as all of them, so that it leaves
 // a processor to others, and goes behind who has run less.
 func TestPartsOfOneEvaluation(t *testing.T) {
@@ -107,7 +157,7 @@ func TestPartsOfOneEvaluation(t *testing.T) {
 		g := NewGate(2, nil)
 		ran := time.Duration(0)
 		part := func() *Turn {
-			turn, err := g.Begin(t.Context())
+			turn, err := g.Begin(t.Context(), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +197,7 @@ func TestPartsOfOneEvaluation(t *testing.T) {
 func TestPlacesAreGivenBackWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(1, nil)
-		first, err := g.Begin(t.Context())
+		first, err := g.Begin(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +209,7 @@ func TestPlacesAreGivenBackWhileWaiting(t *testing.T) {
 		if g.Running() != 0 {
 			t.Error("a paused evaluation holds a place")
 		}
-		second, err := g.Begin(t.Context())
+		second, err := g.Begin(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +241,7 @@ func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var waits []time.Duration
 		g := NewGate(1, func(d time.Duration) { waits = append(waits, d) })
-		first, err := g.Begin(t.Context())
+		first, err := g.Begin(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +252,7 @@ func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		second, err := g.Begin(ctx)
+		second, err := g.Begin(ctx, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +267,7 @@ func TestNoPlaceBeforeTheDeadline(t *testing.T) {
 			t.Errorf("told after %s", took)
 		}
 		gone, leave := context.WithCancelCause(t.Context())
-		third, err := g.Begin(gone)
+		third, err := g.Begin(gone, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +294,7 @@ func TestGateFollowsTheProcessors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // after which who finds no place is refused
 	defer cancel()
 	begin := func() *Turn {
-		turn, err := g.Begin(ctx)
+		turn, err := g.Begin(ctx, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +318,7 @@ func TestGateFollowsTheProcessors(t *testing.T) {
 // looked once, and needs not wait until Go takes the processor away from it.
 func TestWhoIsReadyGoesFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	turn, err := NewGate(1, nil).Begin(t.Context())
+	turn, err := NewGate(1, nil).Begin(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func counting(t *testing.T, text string, steps int, tell func(parser.Expr, polic
 		t.Fatalf("%s: %v", text, err)
 	}
 	if tell != nil {
-		turn, err := NewGate(1, nil).Begin(t.Context())
+		turn, err := NewGate(1, nil).Begin(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,7 @@ func BenchmarkLongestStretch(b *testing.B) {
 			defer runtime.UnlockOSThread()
 			for b.Loop() {
 				ctx := &slowest{Context: b.Context(), last: threadTime()}
-				turn, err := NewGate(2, nil).Begin(ctx)
+				turn, err := NewGate(2, nil).Begin(ctx, "")
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -106,7 +106,7 @@ func TestEvaluationsStop(t *testing.T) {
 					leave(qerr.ErrClientLeft)
 				}
 			})
-			turn, err := NewGate(2, nil).Begin(ctx)
+			turn, err := NewGate(2, nil).Begin(ctx, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestTreesAreWatchedThroughAndThrough(t *testing.T) {
 			t.Fatal(err)
 		}
 		printed := expr.String()
-		turn, err := NewGate(2, nil).Begin(t.Context())
+		turn, err := NewGate(2, nil).Begin(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

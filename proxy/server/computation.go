@@ -50,7 +50,7 @@ type parcel struct {
 func (x *exchange) compute(c computation, use func(*promql.Result, promql.Query, *evaluation.Turn) error) error {
 	ctx, span := x.s.room(x.ctx, "evaluate")
 	defer span.End()
-	turn, err := x.s.gate.Begin(x.ctx)
+	turn, err := x.s.gate.Begin(x.ctx, x.lane)
 	if err != nil {
 		return err
 	}

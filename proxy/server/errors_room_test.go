@@ -99,7 +99,7 @@ var roomSayings = []saying{
 		name: "evaluations", path: "/api/v1/query_range", form: long(40, "timeout", queueing),
 		before: func(r *rig) {
 			r.s.gate = evaluation.NewGate(1, nil) // whatever machine this is
-			turn, err := r.s.gate.Begin(r.t.Context())
+			turn, err := r.s.gate.Begin(r.t.Context(), "")
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -247,7 +247,7 @@ func (x *exchange) grid() merge.Grid {
 // begin takes a place among the evaluations. It is somebody else's while the client takes its time
 // to read.
 func (x *exchange) begin() (*evaluation.Turn, error) {
-	turn, err := x.s.gate.Begin(x.ctx)
+	turn, err := x.s.gate.Begin(x.ctx, x.lane)
 	x.client.pause = turn.Pause
 	return turn, err
 }

@@ -345,7 +345,7 @@ func TestLongSearchBlamesNobodyElse(t *testing.T) {
 		t.Error(got)
 	}
 	r.s.gate = evaluation.NewGate(1, nil)
-	turn, err := r.s.gate.Begin(t.Context())
+	turn, err := r.s.gate.Begin(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
