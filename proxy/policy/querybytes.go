@@ -3,6 +3,8 @@ package policy
 import (
 	"strconv"
 
+	"github.com/prometheus/prometheus/prompb"
+
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -36,10 +38,25 @@ func (queryBytes) Check(q *Query) error {
 	for _, s := range texts {
 		n += int64(len(s))
 	}
-	if most := satMul(most, matchBytesFactor); n > most {
+	most = satMul(most, matchBytesFactor)
+	if n > most {
 		return refuseBytes(most, n, "the match[] of this request are %d bytes long together and at most %s (%d times max_query_bytes) are read", n, bytesText(most), matchBytesFactor)
 	}
+	if n := matcherBytes(q.Request.ReadQuery); n > most {
+		return refuseBytes(most, n, "the matchers of this remote read are %d bytes long together and at most %s (%d times max_query_bytes) are read", n, bytesText(most), matchBytesFactor)
+	}
 	return nil
+}
+
+// matcherBytes is how long the names and values in all queries of a remote read are together. A
+// compressed request may have many times its own length of them.
+func matcherBytes(r *prompb.ReadRequest) (n int64) {
+	for _, one := range r.GetQueries() {
+		for _, m := range one.GetMatchers() {
+			n += int64(len(m.GetName()) + len(m.GetValue()))
+		}
+	}
+	return n
 }
 
 func refuseBytes(most, seen int64, format string, args ...any) error {
