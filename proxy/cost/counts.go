@@ -53,10 +53,11 @@ func hash(shard, what, text string, grid Grid) (sums [2]uint64) {
 			h.WriteString(s)
 			h.WriteByte(0xff)
 		}
-		var b [24]byte
+		var b [32]byte
 		binary.LittleEndian.PutUint64(b[:], uint64(grid.Steps))
 		binary.LittleEndian.PutUint64(b[8:], uint64(grid.Step))
 		binary.LittleEndian.PutUint64(b[16:], uint64(grid.Interval))
+		binary.LittleEndian.PutUint64(b[24:], uint64(grid.Lookback))
 		h.Write(b[:])
 		sums[i] = h.Sum64()
 	}

@@ -43,9 +43,10 @@ const (
 	assumedInterval = 5 * time.Second
 )
 
-// Grid says at which steps an expression is evaluated: how many, the milliseconds between two, and
-// the step, in milliseconds, of a subquery that has none.
-type Grid struct{ Steps, Step, Interval int64 }
+// Grid says at which steps an expression is evaluated: how many, the milliseconds between two, the
+// step of a subquery that has none, and how far back a selector without a range looks for a sample.
+// Storage reads all chunks of that, though only the last sample is wanted.
+type Grid struct{ Steps, Step, Interval, Lookback int64 }
 
 // Held is the most bytes that an engine holds at a time while it evaluates the expression at the
 // steps of the grid, and writes the answer; 1 PiB stands for anything more.
@@ -57,6 +58,7 @@ func Held(expr parser.Expr, g Grid, series Series, alike Alike) int64 {
 // more groups than there are combinations of them.
 func HeldBy(expr parser.Expr, g Grid, series Series, alike Alike, values Values) int64 {
 	e := estimate{times: tree.TimesOf(g.Steps, g.Step, g.Interval), series: series, alike: alike, values: values}
+	e.lookback = time.Duration(min(max(g.Lookback, 0), maxCover)) * time.Millisecond
 	p := e.of(expr, tree.Over(g.Steps, g.Step))
 	held := e.read + max(p.peak, p.held+p.series*jsonBytes+p.points*(p.series*pointJSON+p.native*nativeJSON))
 	return int64(min(held, maxHeld))
@@ -83,7 +85,9 @@ type estimate struct {
 	series Series
 	alike  Alike
 	values Values
-	read   float64
+	// lookback is how far back selectors without a range look.
+	lookback time.Duration
+	read     float64
 }
 
 // selects gives the series of a selector that is evaluated over a span, looks back by a range, and
@@ -115,7 +119,7 @@ func (p part) after(peak, held float64) part {
 func (e *estimate) of(node parser.Node, s tree.Span) part {
 	switch n := node.(type) {
 	case *parser.VectorSelector:
-		return e.selects(n, s, 0, s.Steps)
+		return e.selects(n, s, e.lookback, s.Steps)
 	case *parser.MatrixSelector: // the samples themselves: a range at one step
 		vs, ok := n.VectorSelector.(*parser.VectorSelector)
 		if !ok {

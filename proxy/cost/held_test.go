@@ -72,6 +72,22 @@ func TestHeldGrows(t *testing.T) {
 	}
 }
 
+// TestLookbackIsHeld: a selector holds the chunks of the time in which its last sample is looked for,
+// as a range of that length does but for the points.
+func TestLookbackIsHeld(t *testing.T) {
+	const month = 31 * 24 * time.Hour
+	held := func(query string, lookback time.Duration) int64 {
+		return Held(parsed(t, query), Grid{Steps: 1, Lookback: lookback.Milliseconds()}, floats(1000), nil)
+	}
+	short, long, ranged := held("count(x)", 5*time.Minute), held("count(x)", month), held("count(last_over_time(x[31d]))", 0)
+	if long < 50*short || long < ranged*4/5 || long > ranged {
+		t.Errorf("%d bytes looking back 5 minutes, %d looking back a month, %d with a range of a month", short, long, ranged)
+	}
+	if held("count(rate(x[5m]))", month) != held("count(rate(x[5m]))", 0) {
+		t.Error("a range has no lookback")
+	}
+}
+
 // TestHeldIsWhatTheEngineHolds compares what is reckoned, but for the answer's JSON, with what is
 // alive in the heap at most while Prometheus' own engine evaluates the query over its own storage:
 // no less than that but for a tenth and a MiB, and no more than two and a half times as much.

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/proxy/cost"
@@ -39,7 +41,9 @@ func (x *exchange) weighable() *weigh.Asked {
 		a.Limit = x.dec.Limit
 	}
 	if req.ID.Evaluates() {
-		a.Grid = cost.Grid{Steps: 1, Interval: x.evaluationInterval().Milliseconds()}
+		a.Grid = cost.Grid{
+			Steps: 1, Interval: x.evaluationInterval().Milliseconds(), Lookback: cmp.Or(req.LookbackDelta, x.lookback()).Milliseconds(),
+		}
 		if req.ID.Span() == endpoint.SpanSteps {
 			a.Grid.Steps, a.Grid.Step = int64(x.grid().Len()), req.Step.Milliseconds()
 		}

@@ -266,6 +266,29 @@ func TestCountsAreNobodysOwn(t *testing.T) {
 	}
 }
 
+// TestLookbackIsWeighed: what looks back for a month is as much for a server as a range of a month,
+// also right after the same text was weighed with the servers' own lookback.
+func TestLookbackIsWeighed(t *testing.T) {
+	_, base, now := weighed(t, 100, "limits: {max_shard_bytes: 128KiB}\n")
+	for _, tc := range []struct {
+		query, lookback string
+		code            int
+	}{
+		{"count(requests_total)", "", 200},
+		{"count(requests_total)", "31d", 422},
+		{"count(requests_total)", "6m", 200},
+		{"count(last_over_time(requests_total[31d]))", "", 422},
+	} {
+		form := url.Values{"query": {tc.query}, "time": {stamp(now)}}
+		if tc.lookback != "" {
+			form.Set("lookback_delta", tc.lookback)
+		}
+		if code, body := ask(t, base, "/api/v1/query", form); code != tc.code || code == 422 && !strings.Contains(string(body), `"bound":"max_shard_bytes"`) {
+			t.Errorf("%+v: %d %.300s", tc, code, body)
+		}
+	}
+}
+
 // TestCountingFails: a shard that cannot be asked for a number is one that cannot be asked; one
 // that refuses to count is asked the query itself, which it refuses or answers as it will.
 func TestCountingFails(t *testing.T) {

@@ -1,6 +1,7 @@
 package weigh
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -59,6 +60,9 @@ type Scale struct {
 	// Interval is the step of a subquery that has none, Lookback how far back an evaluation looks
 	// for a sample, Timeout how long the request may take.
 	Interval, Lookback, Timeout time.Duration
+	// LookbackDelta is how far back the request itself has it look; 0 is Lookback, with which series
+	// are counted either way.
+	LookbackDelta time.Duration
 	// Now is the time of the request, in milliseconds.
 	Now int64
 	// Tenant is whose request it is: what is learned of its counts is for its estimates alone.
@@ -312,7 +316,10 @@ func refused(err error) bool {
 }
 
 func (sc *Scale) costGrid(l *plan.Leaf) cost.Grid {
-	return cost.Grid{Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: sc.Interval.Milliseconds()}
+	return cost.Grid{
+		Steps: int64(l.Grid.Len()), Step: l.Grid.Step, Interval: sc.Interval.Milliseconds(),
+		Lookback: cmp.Or(sc.LookbackDelta, sc.Lookback).Milliseconds(),
+	}
 }
 
 // loads are the leaves' parts.
