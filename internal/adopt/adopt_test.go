@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,10 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
 	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
@@ -257,7 +262,7 @@ func TestOpen(t *testing.T) {
 		}, "it has --web.config.file=/web.yml", 1},
 		"no service": {hand, func(c *cluster) {
 			delete(c.objects, collection("v1", "Service", "metrics")+"/prom")
-		}, "no Service selects its pods", 2},
+		}, "no Service selects all its pods", 2},
 		"a pod of the operator's": {pair, func(c *cluster) {
 			delete(c.objects, slice(pair, "prometheus-operated", "prometheus-k8s-1"))
 		}, "it asks for 1 shard with 2 replicas each, and its Service has 1 pod: run this again", 1},
@@ -344,7 +349,7 @@ func TestHashRule(t *testing.T) {
 // TestGrafana: of each way of writing a data source only the URL changes, and only where it is that
 // of a server of the plan.
 func TestGrafana(t *testing.T) {
-	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom", services: []string{"prom", "front"}}
+	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom", services: map[string][]int32{"prom": {80, 9090}, "front": {80}, "tenants": nil}}
 	p := &Plan{Found: &Found{}, Groups: []*Group{{Workloads: []*Workload{w}}}}
 	const target = "http://spillway.monitoring.svc:9090"
 	for text, want := range map[string]string{
@@ -359,6 +364,11 @@ func TestGrafana(t *testing.T) {
 		"datasources:\n- {name: a, type: prometheus, url: 'http://u:secret@prom:9090'}\n":                               "has credentials in its URL, and stays",
 		"datasources:\n- {name: a, type: prometheus, url: '" + target + "'}\n":                                          "asks Spillway already",
 		"datasources:\n- {name: a, type: prometheus, url: \"http:\\x2f\\x2fprom\"}\n":                                   "cannot be replaced",
+		"datasources:\n- {name: a, type: prometheus, url: 'http://prom:8080'}\n":                                        "asks port 8080 of prom, which is not that of these servers themselves, and stays",
+		"datasources:\n- {name: a, type: prometheus, url: 'http://tenants'}\n":                                          "asks port 80 of tenants, which is not that of these servers themselves, and stays",
+		"datasources:\n- {name: a, type: prometheus, url: 'http://prom', jsonData: {customQueryParameters: team=a}}\n":  "sends parameters, headers or tokens of its own",
+		"datasources:\n- {name: a, type: prometheus, url: 'http://prom', jsonData: {oauthPassThru: true}}\n":            "sends parameters, headers or tokens of its own",
+		"datasources:\n- {name: a, type: prometheus, url: 'http://front', jsonData: {httpMethod: POST}}\n":              "datasources:\n- {name: a, type: prometheus, url: '" + target + "', jsonData: {httpMethod: POST}}\n",
 		"datasources:\n- {name: a, type: loki, url: 'http://prom'}\n":                                                   "",
 	} {
 		s := Source{Ref: Ref{"v1", "ConfigMap", "metrics", "g"}, Key: "a.yaml", Text: text, object: object{}}
@@ -381,6 +391,61 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
+// TestServicesOfAll: a Service is the workload's only where it selects all pods, and only those of its
+// ports are, by whatever number, that lead to the servers and not to what stands beside them.
+func TestServicesOfAll(t *testing.T) {
+	mark := map[string]string{"app": "prom"}
+	var pods []corev1.Pod
+	slice := discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{
+		{Name: new("web"), Port: new(int32(9090))}, {Name: new("tenants"), Port: new(int32(8080))},
+	}}
+	for i, name := range []string{"p-0", "p-1"} {
+		labels := maps.Clone(mark)
+		labels["pod"] = name
+		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{fmt.Sprintf("10.0.0.%d", i)}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name},
+		})
+	}
+	service := func(name, address string, selector map[string]string, ports ...corev1.ServicePort) corev1.Service {
+		return corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{ClusterIP: address, Selector: selector, Ports: ports}}
+	}
+	var cut []discoveryv1.EndpointSlice
+	services := []corev1.Service{
+		service("prom", "10.1.0.1", mark, corev1.ServicePort{Name: "web", Port: 80}, corev1.ServicePort{Name: "tenants", Port: 9090}),
+		service("each", corev1.ClusterIPNone, mark),
+		service("first", "10.1.0.2", pods[0].Labels, corev1.ServicePort{Name: "web", Port: 80}),
+		service("last", "10.1.0.3", pods[1].Labels, corev1.ServicePort{Name: "web", Port: 80}),
+	}
+	for _, s := range services {
+		one := slice
+		one.Labels = map[string]string{discoveryv1.LabelServiceName: s.Name}
+		cut = append(cut, one)
+	}
+	w := &Workload{Kind: "StatefulSet", Namespace: "metrics", Name: "p", Replicas: 2, Port: 9090}
+	w.locate(services, cut, pods)
+	want := map[string][]int32{"prom": {80}, "each": {9090}}
+	if !reflect.DeepEqual(w.services, want) || w.Problem != "" {
+		t.Errorf("its services are %v, want %v (%s)", w.services, want, w.Problem)
+	}
+	policy := func(name string, pod map[string]string) networkingv1.NetworkPolicy {
+		return networkingv1.NetworkPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "metrics", Name: name},
+			Spec:       networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: pod}},
+		}
+	}
+	p := &Plan{Groups: []*Group{{Workloads: []*Workload{w}}}, Found: &Found{
+		policies: []networkingv1.NetworkPolicy{policy("a", pods[0].Labels), policy("b", pods[1].Labels)},
+	}}
+	var names []string
+	for _, o := range p.openings(Settings{Namespace: "monitoring"}) {
+		names = append(names, o.text("metadata", "name"))
+	}
+	if want := []string{"spillway-to-statefulset-p", "spillway-to-statefulset-p-at-b"}; !slices.Equal(names, want) {
+		t.Errorf("openings %q, want %q", names, want)
+	}
+}
+
 // TestDiff: of a file only what changes is shown, and no password that stands beside it.
 func TestDiff(t *testing.T) {
 	const text = `datasources:
@@ -394,7 +459,7 @@ func TestDiff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom"}
+	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom", services: map[string][]int32{"prom": {80, 9090}}}
 	p := &Plan{Groups: []*Group{{Workloads: []*Workload{w}}}, Found: &Found{Sources: []Source{
 		{Ref: Ref{"v1", "Secret", "metrics", "g"}, Key: "a.yaml", Text: text, Entries: entries, object: object{}},
 	}}}

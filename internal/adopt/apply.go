@@ -163,12 +163,19 @@ func (p *Plan) openings(s Settings) []object {
 		for _, pod := range w.Pods {
 			ports[pod.Port] = true
 		}
-		wall := p.Found.wall(w.Namespace, w.mark)
-		if wall == nil {
-			continue
+		name := "spillway-to-" + strings.ToLower(w.Kind) + "-" + w.Name
+		var walls []*networkingv1.NetworkPolicy
+		for _, pod := range w.labels { // a policy may be about some of them
+			wall := p.Found.wall(w.Namespace, pod)
+			if wall == nil || slices.Contains(walls, wall) {
+				continue
+			}
+			if walls = append(walls, wall); len(walls) == 2 {
+				name += "-at-" + wall.Name
+			}
+			out = append(out, opening(wall, name, w.marks, slices.Sorted(maps.Keys(ports)),
+				map[string]any{"namespaceSelector": inNamespace(s.Namespace), "podSelector": map[string]any{"matchLabels": ownLabels}}))
 		}
-		out = append(out, opening(wall, "spillway-to-"+strings.ToLower(w.Kind)+"-"+w.Name, w.marks, slices.Sorted(maps.Keys(ports)),
-			map[string]any{"namespaceSelector": inNamespace(s.Namespace), "podSelector": map[string]any{"matchLabels": ownLabels}}))
 	}
 	if wall := p.Found.wall(s.Namespace, ownLabels); wall != nil {
 		var from []any

@@ -1,12 +1,14 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -34,6 +36,7 @@ type Entry struct {
 	// line and column are where the URL stands in the file, from 1.
 	line, column int
 	secrets      bool // it has credentials beside its URL
+	own          bool // it asks with parameters, headers or the user's token, which a proxy may go by
 }
 
 // Change is what becomes of one source.
@@ -112,11 +115,13 @@ func (c *Client) readGrafana(ctx context.Context, s Scope, f *Found) error {
 			continue
 		}
 		at := o.text("spec", "datasource", "url")
+		settings, _ := o.at("spec", "datasource", "jsonData").(map[string]any)
 		f.Sources = append(f.Sources, Source{
 			Ref: refOf(o), Text: at, Sidecar: true, object: o,
 			Entries: []Entry{{
 				Name: o.text("spec", "datasource", "name"), URL: at,
 				secrets: o.at("spec", "datasource", "basicAuth") == true || o.at("spec", "datasource", "secureJsonData") != nil,
+				own:     asksItsOwnWay(settings),
 			}},
 		})
 	}
@@ -156,6 +161,7 @@ func entriesOf(text string) ([]Entry, error) {
 			Name, Type     string
 			URL            yaml.Node
 			BasicAuth      bool           `yaml:"basicAuth"`
+			JSONData       map[string]any `yaml:"jsonData"`
 			SecureJSONData map[string]any `yaml:"secureJsonData"`
 		}
 	}
@@ -165,10 +171,25 @@ func entriesOf(text string) ([]Entry, error) {
 	var out []Entry
 	for _, d := range file.Datasources {
 		if d.Type == "prometheus" && d.URL.Kind == yaml.ScalarNode {
-			out = append(out, Entry{d.Name, d.URL.Value, d.URL.Line, d.URL.Column, d.BasicAuth || len(d.SecureJSONData) > 0})
+			out = append(out, Entry{
+				d.Name, d.URL.Value, d.URL.Line, d.URL.Column,
+				d.BasicAuth || len(d.SecureJSONData) > 0, asksItsOwnWay(d.JSONData),
+			})
 		}
 	}
 	return out, nil
+}
+
+// asksItsOwnWay tells by a data source's jsonData whether it sends what a proxy before the servers
+// may go by: parameters (prom-label-proxy's), headers, or the token of the user.
+func asksItsOwnWay(settings map[string]any) bool {
+	for key, v := range settings {
+		switch {
+		case key == "customQueryParameters" && v != "", key == "oauthPassThru" && v == true, strings.HasPrefix(key, "httpHeaderName"):
+			return true
+		}
+	}
+	return false
 }
 
 // Grafana is what is changed so that Grafana asks Spillway at target where it asks servers of the
@@ -192,6 +213,10 @@ func (p *Plan) Grafana(target string) (changes []Change, remarks []string) {
 				remarks = append(remarks, fmt.Sprintf("%s asks %s, which is not all of these servers and nothing else, and stays: who asks it through Spillway sees the series of all; change it by hand where that is wanted", name, u.Host))
 			case e.secrets || u.Scheme != "http":
 				remarks = append(remarks, name+" has credentials or TLS, and stays: change it by hand")
+			case e.own:
+				remarks = append(remarks, name+" sends parameters, headers or tokens of its own, by which something before these servers may limit what it sees, and stays: change it by hand where that is wanted")
+			case !p.enters(u, s.Namespace):
+				remarks = append(remarks, fmt.Sprintf("%s asks port %d of %s, which is not that of these servers themselves, and stays: what answers there may limit what it sees; change it by hand where that is wanted", name, portOf(u), u.Hostname()))
 			default:
 				after, ok := target, true
 				if s.Key != "" {
@@ -281,7 +306,7 @@ func serviceOf(u *url.URL) string {
 func (p *Plan) served(u *url.URL, namespace string) (asked []*Workload) {
 	parts := strings.Split(serviceOf(u), ".")
 	for _, w := range p.workloads() {
-		if slices.ContainsFunc(append([]string{w.Service}, w.services...), func(service string) bool {
+		if slices.ContainsFunc(append([]string{w.Service}, sorted(w.services)...), func(service string) bool {
 			switch len(parts) {
 			case 1:
 				return parts[0] == service && namespace == w.Namespace
@@ -296,6 +321,28 @@ func (p *Plan) served(u *url.URL, namespace string) (asked []*Workload) {
 		}
 	}
 	return asked
+}
+
+// enters tells whether a URL leads to the port of the servers themselves in all workloads that it
+// asks.
+func (p *Plan) enters(u *url.URL, namespace string) bool {
+	parts := strings.Split(serviceOf(u), ".")
+	service := parts[max(0, len(parts)-2)]
+	if len(parts) == 1 {
+		service = parts[0]
+	}
+	return !slices.ContainsFunc(p.served(u, namespace), func(w *Workload) bool {
+		return !slices.Contains(w.services[service], int32(portOf(u)))
+	})
+}
+
+// portOf is the port that a URL of HTTP asks; 0 where it is none.
+func portOf(u *url.URL) int {
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int(port)
 }
 
 // owners are the other managers that have the field of the source, by its managedFields.

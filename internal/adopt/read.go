@@ -74,9 +74,9 @@ type Workload struct {
 	// Problem is why its servers cannot be asked; empty where they can.
 	Problem string
 
-	services []string             // all of the namespace whose pods are these
+	services map[string][]int32   // those of the namespace that select all its pods, with the ports that lead to the servers
 	marks    metav1.LabelSelector // of its pods
-	mark     map[string]string    // all labels of one pod
+	labels   []map[string]string  // all labels of each pod
 }
 
 func (w *Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
@@ -429,7 +429,7 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	own := map[string]bool{}
 	for _, p := range pods {
 		if w.Kind != "Prometheus" || w.operates(p.Name) {
-			own[p.Name], w.mark = true, p.Labels
+			own[p.Name], w.labels = true, append(w.labels, p.Labels)
 		}
 	}
 	// A headless service names pods one by one; of several the first by name.
@@ -442,16 +442,19 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 		}
 		return cmp.Or(cmp.Compare(headless(a), headless(b)), cmp.Compare(a.Name, b.Name))
 	})
+	w.services = map[string][]int32{}
 	for _, s := range services {
-		if len(s.Spec.Selector) > 0 && w.mark != nil && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(w.mark)) {
-			w.services = append(w.services, s.Name)
+		sel := labels.SelectorFromSet(s.Spec.Selector)
+		other := func(pod map[string]string) bool { return !sel.Matches(labels.Set(pod)) }
+		if len(s.Spec.Selector) > 0 && len(own) > 0 && !slices.ContainsFunc(w.labels, other) {
+			w.services[s.Name] = nil
 		}
 	}
 	for _, takes := range []func(name string, port int32) bool{w.asks, w.calls} {
 		for _, s := range services {
 			ours := s.Name == w.Service
 			if w.Kind != "Prometheus" {
-				ours = slices.Contains(w.services, s.Name)
+				_, ours = w.services[s.Name]
 			}
 			if len(w.Pods) > 0 || !ours {
 				continue
@@ -468,6 +471,11 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	}
 	slices.SortFunc(w.Pods, func(a, b *Server) int { return compareOrdinals(a.Pod, b.Pod) })
 	w.Pods = slices.CompactFunc(w.Pods, func(a, b *Server) bool { return a.Pod == b.Pod })
+	for _, s := range services {
+		if _, ours := w.services[s.Name]; ours {
+			w.services[s.Name] = w.doors(&s, cut)
+		}
+	}
 	switch {
 	case w.Problem != "":
 	case !plainPrefix.MatchString(w.Prefix): // it becomes a part of the path that the API server is asked for
@@ -475,9 +483,9 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	case len(own) == 0:
 		w.Problem = "it has no pods"
 	case len(w.services) == 0:
-		w.Problem = "no Service selects its pods, so that they cannot be looked up: make a headless one (clusterIP: None)"
+		w.Problem = "no Service selects all its pods, so that they cannot be looked up: make a headless one (clusterIP: None)"
 	case len(w.Pods) == 0:
-		w.Problem = fmt.Sprintf("no EndpointSlice of %s has its pods at the port of the server (%d)", strings.Join(w.services, ", "), w.Port)
+		w.Problem = fmt.Sprintf("no EndpointSlice of %s has its pods at the port of the server (%d)", strings.Join(sorted(w.services), ", "), w.Port)
 	case w.Kind != "Prometheus" && len(w.Pods) != w.Replicas:
 		w.Problem = fmt.Sprintf("it asks for %s, and its Service has %s: run this again when it has as many as are asked for",
 			plural(w.Replicas, "pod"), plural(len(w.Pods), "pod"))
@@ -485,6 +493,37 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 		w.Problem = fmt.Sprintf("it asks for %s with %s each, and its Service has %s: run this again when it has as many as are asked for",
 			plural(w.Shards, "shard"), plural(w.Replicas, "replica"), plural(len(w.Pods), "pod"))
 	}
+}
+
+// doors are the ports at which who asks the service reaches the servers themselves, and nothing that
+// stands before them in their pods, such as a proxy that enforces a label. A headless service has
+// none of its own: its name leads to the pods.
+func (w *Workload) doors(s *corev1.Service, cut []discoveryv1.EndpointSlice) (out []int32) {
+	isServer := func(port int32) bool {
+		return slices.ContainsFunc(w.Pods, func(p *Server) bool { return p.Port == port })
+	}
+	for _, e := range cut {
+		if e.Labels[discoveryv1.LabelServiceName] != s.Name {
+			continue
+		}
+		for _, at := range e.Ports {
+			port := otherwise(at.Port, 0)
+			if !isServer(port) {
+				continue
+			}
+			if s.Spec.ClusterIP == corev1.ClusterIPNone {
+				out = append(out, port)
+				continue
+			}
+			for _, front := range s.Spec.Ports { // a slice has its names
+				if front.Name == otherwise(at.Name, "") {
+					out = append(out, front.Port)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // asks tells whether a slice's port is that of the servers: by its name with the operator, which
