@@ -91,7 +91,7 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.changed(ctx, nodes); err != nil {
+	if err := r.changed(ctx, models); err != nil {
 		return nil, err
 	}
 	return r.costFrames(r.bill(hours, answers[0], models)), nil
@@ -99,10 +99,10 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 
 // bill adds up by team, experiment, cluster and model, and puts the prices to it. The most GPU
 // hours first, then by name.
-func (r *Run) bill(hours, idle []prom.Series, models map[node]string) []spent {
+func (r *Run) bill(hours, idle []prom.Series, models map[node]gpuModel) []spent {
 	type what struct{ team, experiment, cluster, model string }
 	of := func(l map[string]string) what {
-		return what{cmp.Or(l["team"], unassigned), l["experiment"], l["cluster"], cmp.Or(models[nodeOf(l)], unknownModel)}
+		return what{cmp.Or(l["team"], unassigned), l["experiment"], l["cluster"], cmp.Or(models[nodeOf(l)].name(), unknownModel)}
 	}
 	sums := map[what]*spent{}
 	for _, s := range hours {
@@ -158,28 +158,42 @@ func (r *Run) price(model string) (float64, bool) {
 	return p, ok
 }
 
-// models says which GPUs the nodes have: as DCGM says it, else as their labels do. It looks at the
-// end of the range first, and then back through the range for the nodes that have gone, no further
-// at a time than a proxy lets one; what cannot be asked for is left out. Of a node with
-// several models it is the first by name.
-func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string, error) {
-	out := map[node]string{}
+// gpuModel is how the GPUs of a node are called: by DCGM, and by the node's labels. Empty is not
+// known.
+type gpuModel struct{ dcgm, label string }
+
+// name is DCGM's word, else that of the labels.
+func (m gpuModel) name() string { return cmp.Or(m.dcgm, m.label) }
+
+// models says which GPUs the nodes have. It looks at the end of the range first, and then back
+// through the range for the nodes that have gone, no further at a time than a proxy lets one; what
+// cannot be asked for is left out. There it looks now and then, and at each sample of the nodes of
+// which nothing was found so: those that were there between two looks, with few samples. Of a node
+// with several models it is the first by name.
+func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]gpuModel, error) {
+	out := map[node]gpuModel{}
 	missing := withoutModel(nodes, out)
 	if err := r.modelsOf(ctx, missing, out, r.Until, func(s string) string { return s }); err != nil {
 		return nil, err
 	}
 	from := r.Until.Add(-r.back())
 	for end := r.Until; end.After(from); end = end.Add(-mostBack) {
-		if missing = withoutModel(nodes, out); len(missing) == 0 {
-			break
-		}
 		d := min(mostBack, end.Sub(from))
-		err := r.modelsOf(ctx, missing, out, end, func(s string) string { return "last_over_time(" + r.look(s, d) + ")" })
-		if err != nil && (ctx.Err() != nil || errors.Is(err, ErrPanic)) {
-			return nil, err
-		} else if err != nil {
-			r.LeftOut("The models of the GPUs of %d nodes that have gone are left out, since they cannot be asked for: %v", len(missing), err)
-			break
+		looks := []string{r.look("", d)}
+		if each := "[" + seconds(d) + "]"; each != looks[0] {
+			looks = append(looks, each)
+		}
+		for _, look := range looks {
+			if missing = withoutModel(nodes, out); len(missing) == 0 {
+				return out, nil
+			}
+			err := r.modelsOf(ctx, missing, out, end, func(s string) string { return "last_over_time(" + s + look + ")" })
+			if err != nil && (ctx.Err() != nil || errors.Is(err, ErrPanic)) {
+				return nil, err
+			} else if err != nil {
+				r.LeftOut("The models of the GPUs of %d nodes that have gone are left out, since they cannot be asked for: %v", len(missing), err)
+				return out, nil
+			}
 		}
 	}
 	return out, nil
@@ -187,17 +201,32 @@ func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]string,
 
 // changed says of how many nodes the GPUs became those of another model, as where a machine is
 // replaced under its name: models knows the last one, and prices all of their hours by it. A node
-// that has several at once is none of them.
-func (r *Run) changed(ctx context.Context, nodes map[node]bool) error {
-	d := min(r.back(), mostBack)
-	several := func(of, label string) string {
-		count := "count by (cluster, node) (group by (cluster, node, " + label + ") (%s)) > 1"
-		return fmt.Sprintf(count+" unless "+count, "last_over_time("+r.look(of, d)+")", of)
+// that has several at once is none of them. Only what bears another name is looked at, so that each
+// sample can be.
+func (r *Run) changed(ctx context.Context, models map[node]gpuModel) error {
+	d := seconds(min(r.back(), mostBack))
+	other := func(metric, label, known string, m []string) string {
+		return fmt.Sprintf("group by (cluster, node) (last_over_time(%s[%s])) unless count by (cluster, node) (group by (cluster, node, %s) (%s)) > 1",
+			Selector(metric, append(m[:len(m):len(m)], not(label, known))...), d, label, Selector(metric, m...))
 	}
-	answers, err := r.each(ctx, onNodes(withoutModel(nodes, nil), func(m ...string) question {
-		return r.at(several(Selector("node_model:gpu_util_percent:count", m...), "modelName")+" or "+
-			several(Selector("node:gpu_model:info", m...), "model"), r.Until)
-	}))
+	alike := map[gpuModel][]Pod{}
+	for n, m := range models {
+		alike[m] = append(alike[m], Pod{Cluster: n.cluster, Node: n.name})
+	}
+	var questions []question
+	for model, pods := range alike {
+		questions = append(questions, onNodes(pods, func(m ...string) question {
+			var either []string
+			if model.dcgm != "" {
+				either = append(either, other("node_model:gpu_util_percent:count", "modelName", model.dcgm, m))
+			}
+			if model.label != "" {
+				either = append(either, other("node:gpu_model:info", "model", model.label, m))
+			}
+			return r.at(strings.Join(either, " or "), r.Until)
+		})...)
+	}
+	answers, err := r.each(ctx, questions)
 	if err != nil { // it is for a notice alone
 		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
 			return err
@@ -215,10 +244,10 @@ func (r *Run) changed(ctx context.Context, nodes map[node]bool) error {
 }
 
 // withoutModel are those of nodes that have no model yet.
-func withoutModel(nodes map[node]bool, models map[node]string) []Pod {
+func withoutModel(nodes map[node]bool, models map[node]gpuModel) []Pod {
 	var out []Pod
 	for n := range nodes {
-		if models[n] == "" {
+		if models[n] == (gpuModel{}) {
 			out = append(out, Pod{Cluster: n.cluster, Node: n.name})
 		}
 	}
@@ -227,26 +256,26 @@ func withoutModel(nodes map[node]bool, models map[node]string) []Pod {
 
 // modelsOf puts the models of nodes into out, as they were at a time by what look makes of a
 // selector.
-func (r *Run) modelsOf(ctx context.Context, nodes []Pod, out map[node]string, at time.Time, look func(selector string) string) error {
+func (r *Run) modelsOf(ctx context.Context, nodes []Pod, out map[node]gpuModel, at time.Time, look func(selector string) string) error {
 	answers, err := r.each(ctx,
 		onNodes(nodes, func(m ...string) question {
-			return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+")", at)
-		}),
-		onNodes(nodes, func(m ...string) question {
-			return r.at("group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", at)
+			return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+
+				") or group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", at)
 		}))
 	if err != nil {
 		return err
 	}
-	for i, label := range []string{"modelName", "model"} {
-		found := map[node]string{}
-		for _, s := range answers[i] {
-			if n, name := nodeOf(s.Labels), s.Labels[label]; name != "" && (found[n] == "" || name < found[n]) {
-				found[n] = name
-			}
+	first := func(known *string, name string) {
+		if *known == "" || name != "" && name < *known {
+			*known = name
 		}
-		for n, name := range found {
-			out[n] = cmp.Or(out[n], name)
+	}
+	for _, s := range answers[0] {
+		m := out[nodeOf(s.Labels)]
+		first(&m.dcgm, s.Labels["modelName"])
+		first(&m.label, s.Labels["model"])
+		if m != (gpuModel{}) {
+			out[nodeOf(s.Labels)] = m
 		}
 	}
 	return nil

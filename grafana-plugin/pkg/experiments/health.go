@@ -72,7 +72,7 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 	}
 	for i := range faults {
 		if faults[i].model == "" {
-			faults[i].model = models[faults[i].node]
+			faults[i].model = models[faults[i].node].name()
 		}
 	}
 	slices.SortFunc(faults, compareFaults)

@@ -177,17 +177,17 @@ func TestModelsOfMonths(t *testing.T) {
 // node's labels.
 func TestModels(t *testing.T) {
 	r := hourly(t, scripted(func(query string) prom.Answer {
-		if strings.Contains(query, "node_model:gpu_util_percent:count") {
-			var models []prom.Series
-			for _, m := range []string{"B", "A", "C"} {
-				models = append(models, one(1, "cluster", "c", "node", "mixed", "modelName", m))
-			}
-			return of(models...)
+		models := []prom.Series{
+			one(1, "cluster", "c", "node", "mixed", "model", "label"), one(1, "cluster", "c", "node", "labelled", "model", "label"),
 		}
-		return of(one(1, "cluster", "c", "node", "mixed", "model", "label"), one(1, "cluster", "c", "node", "labelled", "model", "label"))
+		for _, m := range []string{"B", "A", "C"} {
+			models = append(models, one(1, "cluster", "c", "node", "mixed", "modelName", m))
+		}
+		return of(models...)
 	}), "", `{"queryType":"cost"}`)
 	got, err := r.models(t.Context(), map[node]bool{{"c", "mixed"}: true, {"c", "labelled"}: true, {"c", "none"}: true})
-	if err != nil || got[node{"c", "mixed"}] != "A" || got[node{"c", "labelled"}] != "label" || got[node{"c", "none"}] != "" {
+	if err != nil || got[node{"c", "mixed"}].name() != "A" || got[node{"c", "labelled"}].name() != "label" ||
+		got[node{"c", "none"}].name() != "" {
 		t.Errorf("%v, %v", got, err)
 	}
 }

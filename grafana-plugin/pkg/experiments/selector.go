@@ -42,6 +42,11 @@ func OneOf(label string, values ...string) string {
 	return labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(quoted, "|")).String()
 }
 
+// not is a matcher of a label with any value but this one, also none.
+func not(label, value string) string {
+	return labels.MustNewMatcher(labels.MatchNotEqual, label, value).String()
+}
+
 // Chosen are the matchers of what the query chooses, for the recorded experiment: series. A team
 // that tables show as unassigned is none.
 func Chosen(q model.Query) []string {

@@ -1,0 +1,35 @@
+package experiments
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Over a month, what was there for minutes is not lost between the points that are looked at.
+
+const month = 30 * 24 * time.Hour
+
+// The nodes that have gone within the hour have a model and its price, and the machine that was
+// replaced is told of.
+func TestCostOfShortLivedNodes(t *testing.T) {
+	w := worldOf(t, "brief")
+	settings := settingsOf(t, `{"prices":{"NVIDIA H100":2,"NVIDIA H200":3}}`)
+	r := w.run(t, settings, `{"queryType":"cost","experiments":["short"]}`, -month, 120*minute)
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "cost", rowsOf(t, frames[0], "experiment", "model", "gpu_hours", "cost"), []string{"short NVIDIA H100 4 8"})
+	if got := noticesOf(r); strings.Contains(got, "another model") || strings.Contains(got, "price") {
+		t.Errorf("notices %q", got)
+	}
+	r = w.run(t, settings, `{"queryType":"cost","experiments":["replaced"]}`, -month, 120*minute)
+	if frames, err = r.Do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "cost of the replaced one", rowsOf(t, frames[0], "experiment", "model"), []string{"replaced NVIDIA H200"})
+	if got := noticesOf(r); !strings.Contains(got, "The GPUs of 1 nodes became those of another model") {
+		t.Errorf("notices %q", got)
+	}
+}
