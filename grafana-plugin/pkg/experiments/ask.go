@@ -95,7 +95,12 @@ func (r *Run) recordedStep() time.Duration {
 // look is the text of a range selector over d of series that are recorded each interval: all their
 // samples where those are at most lookPoints, else as many of them.
 func (r *Run) look(selector string, d time.Duration) string {
-	if step := wholeSeconds(d / lookPoints); step > r.Settings.Interval() {
+	return r.lookEach(selector, d, wholeSeconds(d/lookPoints))
+}
+
+// lookEach is look in steps of step.
+func (r *Run) lookEach(selector string, d, step time.Duration) string {
+	if step > r.Settings.Interval() {
 		return selector + "[" + seconds(d) + ":" + seconds(step) + "]"
 	}
 	return selector + "[" + seconds(d) + "]"

@@ -13,8 +13,11 @@ import (
 
 const (
 	// faultPoints is at how many points of the range faults are looked for; each point sees all
-	// since the one before.
+	// since the one before, of heat what there was each hotFor.
 	faultPoints = 240
+	// hotFor is for how long a GPU must be hot, as the alert has it; which nodes were is looked at
+	// so often that this is never missed.
+	hotFor = 5 * time.Minute
 	// Where the mixin's alerts begin (_config.thresholds.gpu).
 	hotCelsius           = 85
 	slowedShare          = 0.05
@@ -215,15 +218,17 @@ func (r *Run) measuredBetween(ctx context.Context, series []prom.Series) (func(l
 // are on, whoever held them.
 func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	first, last, step := r.faultTimes()
+	// A sample stands for an Interval: one of those in hotFor is seen in such steps.
+	look := min(wholeSeconds(r.back()/lookPoints), hotFor-r.Settings.Interval())
 	lists := [][]question{
 		// Which nodes were hot or slowed down at all: their GPUs are looked at below.
 		onNodes(pods, func(m ...string) question {
-			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.look(Selector("node:gpu_temp_celsius:max", m...), r.back()), hotCelsius),
-				r.Until)
+			hottest := Selector("node:gpu_temp_celsius:max", m...)
+			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.lookEach(hottest, r.back(), look), hotCelsius), r.Until)
 		}),
 		onNodes(pods, func(m ...string) question {
 			slowed := Selector("node:gpu_slowed:sum_rate5m", append(m[:len(m):len(m)], OneOf("cause", "heat"))...)
-			return r.at(fmt.Sprintf("max_over_time(%s) > %g", r.look(slowed, r.back()), slowedShare), r.Until)
+			return r.at(fmt.Sprintf("max_over_time(%s) > %g", r.lookEach(slowed, r.back(), look), slowedShare), r.Until)
 		}),
 	}
 	for _, k := range faultKinds {
@@ -298,7 +303,8 @@ func podsOn(series []prom.Series) []Pod {
 }
 
 // heatOn looks at the GPUs of nodes that are known to have been hot, and of those that were slowed
-// down. Hot is for five minutes on, as the alert has it.
+// down. Where points are further apart than hotFor, each has the most of what there was at each
+// hotFor since the one before: heat of ten minutes is among it.
 func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 	first, last, step := r.faultTimes()
 	kinds := []faultKind{
@@ -319,9 +325,16 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			},
 		},
 	}
-	answers, err := r.each(ctx,
-		r.chosenOnNodes(hot, func(m ...string) question { return r.span(kinds[0].query(m, ""), first, last, step) }),
-		onNodes(slowed, func(m ...string) question { return r.span(kinds[1].query(m, ""), first, last, step) }))
+	ask := func(k faultKind) func(m ...string) question {
+		return func(m ...string) question {
+			query := k.query(m, "")
+			if step > hotFor {
+				query = fmt.Sprintf("max_over_time((%s)[%s:%s])", query, seconds(step), seconds(hotFor))
+			}
+			return r.span(query, first, last, step)
+		}
+	}
+	answers, err := r.each(ctx, r.chosenOnNodes(hot, ask(kinds[0])), onNodes(slowed, ask(kinds[1])))
 	if err != nil {
 		return nil, err
 	}

@@ -49,8 +49,8 @@ func gpuHealth(ctx context.Context, r *Run) (data.Frames, error) {
 		if err := r.Empty(ctx, needs, "faults of GPUs"); err != nil {
 			return nil, err
 		}
-		held, err := r.Instant(ctx, "group by (cluster) (last_over_time("+r.look(Selector("experiment:pod:gpus", Chosen(r.Query)...),
-			r.back())+"))", r.Until)
+		held, err := r.Instant(ctx, "group by (cluster) (last_over_time("+Selector("experiment:pod:gpus", Chosen(r.Query)...)+
+			"["+seconds(r.back())+"]))", r.Until)
 		return r.healthFrames(nil, len(held) > 0), err
 	}
 	clusters := set{}

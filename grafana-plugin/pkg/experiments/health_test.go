@@ -199,3 +199,14 @@ func TestErrorAfterReset(t *testing.T) {
 	f := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"]}`, 10*time.Minute, 80*time.Minute)[0]
 	equal(t, "faults", rowsOf(t, f, "node", "fault", "value", "since"), []string{"reset uncorrectable ECC errors 1 50m0s"})
 }
+
+// Heat between two points of a long range is seen, with the most of what there was.
+func TestHeatBetweenPoints(t *testing.T) {
+	w := worldOf(t, "heat")
+	f := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"]}`, 0, 7*24*time.Hour)[0]
+	equal(t, "faults", rowsOf(t, f, "node", "pod", "fault", "value"), []string{"a p-a hot 95", "b p-b hot 91", "d p-d slowed by heat 0.2"})
+	counts := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"],"view":"count"}`, 0, 7*24*time.Hour)
+	if got := strings.Join(numbers(t, counts), "\n"); !strings.Contains(got, "class=thermal 3 none") {
+		t.Errorf("counts\n%s", got)
+	}
+}
