@@ -2,8 +2,10 @@ package experiments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -11,10 +13,6 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
-
-// remembered is how long ago a cluster may have had its last experiment and still count as one that
-// is set up: one in which nothing runs lacks nothing.
-const remembered = "1d"
 
 // podKeys are the labels of pods as Kubernetes spells them; kube-state-metrics' spelling cannot be
 // turned back.
@@ -199,9 +197,24 @@ func (d *diagnosis) has(metric string, matchers ...string) set {
 	return d.ask("group by (cluster) (" + d.selector(metric, matchers...) + ")")
 }
 
-// had is has over the time that is remembered.
-func (d *diagnosis) had(metric string) set {
-	return d.ask("group by (cluster) (last_over_time(" + d.selector(metric) + "[" + remembered + "]))")
+// had are those of the clusters that had series of the metric lately: at any time of the last day,
+// or at a whole hour of the last month. Where a proxy lets nobody look back so far, less is known.
+func (d *diagnosis) had(metric string, clusters set) set {
+	out := set{}
+	for _, window := range []string{"[1d]", "[" + seconds(mostBack) + ":" + seconds(time.Hour) + "]"} {
+		left := clusters.without(out)
+		if len(left) == 0 || d.err != nil {
+			break
+		}
+		found := d.ask("group by (cluster) (last_over_time(" + Selector(metric, OneOf("cluster", left.names()...)) + window + "))")
+		var no *prom.Refusal
+		if errors.As(d.err, &no) && no.Status == http.StatusUnprocessableEntity {
+			d.err = nil
+			continue
+		}
+		out = out.with(found)
+	}
+	return out
 }
 
 func (d *diagnosis) selector(metric string, matchers ...string) string {
@@ -278,8 +291,10 @@ func (d *diagnosis) pods(known set) {
 	if len(missing) == 0 || d.err != nil {
 		return
 	}
-	if missing = missing.without(d.had("experiment:pods:count")); len(missing) == 0 {
-		return // nothing runs now
+	// A cluster that had experiments is set up, and lacks nothing where none runs now.
+	had := d.had("experiment:pods:count", missing)
+	if missing = missing.without(had); len(missing) == 0 {
+		return
 	}
 	pods := d.has("kube_pod_info")
 	d.found(missing.without(pods), "There are no series about pods %s (kube_pod_info).",

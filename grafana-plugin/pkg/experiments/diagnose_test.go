@@ -202,3 +202,23 @@ func TestDiagnoseQuestions(t *testing.T) {
 		}
 	}
 }
+
+// A cluster whose last experiment ended days ago is set up: an alert on it has nothing to show, and
+// is no error. Where the proxy does not let one look back a month, less is known.
+func TestNothingRunsForDays(t *testing.T) {
+	w := worldOf(t, "ruler")
+	r := w.run(t, settingsOf(t, ""), `{"queryType":"status","clusters":["quiet"]}`, 1890*minute, 1900*minute)
+	r.Alert = true
+	frames, err := r.Do(t.Context())
+	if err != nil || len(frames) != 1 || len(frames[0].Fields) > 0 {
+		t.Errorf("%d frames, %v", len(frames), err)
+	}
+	var setup *SetupError
+	for until, known := range map[time.Duration]bool{900 * minute: true, 1900 * minute: false} {
+		r = w.run(t, settingsOf(t, ""), `{"queryType":"status","clusters":["quiet"]}`, until-10*minute, until)
+		r.asker = bounded{w.asker, 25 * time.Hour}
+		if _, err := r.Do(t.Context()); known && err != nil || !known && !errors.As(err, &setup) {
+			t.Errorf("until %s, where a month is refused: %v", until, err)
+		}
+	}
+}
