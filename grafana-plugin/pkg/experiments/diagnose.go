@@ -293,6 +293,7 @@ func (d *diagnosis) pods(known set) {
 	}
 	// A cluster that had experiments is set up, and lacks nothing where none runs now.
 	had := d.had("experiment:pods:count", missing)
+	d.still(had)
 	if missing = missing.without(had); len(missing) == 0 {
 		return
 	}
@@ -320,6 +321,21 @@ func (d *diagnosis) pods(known set) {
 	missing = keep(missing, named)
 	d.found(missing, "The recording rules of experiments are missing %s: pods have labels that name experiments, and there is no experiment:pod:info.",
 		rendered("global", "experiment-rules.yaml", d.settings.Labels))
+}
+
+// still looks whether rules are evaluated in clusters in which nothing seems to run: where they are
+// not, nobody knows. A cluster of which nothing else is seen is lost, which is told elsewhere.
+func (d *diagnosis) still(clusters set) {
+	if len(clusters) == 0 || d.err != nil {
+		return
+	}
+	silent := clusters.without(d.has(nodesCounted))
+	if len(silent) == 0 || d.err != nil {
+		return
+	}
+	d.found(keep(d.had(nodesCounted, silent), d.has("kube_node_info")),
+		"The recording rules stand still %s: kube-state-metrics tells of nodes, and "+nodesCounted+", which is recorded of them, is not there any more.",
+		"Look at the ruler that asks the proxy: whether it runs, and what its log says of the rules in rendered/alerts/global.")
 }
 
 // hours looks for experiment:pod:gpus in the clusters in which experiments are known, and returns

@@ -203,6 +203,31 @@ func TestDiagnoseQuestions(t *testing.T) {
 	}
 }
 
+// Where rules stand still nothing seems to run, and nobody knows: that is told from a cluster in
+// which nothing runs.
+func TestDiagnoseRulesThatStandStill(t *testing.T) {
+	w := worldOf(t, "ruler")
+	for _, after := range []time.Duration{200 * minute, 1900 * minute} {
+		for _, clusters := range [][]string{{"still"}, {"quiet"}, nil} {
+			found, _, err := Diagnose(t.Context(), w.asker, settingsOf(t, ""), NeedPods, clusters, time.UnixMilli(0).Add(after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.Equal(clusters, []string{"quiet"}) {
+				if len(found) > 0 {
+					t.Errorf("in a cluster in which nothing runs after %s: %+v", after, found)
+				}
+				continue
+			}
+			if len(found) != 1 || found[0].Need != NeedPods || found[0].Everywhere != (clusters != nil) ||
+				!strings.Contains(found[0].Missing, `The recording rules stand still in cluster "still"`) ||
+				!strings.Contains(found[0].Fix, "ruler") {
+				t.Errorf("of %q after %s: %+v", clusters, after, found)
+			}
+		}
+	}
+}
+
 // A cluster whose last experiment ended days ago is set up: an alert on it has nothing to show, and
 // is no error. Where the proxy does not let one look back a month, less is known.
 func TestNothingRunsForDays(t *testing.T) {
