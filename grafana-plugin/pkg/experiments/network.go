@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
@@ -30,8 +31,8 @@ const ethernet = `device!~"lo|ib.*|bond.*|br.*|vlan.*|.*[.].*"`
 // node and selects nodes by the matchers that it is given.
 type traffic struct {
 	direction string
-	// recorded is cheap: one series for each node. raw is asked where nothing is recorded; empty:
-	// there is no other.
+	// recorded is cheap: one series for each node. raw is asked of nodes of which nothing is
+	// recorded; empty: there is no other.
 	recorded, raw expression
 }
 
@@ -100,32 +101,43 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 	if pods = onNode(pods); len(pods) == 0 {
 		return emptyFrames(data.FrameTypeTimeSeriesMulti), r.Empty(ctx, NeedPods, "pods on nodes")
 	}
-	list := make([]expression, len(view.traffic))
+	recorded, raw := make([]expression, len(view.traffic)), make([]expression, len(view.traffic))
 	for i, t := range view.traffic {
-		list[i] = t.recorded
+		recorded[i], raw[i] = t.recorded, t.raw
 	}
-	means, err := r.networkMeans(ctx, pods, list)
+	means, err := r.networkMeans(ctx, pods, recorded)
 	if err != nil {
 		return nil, err
 	}
-	if len(means) == 0 && view.traffic[0].raw != nil {
-		for i, t := range view.traffic {
-			list[i] = t.raw
-		}
-		if means, err = r.networkMeans(ctx, pods, list); err != nil {
+	isRecorded := map[node]bool{}
+	for _, s := range means {
+		isRecorded[nodeOf(s.Labels)] = true
+	}
+	if raw[0] != nil {
+		others := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return isRecorded[node{p.Cluster, p.Node}] })
+		more, err := r.networkMeans(ctx, others, raw)
+		if err != nil {
 			return nil, err
 		}
+		means = append(means, more...)
 	}
 	if len(means) == 0 {
 		return emptyFrames(data.FrameTypeTimeSeriesMulti), r.Empty(ctx, NeedPods|view.need, view.noun)
 	}
-	var drawn []Pod // only cluster and node count
-	for _, s := range r.pick(means, []string{"cluster", "node"}, max(1, r.Settings.MaxSeries/len(list)), "nodes") {
-		drawn = append(drawn, Pod{Cluster: s.Labels["cluster"], Node: s.Labels["node"]})
+	var drawn, drawnRaw []Pod // only cluster and node count
+	for _, s := range r.pick(means, []string{"cluster", "node"}, max(1, r.Settings.MaxSeries/len(recorded)), "nodes") {
+		if p := (Pod{Cluster: s.Labels["cluster"], Node: s.Labels["node"]}); isRecorded[nodeOf(s.Labels)] {
+			drawn = append(drawn, p)
+		} else {
+			drawnRaw = append(drawnRaw, p)
+		}
 	}
-	lines, window := make([][]question, len(list)), r.windowOf(r.Step())
-	for i, expr := range list {
-		lines[i] = onNodes(drawn, func(m ...string) question { return r.span(expr(window, m...), r.From, r.Until, r.Step()) })
+	lines, window := make([][]question, len(recorded)), r.windowOf(r.Step())
+	for i := range lines {
+		ask := func(expr expression) func(m ...string) question {
+			return func(m ...string) question { return r.span(expr(window, m...), r.From, r.Until, r.Step()) }
+		}
+		lines[i] = append(onNodes(drawn, ask(recorded[i])), onNodes(drawnRaw, ask(raw[i]))...)
 	}
 	answers, err := r.each(ctx, lines...)
 	if err != nil {

@@ -60,6 +60,27 @@ func TestNetwork(t *testing.T) {
 	}
 }
 
+// Of the nodes of which nothing is recorded the raw rates are drawn, also beside others.
+func TestNetworkRecordedInOneCluster(t *testing.T) {
+	w := worldOf(t, "wired")
+	frames := w.frames(t, settingsOf(t, ""), `{"queryType":"network","experiments":["e"],"view":"ethernet"}`, 10*minute, 60*minute)
+	equal(t, "lines", lines(t, frames), []string{
+		`cluster=eu-1, direction=received, node=e "eu-1 e received" Bps: 51 from 10m 20 to 60m 20`,
+		`cluster=eu-1, direction=transmitted, node=e "eu-1 e transmitted" Bps: 51 from 10m 10 to 60m 10`,
+		`cluster=us-1, direction=received, node=u "us-1 u received" Bps: 51 from 10m 100 to 60m 100`,
+		`cluster=us-1, direction=transmitted, node=u "us-1 u transmitted" Bps: 51 from 10m 50 to 60m 50`,
+	})
+	r := w.run(t, settingsOf(t, ""), `{"queryType":"network","experiments":["e"],"view":"ethernet"}`, 10*minute, 60*minute)
+	if _, err := network(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range r.executed {
+		if strings.Contains(q, "node_network_") && strings.Contains(q, `"us-1"`) {
+			t.Errorf("what is recorded is asked for raw: %s", q)
+		}
+	}
+}
+
 // A link that went down between two points of a long range is seen at the later one, and its node
 // is among those with most errors.
 func TestErrorsBetweenPoints(t *testing.T) {
