@@ -33,3 +33,14 @@ func TestCostOfShortLivedNodes(t *testing.T) {
 		t.Errorf("notices %q", got)
 	}
 }
+
+// A pod of minutes has its own age, and one of a cluster that is lost has not gone.
+func TestShortLivedPods(t *testing.T) {
+	w := worldOf(t, "brief")
+	f := w.frames(t, settingsOf(t, ""), `{"queryType":"pods","clusters":["c"]}`, -month, 120*minute)[0]
+	equal(t, "pods", rowsOf(t, f, "pod", "phase", "created", "age"), []string{
+		"p-2 Gone 31m0s 120", "p-0 Gone 1h1m0s 1740", "p-1 Gone 20m0s 5400",
+	})
+	f = w.frames(t, settingsOf(t, ""), `{"queryType":"pods","clusters":["dark"]}`, -10*time.Hour, 250*minute)[0]
+	equal(t, "pods of a lost cluster", rowsOf(t, f, "pod", "phase", "age"), []string{"q-0 Unknown 60"})
+}

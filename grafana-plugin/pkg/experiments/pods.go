@@ -3,6 +3,7 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -24,9 +25,10 @@ type podRow struct {
 	phase, reason string
 	exit          *int64
 	restarts      int64
-	gpus, age     float64
-	created       time.Time
-	seen          bool // at the end of the range
+	gpus          float64
+	created       time.Time // zero: not known
+	age           *float64  // nil: not known
+	seen          bool      // at the end of the range
 }
 
 // podOrder is the order of rows: what a person has to look at stands first.
@@ -34,8 +36,8 @@ var podOrder = []string{"Failed", "Unknown", "Pending", "Running", "Succeeded", 
 
 // podsTable has a row for each pod, by uid, that was there in the range. GPUs are what it holds,
 // held last, or asks for while it waits; the age of one that is gone is how long it was there.
-// created is when it was seen first where kube_pod_created does not say. exit_code is that of the
-// last end of a container that was started again.
+// created is when it was seen first where kube_pod_created does not say. Either is empty where it
+// is not known. exit_code is that of the last end of a container that was started again.
 func podsTable(ctx context.Context, r *Run) (data.Frames, error) {
 	pods, err := r.PodsIn(ctx)
 	if err != nil {
@@ -118,6 +120,7 @@ func (r *Run) describe(ctx context.Context, rows []podRow, lost map[string]time.
 	if err != nil {
 		return err
 	}
+	maps.Copy(first, created)
 	seen, err := r.sight(ctx, left, "max")
 	if err != nil {
 		return err
@@ -136,10 +139,11 @@ func (r *Run) describe(ctx context.Context, rows []podRow, lost map[string]time.
 		row := &rows[i]
 		k := row.key()
 		last, isLost := lost[row.Cluster]
+		_, wasSeen := seen[k]
 		switch p := ended[k]; {
 		case p == "Succeeded" || p == "Failed":
 			row.phase = p
-		case isLost && !r.lostWith(unixTime(seen[k]), last, r.lookStep(r.back())):
+		case isLost && wasSeen && !r.lostWith(unixTime(seen[k]), last, r.lookStep(r.back())):
 			row.phase = gone
 		case isLost:
 			told[row.Cluster] = last
@@ -153,29 +157,40 @@ func (r *Run) describe(ctx context.Context, rows []podRow, lost map[string]time.
 		if row.gpus, holds = held[k]; !holds && row.phase == "Pending" {
 			row.gpus = asked[k]
 		}
-		until := r.Until
-		if at, ok := seen[k]; ok {
-			until = unixTime(at)
+		if at, ok := first[k]; ok {
+			row.created = unixTime(at)
 		}
-		at, ok := created[k]
-		if !ok {
-			at = first[k]
+		if row.seen {
+			row.lived(r.Until)
+		} else if wasSeen {
+			row.lived(unixTime(seen[k]))
 		}
-		row.created, row.age = unixTime(at), max(0, until.Sub(unixTime(at)).Seconds())
 	}
 	r.noticeLost(told)
 	return nil
+}
+
+// lived fills in how old a pod was at a time, if it is known when it was created.
+func (row *podRow) lived(until time.Time) {
+	if !row.created.IsZero() {
+		age := max(0, until.Sub(row.created).Seconds())
+		row.age = &age
+	}
 }
 
 func (r *Run) podFrames(rows []podRow) data.Frames {
 	n := len(rows)
 	experiment, team, cluster, namespace := make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 	pod, uid, node, phase, reason := make([]string, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-	exit, restarts, gpus, created, age := make([]*int64, n), make([]int64, n), make([]float64, n), make([]time.Time, n), make([]float64, n)
+	exit, restarts, gpus := make([]*int64, n), make([]int64, n), make([]float64, n)
+	created, age := make([]*time.Time, n), make([]*float64, n)
 	for i, row := range rows {
 		experiment[i], team[i], cluster[i], namespace[i] = row.Experiment, teamName(row.Team), row.Cluster, row.Namespace
 		pod[i], uid[i], node[i], phase[i], reason[i] = row.Name, row.UID, row.Node, row.phase, row.reason
-		exit[i], restarts[i], gpus[i], created[i], age[i] = row.exit, row.restarts, row.gpus, row.created, row.age
+		exit[i], restarts[i], gpus[i], age[i] = row.exit, row.restarts, row.gpus, row.age
+		if !row.created.IsZero() {
+			created[i] = &row.created
+		}
 	}
 	return data.Frames{table(
 		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team},

@@ -3,6 +3,8 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -182,16 +184,22 @@ func ofLastTerminated(reason string) int {
 func unixTime(v float64) time.Time { return time.UnixMilli(int64(v * 1000)).UTC() }
 
 // sight asks when pods were first ("min") or last ("max") there in the range, in seconds since
-// 1970.
+// 1970. Those that are not seen at the points at which it looks were there for a short time only:
+// they are looked at in each Interval.
 func (r *Run) sight(ctx context.Context, pods []Pod, which string) (map[podKey]float64, error) {
-	answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
-		return r.at(which+" by ("+byPod+") ("+which+"_over_time("+r.lookAt("timestamp("+of("experiment:pod:info")+")", r.back())+"))",
-			r.Until)
-	}))
-	if err != nil {
-		return nil, err
+	out := map[podKey]float64{}
+	for _, step := range slices.Compact([]time.Duration{r.lookStep(r.back()), wholeSeconds(r.Settings.Interval())}) {
+		pods = slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { _, ok := out[p.key()]; return ok })
+		answers, err := r.each(ctx, onUIDs(pods, func(of selectPods) question {
+			return r.at(fmt.Sprintf("%[1]s by (%[2]s) (%[1]s_over_time((timestamp(%[3]s))[%[4]s:%[5]s]))", which, byPod,
+				of("experiment:pod:info"), seconds(r.back()), seconds(step)), r.Until)
+		}))
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(out, valueOf(answers[0]))
 	}
-	return valueOf(answers[0]), nil
+	return out, nil
 }
 
 func teamName(team string) string { return cmp.Or(team, unassigned) }
