@@ -121,6 +121,16 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
 
+// multiple is the last multiple of step since 1970 that is not after t: there the points of
+// subqueries are.
+func multiple(t time.Time, step time.Duration) time.Time {
+	n := time.Duration(t.UnixNano()) % step
+	if n < 0 {
+		n += step
+	}
+	return t.Add(-n)
+}
+
 // key joins the values of labels to something that can be compared.
 func key(labels map[string]string, names ...string) string {
 	var b strings.Builder

@@ -44,3 +44,14 @@ func TestShortLivedPods(t *testing.T) {
 	f = w.frames(t, settingsOf(t, ""), `{"queryType":"pods","clusters":["dark"]}`, -10*time.Hour, 250*minute)[0]
 	equal(t, "pods of a lost cluster", rowsOf(t, f, "pod", "phase", "age"), []string{"q-0 Unknown 60"})
 }
+
+// What is drawn at a point of the panel is found.
+func TestShortLines(t *testing.T) {
+	r := worldOf(t, "brief").run(t, settingsOf(t, ""), `{"queryType":"gpu_timeseries","experiments":["short"]}`, -month, 120*minute)
+	r.MaxPoints = 1000
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "lines", lines(t, frames), []string{`experiment=short "short" percent: 1 from 86.66666666666667m 90 to 86.66666666666667m 90`})
+}

@@ -124,7 +124,7 @@ func (r *Run) compareSeries(ctx context.Context, runs []run) (data.Frames, error
 
 // aligned is the first multiple of step that is not before t.
 func aligned(t time.Time, step time.Duration) time.Time {
-	if at := t.Truncate(step); at.Before(t) {
+	if at := multiple(t, step); at.Before(t) {
 		return at.Add(step)
 	}
 	return t

@@ -71,8 +71,8 @@ func compareFaults(a, b fault) int {
 // the last one the first that is not before Until.
 func (r *Run) faultTimes() (first, last time.Time, step time.Duration) {
 	step = max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/faultPoints))
-	first = r.From.Truncate(step).Add(step)
-	last = r.Until.Truncate(step)
+	first = multiple(r.From, step).Add(step)
+	last = multiple(r.Until, step)
 	if last.Before(r.Until) {
 		last = last.Add(step)
 	}

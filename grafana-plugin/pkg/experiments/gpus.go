@@ -15,6 +15,9 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
+// maxLinePoints is at how many points of a range it is looked at most which lines there are.
+const maxLinePoints = 2000
+
 // gpuTimeSeries is one metric of the GPUs, averaged by the labels of GroupBy: a frame for each of
 // their values.
 //
@@ -24,8 +27,10 @@ import (
 func gpuTimeSeries(ctx context.Context, r *Run) (data.Frames, error) {
 	metric, by := "experiment:gpu:"+string(r.Query.Metric), groupBy(r.Query)
 	chosen := Chosen(r.Query)
+	// At the points of the lines, so that none is missed of which one is drawn.
+	step := min(wholeSeconds(r.back()/lookPoints), max(r.recordedStep(), wholeSeconds(r.back()/maxLinePoints)))
 	means, err := r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "),
-		r.look(Selector(metric, chosen...), r.back())), r.Until)
+		r.lookEach(Selector(metric, chosen...), r.back(), step)), r.Until)
 	if err != nil {
 		return nil, err
 	}

@@ -190,7 +190,7 @@ func TestLongRanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "lines", lines(t, frames), []string{`experiment=llama "llama" percent: 6 from 17.2m 93 to 94.2m 93`})
+	equal(t, "lines", lines(t, frames), []string{`experiment=llama "llama" percent: 6 from 15.4m 93 to 92.4m 93`})
 	if q := strings.Join(r.executed, "\n"); !strings.Contains(q, "[92400s:257s]") {
 		t.Errorf("queries without a subquery of 360 points:\n%s", q)
 	}

@@ -118,7 +118,7 @@ func (r *Run) Range(ctx context.Context, query string) ([]prom.Series, error) {
 }
 
 // RangeOf asks over another range. from is brought down to a multiple of step, so that a panel that
-// is drawn again asks for the same points.
+// is drawn again asks for the same points, and subqueries in steps of step look at them too.
 func (r *Run) RangeOf(ctx context.Context, query string, from, until time.Time, step time.Duration) ([]prom.Series, error) {
 	a, err := r.rangeOf(ctx, query, from, until, step)
 	return a.Series, err
@@ -128,7 +128,7 @@ func (r *Run) rangeOf(ctx context.Context, query string, from, until time.Time, 
 	if err := r.note(query); err != nil {
 		return prom.Answer{}, err
 	}
-	a, err := r.asker.Range(ctx, query, from.Truncate(step), until, step)
+	a, err := r.asker.Range(ctx, query, multiple(from, step), until, step)
 	r.warn(a)
 	return a, err
 }
