@@ -55,3 +55,21 @@ func TestShortLines(t *testing.T) {
 	}
 	equal(t, "lines", lines(t, frames), []string{`experiment=short "short" percent: 1 from 86.66666666666667m 90 to 86.66666666666667m 90`})
 }
+
+// Lists have the experiments that died in their first minutes.
+func TestShortLivedExperiments(t *testing.T) {
+	w := worldOf(t, "brief")
+	f := w.frames(t, settingsOf(t, ""), `{"queryType":"experiments"}`, -month, 120*minute)[0]
+	equal(t, "experiments", rowsOf(t, f, "experiment", "namespace", "state", "pods", "gpus", "created", "seen"), []string{
+		"replaced n ended 1 8 20m0s 1h50m0s", "short n ended 1 8 1h5m0s 1h30m0s", "brief moment ended 1 8 31m0s 33m0s",
+	})
+	f = w.frames(t, settingsOf(t, ""), `{"queryType":"experiments","search":"RIE"}`, -month, 120*minute)[0]
+	equal(t, "what is searched for", rowsOf(t, f, "experiment"), []string{"brief"})
+	f = w.frames(t, settingsOf(t, ""), `{"queryType":"experiments","experiments":["brief"]}`, -month, 120*minute)[0]
+	equal(t, "what is chosen", rowsOf(t, f, "experiment", "created", "seen"), []string{"brief 31m0s 33m0s"})
+	names, err := w.run(t, settingsOf(t, ""), `{"queryType":"experiments"}`, -month, 120*minute).Names(t.Context(), "namespace")
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "namespaces", names, []string{"moment", "n"})
+}

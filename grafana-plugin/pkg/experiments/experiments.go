@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
+	commonmodel "github.com/prometheus/common/model"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
@@ -49,6 +50,8 @@ const (
 	coarsest = 5 * time.Minute
 	// atOnce is how many moments of the past one query asks about.
 	atOnce = 20
+	// maxBrief is how many questions ask when experiments began that were there for a few minutes.
+	maxBrief = 40
 )
 
 // experimentsTable lists the experiments of the range, those that were seen last first. Their past
@@ -78,26 +81,25 @@ func (r *Run) experiments(ctx context.Context) ([]known, error) {
 	chosen := Chosen(r.Query)
 	info, counts := Selector("experiment:pod:info", chosen...), Selector("experiment:pods:count", chosen...)
 	step := min(coarsest, max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/1000)))
-	times := func(series string) string {
-		return fmt.Sprintf("timestamp(%s)[%s:%s]", series, seconds(r.back()), seconds(step))
-	}
 	of := func(query string) []question { return []question{r.at(query, r.Until)} }
-	first := of("min by (" + byGroup + ") (min_over_time(" + times(counts) + "))")
-	last := of("max by (" + byGroup + ", phase) (max_over_time(" + times(counts) + "))")
-	if len(r.Query.Experiments) > 0 {
-		first = append(first, r.at("min by ("+byGroup+") (min_over_time("+times(info)+"))", r.Until))
-		last = append(last, r.at("max by ("+byGroup+") (max_over_time("+times(info)+"))", r.Until))
-	}
+	first, last := r.sights(part{r.Until.Add(-r.back()), r.Until}, step, chosen)
 	answers, err := r.each(ctx, first, last, of("count by ("+byGroup+") ("+info+")"), of("max by ("+byGroup+") (timestamp("+info+"))"),
 		of("max by ("+byGroup+", phase) ("+counts+")"), of("sum by ("+byGroup+") ("+Selector("experiment:pod:gpus", chosen...)+")"))
 	if err != nil {
 		return nil, err
 	}
+	if step > wholeSeconds(r.Settings.Interval()) {
+		brief, err := r.brief(ctx, answers[0], chosen)
+		if err != nil {
+			return nil, err
+		}
+		answers[0], answers[1] = append(answers[0], brief[0]...), append(answers[1], brief[1]...)
+	}
 	found := map[group]*known{}
 	each := func(series []prom.Series, f func(k *known, s prom.Series)) {
 		for _, s := range series {
 			g := groupOf(s.Labels)
-			if !strings.Contains(strings.ToLower(g.experiment), strings.ToLower(r.Query.Search)) {
+			if !r.searched(g) {
 				continue
 			}
 			if found[g] == nil {
@@ -134,6 +136,72 @@ func (r *Run) experiments(ctx context.Context) ([]known, error) {
 	}
 	sortKnown(rows)
 	return rows, nil
+}
+
+// searched says whether what is searched for is in an experiment's name.
+func (r *Run) searched(g group) bool {
+	return strings.Contains(strings.ToLower(g.experiment), strings.ToLower(r.Query.Search))
+}
+
+// sights ask when the experiments that pass the matchers were there first, and last in each phase,
+// looked at in steps of step. Those that are chosen by name are found without GPUs, too.
+func (r *Run) sights(p part, step time.Duration, matchers []string) (first, last []question) {
+	add := func(metric, phase string) {
+		times := fmt.Sprintf("timestamp(%s)[%s:%s]", Selector(metric, matchers...), seconds(p.until.Sub(p.from)), seconds(step))
+		first = append(first, r.at("min by ("+byGroup+") (min_over_time("+times+"))", p.until))
+		last = append(last, r.at("max by ("+byGroup+phase+") (max_over_time("+times+"))", p.until))
+	}
+	add("experiment:pods:count", ", phase")
+	if len(r.Query.Experiments) > 0 {
+		add("experiment:pod:info", "")
+	}
+	return first, last
+}
+
+// brief are the sights of the experiments that were there between two looks at all of the range, as
+// those that die in their first minutes were: seen has those that are found. Which there are is
+// asked for each day, and when they were there of them alone.
+func (r *Run) brief(ctx context.Context, seen []prom.Series, chosen []string) ([][]prom.Series, error) {
+	days := parts(r.Until.Add(-r.back()), r.Until, hoursPart)
+	there := make([][]question, len(days))
+	for i, day := range days {
+		metrics := []string{"experiment:pods:count"}
+		if len(r.Query.Experiments) > 0 {
+			metrics = append(metrics, "experiment:pod:info")
+		}
+		for _, metric := range metrics {
+			there[i] = append(there[i], r.at("group by ("+byGroup+") (last_over_time("+Selector(metric, chosen...)+"["+
+				seconds(day.until.Sub(day.from))+"]))", day.until))
+		}
+	}
+	answers, err := r.each(ctx, there...)
+	if err != nil {
+		return nil, err
+	}
+	known := map[group]bool{}
+	for _, s := range seen {
+		known[groupOf(s.Labels)] = true
+	}
+	var first, last []question
+	for i, day := range days {
+		var named []Pod // with the experiment as name
+		for _, s := range answers[i] {
+			if g := groupOf(s.Labels); !known[g] && r.searched(g) {
+				named = append(named, Pod{Name: g.experiment})
+			}
+		}
+		for _, s := range scopesBeside(compiledBytes(r.Query), named, func(p Pod) ([]string, string) { return nil, p.Name }) {
+			if len(first) >= maxBrief {
+				r.LeftOut("Some experiments are left out that were there for less than %s, since there are so many; choose a shorter time, a team or a cluster.",
+					commonmodel.Duration(coarsest))
+				return r.each(ctx, first, last)
+			}
+			of := append(chosen[:len(chosen):len(chosen)], OneOf("experiment", s.names...))
+			a, b := r.sights(day, wholeSeconds(r.Settings.Interval()), of)
+			first, last = append(first, a...), append(last, b...)
+		}
+	}
+	return r.each(ctx, first, last)
 }
 
 // unsure finds the experiments that were there when their cluster was seen last: it says of which

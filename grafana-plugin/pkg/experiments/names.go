@@ -41,17 +41,19 @@ func (r *Run) Names(ctx context.Context, label string) ([]string, error) {
 	if label == "node" {
 		past = info
 	}
-	queries := []string{fmt.Sprintf("group by (%s) (%s)", label, info)}
+	list := []question{r.at(fmt.Sprintf("group by (%s) (%s)", label, info), r.Until)}
 	if label != "node" || len(r.Query.Experiments) > 0 {
-		queries = append(queries, fmt.Sprintf("group by (%s) (last_over_time(%s[%s:%s]))", label, past, seconds(max(r.back(), coarsest)),
-			seconds(coarsest)))
+		for _, p := range parts(r.Until.Add(-r.back()), r.Until, hoursPart) {
+			there := past + "[" + seconds(p.until.Sub(p.from)) + "]"
+			list = append(list, r.at(fmt.Sprintf("group by (%s) (last_over_time(%s))", label, there), p.until))
+		}
 	}
-	series, err := r.InstantAll(ctx, queries...)
+	answers, err := r.each(ctx, list)
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, 0, len(series))
-	for _, s := range series {
+	names := make([]string, 0, len(answers[0]))
+	for _, s := range answers[0] {
 		if v := s.Labels[label]; v != "" {
 			names = append(names, v)
 		}

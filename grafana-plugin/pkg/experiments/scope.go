@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
 const (
@@ -115,17 +113,6 @@ func scopesBeside(beside int, pods []Pod, of func(Pod) (outer []string, name str
 		last.names, size = append(last.names, k.name), size+len(k.name)+1
 	}
 	return out
-}
-
-// InstantAll asks all queries at the end of the range, at most parallel at once, and puts their
-// answers together in the order of the queries. The first error ends the others.
-func (r *Run) InstantAll(ctx context.Context, queries ...string) ([]prom.Series, error) {
-	answers := make([][]prom.Series, len(queries))
-	err := together(ctx, len(queries), func(ctx context.Context, i int) (err error) {
-		answers[i], err = r.Instant(ctx, queries[i], r.Until)
-		return err
-	})
-	return slices.Concat(answers...), err
 }
 
 // seconds writes a duration as PromQL does, at least one second.

@@ -194,7 +194,7 @@ func TestResourceBounds(t *testing.T) {
 		{`{"maxRows":20}`, "experiments", "", 20, ""},
 		{`{"maxRows":20}`, "experiments", "limit=120", 20, ""},
 		{"", "experiments", "namespace=n&namespace=m", defaultLimit, `namespace=~"m|n"`},
-		{"", "teams", "", 0, "[86400s:"}, // a day
+		{"", "teams", "", 0, "[86400s]"}, // each day
 		{"", "clusters", "namespace=n", 0, `namespace="n"`},
 	} {
 		asked = nil
