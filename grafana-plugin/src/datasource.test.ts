@@ -36,6 +36,18 @@ describe('applyTemplateVariables', () => {
     });
   });
 
+  // Grafana answers for macros itself where nothing else stands for them, with the interval of the request before.
+  test('macros stand for themselves, whatever Grafana thinks they are', () => {
+    const grafana = { __interval: '99s', __interval_ms: '99000', __rate_interval: '396s', __range: '99h', __range_s: '356400', __range_ms: '356400000' };
+    const ds = datasource({ ...variables, ...grafana });
+    const expr = 'rate(x[$__rate_interval]) + y[${__interval}] + z[$__range] + $__interval_ms + $__range_s + $__range_ms';
+    for (const scoped of [{}, { __interval: { text: '1m', value: '1m' }, __range: { text: '1h', value: '1h' } }]) {
+      expect(ds.applyTemplateVariables({ refId: 'A', queryType: 'promql', expr }, scoped).expr).toBe(
+        'rate(x[$__rate_interval]) + y[$__interval] + z[$__range] + $__interval_ms + $__range_s + $__range_ms'
+      );
+    }
+  });
+
   test('the stored query is not changed', () => {
     const query: Query = Object.freeze({ refId: 'A', queryType: 'pods', experiments: Object.freeze(['$experiment']) as string[] });
     expect(datasource(variables).interpolateVariablesInQueries([query], {})[0].experiments).toHaveLength(2);

@@ -19,8 +19,11 @@ import { ExperimentVariables } from './variableSupport';
 /** How many experiments a picker lists at once; typing narrows. */
 const PICKER_LIMIT = 50;
 
-// The back end knows them: it chooses steps, and alert rules never pass through here.
-const macros = ['__interval', '__interval_ms', '__rate_interval', '__range', '__range_s', '__range_ms'];
+// The back end knows them: it chooses steps, and alert rules never pass through here. Each stands for itself, since Grafana has values for those that no
+// scoped variable stands for, such as the interval of the request before.
+const macros: ScopedVars = Object.fromEntries(
+  ['__interval', '__interval_ms', '__rate_interval', '__range', '__range_s', '__range_ms'].map((m) => [m, { text: '$' + m, value: '$' + m }])
+);
 
 /** What narrows a list of names. */
 export type Narrowing = Partial<Record<'q' | 'team' | 'cluster' | 'namespace' | 'experiment', string[]>> & { limit?: number };
@@ -57,9 +60,8 @@ export class DataSource extends DataSourceWithBackend<Query, Settings> {
     for (const list of CHOICE) {
       next[list] = namesOfList(query[list], templates, scopedVars);
     }
-    const vars = Object.fromEntries(Object.entries(scopedVars ?? {}).filter(([name]) => !macros.includes(name)));
     next.search = query.search && templates.replace(query.search, scopedVars);
-    next.expr = query.expr && templates.replace(query.expr, vars, promql);
+    next.expr = query.expr && templates.replace(query.expr, { ...scopedVars, ...macros }, promql);
     next.legend = query.legend && templates.replace(query.legend, scopedVars);
     return compact(next);
   }
