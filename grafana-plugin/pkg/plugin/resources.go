@@ -19,10 +19,9 @@ import (
 )
 
 const (
-	// listed is how far back experiments are listed, known how far back the others are.
+	// listed is how far back what is chosen from is listed.
 	listed = 7 * 24 * time.Hour
-	known  = 24 * time.Hour
-	// defaultLimit is how many experiments are listed where no limit is given.
+	// defaultLimit is how many names of experiments are listed where no limit is given.
 	defaultLimit = 100
 )
 
@@ -100,9 +99,9 @@ func answer(status int, body any) *backend.CallResourceResponse {
 	}}
 }
 
-// run is a run over the last d that chooses what the parameters do. experiments and others narrow
-// alike; q narrows experiments only.
-func (d *Datasource) run(params url.Values, back time.Duration) (*experiments.Run, error) {
+// run is a run over the time that is listed, which chooses what the parameters do. experiments and
+// others narrow alike; q narrows experiments only.
+func (d *Datasource) run(params url.Values) (*experiments.Run, error) {
 	raw, err := json.Marshal(model.Query{
 		Type: model.Experiments, Search: params.Get("q"), Experiments: given(params["experiment"]), Clusters: given(params["cluster"]),
 		Namespaces: given(params["namespace"]), Teams: given(params["team"]),
@@ -115,7 +114,7 @@ func (d *Datasource) run(params url.Values, back time.Duration) (*experiments.Ru
 		return nil, err
 	}
 	now := d.now()
-	return experiments.NewRun(d.asker, d.settings, query, now.Add(-back), now), nil
+	return experiments.NewRun(d.asker, d.settings, query, now.Add(-listed), now), nil
 }
 
 // given is a list without empty values: a parameter without a value chooses nothing in particular.
@@ -141,7 +140,7 @@ func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any
 		}
 		limit = min(n, d.settings.MaxRows)
 	}
-	run, err := d.run(params, listed)
+	run, err := d.run(params)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +157,7 @@ func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any
 
 func names(label string) resource {
 	return func(ctx context.Context, d *Datasource, params url.Values) (any, error) {
-		run, err := d.run(params, known)
+		run, err := d.run(params)
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 )
@@ -61,5 +62,19 @@ func TestResources(t *testing.T) {
 	refusing := served(t, "", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) })
 	if status, body, _ := get(t, refusing, "GET", "teams", ""); status != 502 || !strings.Contains(body, "credentials") {
 		t.Errorf("a proxy's 401: %d %s", status, body)
+	}
+}
+
+// Teams, clusters and namespaces are listed as long as their experiments are.
+func TestListedForAWeek(t *testing.T) {
+	d := setup(t)
+	d.now = func() time.Time { return until.Add(3 * 24 * time.Hour) }
+	for path, want := range map[string]string{
+		"teams": `["t"]`, "clusters": `["idle"]`, "namespaces": `["ml"]`,
+		"experiments": `[{"name":"e","team":"t","cluster":"idle","namespace":"ml","state":"ended"}]`,
+	} {
+		if status, body, _ := get(t, d, "GET", path, "cluster=idle"); status != 200 || body != want {
+			t.Errorf("%s: %d %s, want %s", path, status, body, want)
+		}
 	}
 }
