@@ -131,14 +131,16 @@ type found struct {
 	State     string `json:"state"`
 }
 
+// listExperiments lists as many names as the limit says, a name in each cluster, namespace and team
+// that it is of, and MaxRows of these at most.
 func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any, error) {
-	limit := min(defaultLimit, d.settings.MaxRows)
+	limit := defaultLimit
 	if v := params.Get("limit"); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 {
 			return nil, fmt.Errorf("limit: %q is no number above 0", v)
 		}
-		limit = min(n, d.settings.MaxRows)
+		limit = n
 	}
 	run, err := d.run(params)
 	if err != nil {
@@ -148,8 +150,12 @@ func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any
 	if err != nil {
 		return nil, err
 	}
-	out := make([]found, 0, min(limit, len(list)))
-	for _, e := range list[:min(limit, len(list))] {
+	out := []found{}
+	names := map[string]bool{}
+	for _, e := range list[:min(d.settings.MaxRows, len(list))] {
+		if names[e.Name] = true; len(names) > limit {
+			break
+		}
 		out = append(out, found{e.Name, e.Team, e.Cluster, e.Namespace, e.State})
 	}
 	return out, nil

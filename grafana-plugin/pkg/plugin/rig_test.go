@@ -62,6 +62,12 @@ func setup(t testing.TB, without ...string) *Datasource {
 			lines = append(lines, line)
 		}
 	}
+	return loaded(t, strings.Join(lines, "\n"), "")
+}
+
+// loaded is an instance over a Prometheus that holds the series of a text.
+func loaded(t testing.TB, text, jsonData string) *Datasource {
+	t.Helper()
 	shard, err := localprom.Start(context.Background(), localprom.Options{DisableWAL: true})
 	if err != nil {
 		t.Fatal(err)
@@ -71,10 +77,10 @@ func setup(t testing.TB, without ...string) *Datasource {
 			t.Error(err)
 		}
 	})
-	if err := shard.Load(strings.Join(lines, "\n")); err != nil {
+	if err := shard.Load(text); err != nil {
 		t.Fatal(err)
 	}
-	return open(t, backend.DataSourceInstanceSettings{URL: shard.URL()})
+	return open(t, backend.DataSourceInstanceSettings{URL: shard.URL(), JSONData: []byte(jsonData)})
 }
 
 // queries makes a request of the JSON of queries, which are called A, B and so on.
