@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"html"
 	"slices"
 	"strconv"
 	"strings"
@@ -404,8 +403,8 @@ func (e event) tags() string {
 	return strings.Join(list, ",")
 }
 
-// eventFrames is the frame of annotations. Grafana shows title and text as HTML: names stand in
-// them escaped.
+// eventFrames is the frame of annotations. Title and text are plain: Grafana shows those of
+// annotations as HTML, for which the front end escapes them, and those in a table as they are.
 func (r *Run) eventFrames(list []event) data.Frames {
 	n := len(list)
 	at, until, title, text, tags, id := make([]time.Time, n), make([]*time.Time, n), make([]string, n), make([]string, n),
@@ -415,8 +414,8 @@ func (r *Run) eventFrames(list []event) data.Frames {
 		if !e.until.IsZero() {
 			until[i] = &e.until
 		}
-		plainTitle, plainText := e.words()
-		title[i], text[i], tags[i] = html.EscapeString(plainTitle), html.EscapeString(plainText), e.tags()
+		title[i], text[i] = e.words()
+		tags[i] = e.tags()
 		id[i] = fmt.Sprintf("%s/%s/%s/%s/%s/%d", e.kind, e.cluster, e.where, e.experiment, e.what, e.at.UnixMilli())
 	}
 	f := data.NewFrame("events", data.NewField("time", nil, at), data.NewField("timeEnd", nil, until), data.NewField("title", nil, title),

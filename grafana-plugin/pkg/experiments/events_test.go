@@ -87,3 +87,10 @@ func TestEventStep(t *testing.T) {
 		}
 	}
 }
+
+// Names stand in events as they are: the front end escapes what Grafana shows as HTML.
+func TestEventsArePlain(t *testing.T) {
+	list := []event{{kind: "restart", at: time.UnixMilli(60_000), cluster: "a&b", experiment: "<e>", names: []string{"it's"}}}
+	f := (&Run{}).eventFrames(list)[0]
+	equal(t, "events", rowsOf(t, f, "title", "text", "tags"), []string{"A container started again it's of <e> in a&b restart,a&b,<e>"})
+}
