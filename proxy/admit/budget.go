@@ -23,6 +23,8 @@ type Pool struct {
 	used  atomic.Int64
 	high  highWater
 	tight atomic.Pointer[qerr.Error] // what large budgets are told; nil while there is memory
+
+	addresses addresses
 }
 
 // NewPool returns a pool of that many bytes; from one of less than a byte nothing can be taken.
@@ -72,11 +74,15 @@ const (
 	smallPool  = 8 << 20
 )
 
-// take gives n bytes to a budget that has had own bytes before.
-func (p *Pool) take(n, own int64) bool {
+// take gives n bytes to a budget of an address that has had own bytes before.
+func (p *Pool) take(n, own int64, of *address) bool {
 	limit := p.Limit()
 	if own+n > p.One() && limit >= smallPool {
 		p.high.saw(p.used.Load()) // the pool was not in want
+		return false
+	}
+	if !of.take(n, limit) {
+		p.high.saw(max(p.used.Load()+n, limit+1)) // asked for in vain
 		return false
 	}
 	for {
@@ -87,6 +93,7 @@ func (p *Pool) take(n, own int64) bool {
 		}
 		if n > end-used {
 			p.high.saw(max(used+n, limit+1)) // asked for in vain, though the last eighth may be free
+			of.give(n)
 			return false
 		}
 		if p.used.CompareAndSwap(used, used+n) {
@@ -96,7 +103,10 @@ func (p *Pool) take(n, own int64) bool {
 	}
 }
 
-func (p *Pool) give(n int64) { p.used.Add(-n) }
+func (p *Pool) give(n int64, of *address) {
+	of.give(n)
+	p.used.Add(-n)
+}
 
 // Limits are the bounds of one request. Zero is a bound of zero, never "unlimited".
 type Limits struct {
@@ -114,8 +124,9 @@ type Limits struct {
 // Budget is what one request may still use. All methods are safe for concurrent use, and on a nil
 // Budget they count nothing and refuse nothing.
 type Budget struct {
-	pool   *Pool
-	limits Limits
+	pool    *Pool
+	address *address // whose it is; nil for nobody's
+	limits  Limits
 
 	series  atomic.Int64
 	samples atomic.Int64
@@ -222,8 +233,8 @@ func (b *Budget) Hold(n int64) error {
 			e.Seen += ", " + FormatBytes(b.held) + " of it by this request, which needs " + FormatBytes(n) + " more"
 			return &e
 		}
-		if !b.pool.take(need, b.taken) {
-			return b.overload(n)
+		if !b.pool.take(need, b.taken, b.address) {
+			return b.overload(n, need)
 		}
 		b.taken += need
 	}
@@ -235,12 +246,19 @@ func (b *Budget) Hold(n int64) error {
 
 var errBudgetClosed = qerr.New(qerr.Internal, "the request has ended already")
 
-func (b *Budget) overload(n int64) error {
+// overload is the refusal of n bytes, for which need bytes of the pool were wanted in vain.
+func (b *Budget) overload(n, need int64) error {
 	limit, inUse := b.pool.Limit(), b.pool.InUse()
 	seen := fmt.Sprintf("%s in use, %s of it by this request, which needs %s more", FormatBytes(inUse), FormatBytes(b.held), FormatBytes(n))
-	if most := b.pool.One(); most < limit && b.held+n > most {
-		e := qerr.Overload("memory.budget", FormatBytes(most), 2*time.Second, "ask for fewer series, a shorter range or fewer steps; for good: raise memory.budget and the container's memory",
-			"the query alone needs more than half of Spillway's memory for answers (memory.budget %s), and one request may hold half at most (%s)", FormatBytes(limit), FormatBytes(most))
+	if one := b.pool.One(); one < limit && b.held+n > one {
+		e := qerr.Overload("memory.budget", FormatBytes(one), 2*time.Second, "ask for fewer series, a shorter range or fewer steps; for good: raise memory.budget and the container's memory",
+			"the query alone needs more than half of Spillway's memory for answers (memory.budget %s), and one request may hold half at most (%s)", FormatBytes(limit), FormatBytes(one))
+		e.Seen = seen
+		return e
+	}
+	if b.address.full(need, limit) {
+		e := qerr.Overload("memory.budget", FormatBytes(most(limit)), 2*time.Second, "try again shortly, read answers faster, or ask for fewer series or a shorter range; for good, where all users come from one address: raise memory.budget and the container's memory",
+			"requests from this address hold three quarters of Spillway's memory for answers (memory.budget %s), and the rest is for others", FormatBytes(limit))
 		e.Seen = seen
 		return e
 	}
@@ -268,7 +286,7 @@ func (b *Budget) Drop(n int64) {
 	// One spare chunk stays, so that a request at a chunk's edge does not go to the pool each time.
 	if spare := (b.taken - b.held) / poolChunk; spare > 1 {
 		b.taken -= (spare - 1) * poolChunk
-		b.pool.give((spare - 1) * poolChunk)
+		b.pool.give((spare-1)*poolChunk, b.address)
 	}
 }
 
@@ -284,7 +302,10 @@ func (b *Budget) Close() {
 	}
 	b.closed = true
 	b.tick()
-	b.pool.give(b.taken)
+	if b.pool != nil {
+		b.pool.give(b.taken, b.address)
+		b.pool.addresses.leave(b.address)
+	}
 	b.held, b.taken = 0, 0
 }
 

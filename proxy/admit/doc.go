@@ -6,8 +6,8 @@
 //   - What is held is taken from one Pool, in chunks, and given back whole when the request's
 //     Budget is closed, whatever became of it. All requests together never hold more than the
 //     pool's Limit, except for what was already held when the limit was made smaller.
-//   - One request holds half of the pool at most, and a request that holds little still finds room
-//     while those that hold much fill the pool.
+//   - One request holds half of the pool at most, and those of one address three quarters; a
+//     request that holds little still finds room while those that hold much fill the pool.
 //   - A refusal names the bound, its value, what was seen and what to do: max_series, max_samples
 //     and max_response_bytes are 422, memory.budget is 429.
 //   - A Gate lets at most so many calls through. Each lane has the share that is its own as soon as
@@ -31,7 +31,7 @@
 //
 // # Memory
 //
-// A Budget is 96 bytes, a Ledger 24. Of a gate each waiter takes about 250 bytes, each flow that
-// has one 120, and each address that has a place or waits 70; nothing is kept of those that have
-// gone.
+// A Budget is 160 bytes, a Ledger 24, an address that has budgets about 100. Of a gate each waiter
+// takes about 250 bytes, each flow that has one 120, and each address that has a place or waits 70;
+// nothing is kept of those that have gone.
 package admit

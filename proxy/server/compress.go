@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
 // Answers of the API are compressed for clients that ask for it, and only for these: it costs 4 ms
@@ -169,6 +170,7 @@ type codedWriter struct {
 	http.ResponseWriter
 	pool   func() *admit.Pool
 	conn   *cappedConn
+	peer   string // whose memory the coder takes
 	coding coding
 	must   bool
 	begun  bool
@@ -179,7 +181,7 @@ type codedWriter struct {
 // coded is the writer of an answer to r. release must be called; end, where the request ended well.
 func (s *Server) coded(w http.ResponseWriter, r *http.Request) *codedWriter {
 	w.Header().Add("Vary", "Accept-Encoding")
-	c := &codedWriter{ResponseWriter: w, pool: s.poolNow, conn: conn(r)}
+	c := &codedWriter{ResponseWriter: w, pool: s.poolNow, conn: conn(r), peer: identity.HolderOf(r)}
 	c.coding, c.must = negotiate(r.Header.Values("Accept-Encoding"))
 	return c
 }
@@ -205,7 +207,7 @@ func (c *codedWriter) begin() {
 	if size, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && size < smallAnswer && !c.must {
 		return
 	}
-	memory := admit.NewBudget(c.pool(), admit.Limits{})
+	memory := admit.NewBudget(c.pool(), admit.Limits{}).By(c.peer)
 	if memory.Hold(coderBytes) != nil {
 		memory.Close()
 		return

@@ -316,7 +316,8 @@ func (x *exchange) attempts() (err error) {
 func (x *exchange) beginAttempt() {
 	l := x.limits
 	budget := admit.NewBudget(x.st.pool,
-		admit.Limits{MaxSeries: l.MaxSeries, MaxSamples: l.MaxSamples, MaxBytes: l.MaxResponseBytes, Told: x.strict.MaxSeries})
+		admit.Limits{MaxSeries: l.MaxSeries, MaxSamples: l.MaxSamples, MaxBytes: l.MaxResponseBytes, Told: x.strict.MaxSeries}).
+		By(identity.From(x.ctx).Peer)
 	x.holding = holding{budget: budget, out: merge.NewWriter(x.client, budget), twice: &notes{}}
 	x.weighed.Store(budget)
 	x.doing.set(workPlan)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -49,10 +50,10 @@ type spool struct {
 	err    error // of send, or why nothing more is to be sent
 }
 
-// newSpool returns a spool before send, which another goroutine calls from now on; nil where there
-// is no room for one.
-func newSpool(pool *admit.Pool, send func([]byte) (int, error), panicked func(any, []byte) error) *spool {
-	memory := admit.NewBudget(pool, admit.Limits{})
+// newSpool returns a spool before send, which another goroutine calls from now on, for a caller of
+// that address; nil where there is no room for one.
+func newSpool(pool *admit.Pool, peer string, send func([]byte) (int, error), panicked func(any, []byte) error) *spool {
+	memory := admit.NewBudget(pool, admit.Limits{}).By(peer)
 	if memory.Hold(spoolPiece) != nil {
 		memory.Close()
 		return nil
@@ -192,7 +193,7 @@ func (s *spool) fail(err error) {
 // spools has the rest of the answer, which is longer than is held back, kept where the client is
 // slow. It ends with ctx.
 func (c *clientWriter) spools(ctx context.Context, pool *admit.Pool, panicked func(any, []byte) error) {
-	c.behind = newSpool(pool, c.write, panicked)
+	c.behind = newSpool(pool, identity.From(ctx).Peer, c.write, panicked)
 	if s := c.behind; s != nil {
 		c.keeps.Store(s.memory)
 		c.ended = context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })

@@ -160,7 +160,7 @@ func TestSpool(t *testing.T) {
 	text := strings.Repeat("0123456789abcdef", 30_000)
 	panicked := func(v any, _ []byte) error { return fmt.Errorf("panic: %v", v) }
 	var got strings.Builder
-	s := newSpool(pool, func(p []byte) (int, error) {
+	s := newSpool(pool, "", func(p []byte) (int, error) {
 		if got.Len() == 0 {
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -180,7 +180,7 @@ func TestSpool(t *testing.T) {
 		"broken": func([]byte) (int, error) { return 0, broken },
 		"panic":  func([]byte) (int, error) { panic("at the disco") },
 	} {
-		s := newSpool(pool, send, panicked)
+		s := newSpool(pool, "", send, panicked)
 		var err error
 		for i := 0; err == nil && i < 1000; i++ {
 			_, err = io.WriteString(s, text)
@@ -194,7 +194,7 @@ func TestSpool(t *testing.T) {
 		s.memory.Close()
 	}
 	stuck := make(chan struct{})
-	s = newSpool(pool, func(p []byte) (int, error) { <-stuck; return len(p), nil }, panicked)
+	s = newSpool(pool, "", func(p []byte) (int, error) { <-stuck; return len(p), nil }, panicked)
 	time.AfterFunc(20*time.Millisecond, func() { s.fail(broken) })
 	var err error
 	for i := 0; err == nil && i < 1000; i++ {
