@@ -35,6 +35,9 @@ type Options struct {
 	MaxReadBytes int64
 	// MaxReadDecodedBytes caps the inflated body of remote read; 0 is DefaultMaxReadDecodedBytes.
 	MaxReadDecodedBytes int64
+	// Hold takes so many bytes of memory more for the body, before they are used; its error is that
+	// of Parse. The caller gives them back when he is done with the Request. nil takes none.
+	Hold func(bytes int64) error
 }
 
 func (o Options) withDefaults() Options {
@@ -50,6 +53,9 @@ func (o Options) withDefaults() Options {
 			*f.field = f.def
 		}
 	}
+	if o.Hold == nil {
+		o.Hold = func(int64) error { return nil }
+	}
 	return o
 }
 
@@ -63,7 +69,7 @@ const (
 // Parse understands a client's request: it looks up the row, reads the body to its end under the
 // cap, and reads every parameter of URL and body. The error is a *qerr.Error: what Lookup says,
 // BadData naming the parameter, BodyTooLarge, SlowRequest where the server's read deadline passed,
-// or Canceled where the client left. With an error the Request is nil.
+// Canceled where the client left, or what Options.Hold said. With an error the Request is nil.
 //
 // Parse sets no deadline of its own: the caller sets the read deadline of the connection.
 func Parse(r *http.Request, o Options) (*Request, error) {
@@ -76,7 +82,7 @@ func Parse(r *http.Request, o Options) (*Request, error) {
 	if e.snappy {
 		maxBytes = o.MaxReadBytes
 	}
-	body, err := readBody(r, maxBytes)
+	body, err := readBody(r, maxBytes, o.Hold)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +93,7 @@ func Parse(r *http.Request, o Options) (*Request, error) {
 	}
 	switch {
 	case e.snappy:
-		if req.ReadQuery, err = parseRead(r.Header, body, o.MaxReadDecodedBytes); err != nil {
+		if req.ReadQuery, err = parseRead(r.Header, body, o); err != nil {
 			return nil, err
 		}
 	case len(body) > 0:
@@ -125,8 +131,14 @@ func ParseForm(id ID, form url.Values, o Options) (*Request, error) {
 // boundBody is the name of the bound on bodies, policy.BoundBody.
 const boundBody = "body"
 
-// readBody reads the body to its end: only then does net/http notice that a client leaves.
-func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
+// unheldBody is how much of a body is not held: no more than the buffers of its connection, which
+// are as many. Nearly all bodies are shorter, and a Budget takes 64 KiB for the first byte.
+const unheldBody = 8 << 10
+
+// readBody reads the body to its end: only then does net/http notice that a client leaves. What is
+// read is held as it comes, not as it is announced: a client that stalls has memory only for what
+// it has sent.
+func readBody(r *http.Request, maxBytes int64, hold func(int64) error) ([]byte, error) {
 	tooLarge := func(seen string) error {
 		e := qerr.New(qerr.BodyTooLarge, "the body of the request is larger than %d bytes", maxBytes)
 		e.Bound, e.Value, e.Seen, e.Advice = boundBody, strconv.FormatInt(maxBytes, 10), seen, "send a shorter query or fewer selectors"
@@ -138,14 +150,29 @@ func readBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	if r.ContentLength > maxBytes {
 		return nil, tooLarge(strconv.FormatInt(r.ContentLength, 10))
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBytes+1))
-	if err != nil {
-		return nil, bodyError(r.Context(), err, tooLarge)
+	body, held := make([]byte, 0, 512), 0
+	for {
+		n, err := r.Body.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case int64(len(body)) > maxBytes:
+			return nil, tooLarge("more than " + strconv.FormatInt(maxBytes, 10))
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, bodyError(r.Context(), err, tooLarge)
+		case len(body) < cap(body):
+			continue
+		}
+		next := min(2*cap(body), int(maxBytes)+1) // one more, to see that it is larger
+		if next > unheldBody {
+			if err := hold(int64(next - held)); err != nil {
+				return nil, err
+			}
+			held = next
+		}
+		body = append(make([]byte, 0, next), body...)
 	}
-	if int64(len(body)) > maxBytes {
-		return nil, tooLarge("more than " + strconv.FormatInt(maxBytes, 10))
-	}
-	return body, nil
 }
 
 // bodyError tells a client that left from one that is slow and from one that sends nonsense. A read

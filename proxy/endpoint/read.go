@@ -28,8 +28,9 @@ const (
 )
 
 // parseRead checks the headers of a remote read request and decodes its body. Unknown fields are
-// dropped: the result holds what Spillway understood.
-func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadRequest, error) {
+// dropped: the result holds what Spillway understood. Its texts are held, as long as those of the
+// inflated body; what decoding makes beside them is bounded by the caps above.
+func parseRead(h http.Header, body []byte, o Options) (*prompb.ReadRequest, error) {
 	if enc := h.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "snappy") {
 		return nil, qerr.New(qerr.BadData, "the body has Content-Encoding %s; remote read is compressed with snappy", quoted(enc))
 	}
@@ -44,10 +45,15 @@ func parseRead(h http.Header, body []byte, maxDecoded int64) (*prompb.ReadReques
 	if err != nil {
 		return nil, qerr.Wrap(qerr.BadData, err, "the body is not snappy (block format); remote read sends a compressed ReadRequest")
 	}
-	if int64(n) > maxDecoded {
-		e := qerr.New(qerr.BodyTooLarge, "the body of the request inflates to %d bytes, more than %d", n, maxDecoded)
-		e.Bound, e.Value, e.Seen, e.Advice = boundBody, fmt.Sprint(maxDecoded), fmt.Sprint(n), "ask with fewer or shorter matchers"
+	if most := o.MaxReadDecodedBytes; int64(n) > most {
+		e := qerr.New(qerr.BodyTooLarge, "the body of the request inflates to %d bytes, more than %d", n, most)
+		e.Bound, e.Value, e.Seen, e.Advice = boundBody, fmt.Sprint(most), fmt.Sprint(n), "ask with fewer or shorter matchers"
 		return nil, e
+	}
+	if n > unheldBody {
+		if err := o.Hold(int64(n)); err != nil {
+			return nil, err
+		}
 	}
 	raw, err := snappy.Decode(nil, body)
 	if err != nil {

@@ -40,6 +40,7 @@ type exchange struct {
 	ctx     context.Context // with the deadline; nil before there is one
 	id      endpoint.ID     // known even where the request was not understood; empty outside the table
 	req     *endpoint.Request
+	body    *admit.Budget     // what was sent, for as long as req has it; nil where that is nothing
 	account *account          // what explain tells; nil where nobody asked
 	said    *endpoint.Request // req as its caller wrote it, without what a tenant's matchers add
 	whole   context.Context   // as ctx, without the deadline; nil before the lane is known
@@ -124,13 +125,18 @@ const (
 	lengthHeader  = "Content-Length"
 )
 
-// held is how many bytes of memory.budget the request holds now: for what it reads and makes, and
-// of what its caller has not taken yet. Any goroutine may ask.
-func (x *exchange) held() int64 { return x.weighed.Load().Held() + x.client.keeps.Load().Held() }
+// held is how many bytes of memory.budget the request holds now: for what was sent with it, for
+// what it reads and makes, and of what its caller has not taken yet. Any goroutine may ask, once it
+// was understood.
+func (x *exchange) held() int64 {
+	return x.body.Held() + x.weighed.Load().Held() + x.client.keeps.Load().Held()
+}
 
 // peak is the most that the request has held, in bytes, with the most that was kept for a slow
 // caller, which may have been at another time.
-func (x *exchange) peak() int64 { return x.weighed.Load().Peak() + x.client.keeps.Load().Peak() }
+func (x *exchange) peak() int64 {
+	return x.body.Peak() + x.weighed.Load().Peak() + x.client.keeps.Load().Peak()
+}
 
 // close gives back what the request held.
 func (x *exchange) close() {
@@ -140,6 +146,7 @@ func (x *exchange) close() {
 		x.out.Close()
 	}
 	x.budget.Close()
+	x.body.Close()
 	if x.stop != nil {
 		x.stop()
 	}

@@ -163,12 +163,13 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	hasBody := r.Body != nil && r.Body != http.NoBody
 	if hasBody {
 		_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+		x.body = admit.NewBudget(x.st.pool, admit.Limits{}).By(identity.From(ctx).Peer)
 	}
 	_, span := s.room(ctx, "endpoint")
 	if e, _, err := endpoint.Lookup(r); err == nil {
 		x.id = e.ID
 	}
-	x.req, err = endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters})
+	x.req, err = endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters, Hold: x.body.Hold})
 	span.End()
 	if err != nil {
 		return err // the deadline stays: net/http reads what is left of the body before it answers

@@ -21,7 +21,7 @@ func (s *Server) attribute(x *exchange, qe *qerr.Error) {
 	}
 	c := attribution.Cost{
 		Requests: 1, ShardSeconds: x.calls.get().Seconds(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(),
-		GiBSeconds: (x.before + x.budget.ByteSeconds() + x.client.keeps.Load().ByteSeconds()) / (1 << 30),
+		GiBSeconds: (x.before + x.body.ByteSeconds() + x.budget.ByteSeconds() + x.client.keeps.Load().ByteSeconds()) / (1 << 30),
 	}
 	if x.trial != nil { // it is part of the request that was refused
 		c.Requests = 0
