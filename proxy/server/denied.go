@@ -21,6 +21,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/journal"
 	"github.com/spillwayproject/spillway/proxy/policy"
@@ -36,7 +37,8 @@ const (
 	// suspectShare is the part of what the heaviest one held that makes another one suspect too.
 	suspectShare = 8
 	// maxSuspects is how many of them are, those that held most: a hundred dashboards that were
-	// open then have done nothing wrong.
+	// open then have done nothing wrong. Nor has, beside others, what held less than what is worth
+	// ending for want of memory (heap.MinWeight).
 	maxSuspects = 16
 	// denyFor is how long a rule of the admin API holds where it does not say, maxDenyFor at most.
 	denyFor, maxDenyFor = time.Hour, 30 * 24 * time.Hour
@@ -98,7 +100,7 @@ func (s *Server) keeps(cfg *config.Config) error {
 		left[i].Rule = rules[left[i].Digest]
 	}
 	for i, l := range left {
-		if i < maxSuspects && l.Held >= left[0].Held/suspectShare {
+		if i < maxSuspects && l.Held >= left[0].Held/suspectShare && (l.Held >= heap.MinWeight || len(left) == 1) {
 			s.suspect(l, now, len(left))
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/deny"
+	"github.com/spillwayproject/spillway/proxy/heap"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/journal"
 )
@@ -204,18 +205,30 @@ func TestSuspects(t *testing.T) {
 	}
 }
 
-// TestFewSuspects: of many that were under way those are suspected that held most.
+// TestFewSuspects: of many that were under way those are suspected that held most, and none that
+// held too little to have been the reason, unless nothing else was there.
 func TestFewSuspects(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	var texts []string
-	for i := range 3 * maxSuspects {
-		texts = append(texts, "up + "+itoa(int64(i)))
-	}
-	killed(t, filepath.Join(dir, "running.journal"), texts...)
-	r := newRig(t, manyShards(1), "state_dir: "+dir+"\n")
-	if n := len(r.ruled()); n != maxSuspects {
-		t.Errorf("%d are suspected, want %d", n, maxSuspects)
+	for name, c := range map[string]struct {
+		held     int64
+		of, want int
+	}{
+		"many that held much":   {heap.MinWeight, 3 * maxSuspects, maxSuspects},
+		"many that held hardly": {10 << 10, 3 * maxSuspects, 0},
+		"two that held nothing": {0, 2, 0},
+		"one that held hardly":  {10 << 10, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, all := t.TempDir(), map[string]journal.Leftover{}
+			for i := range c.of {
+				all["up + "+itoa(int64(i))] = journal.Leftover{Held: c.held}
+			}
+			left(t, filepath.Join(dir, "running.journal"), all)
+			r := newRig(t, manyShards(1), "state_dir: "+dir+"\n")
+			if n := len(r.ruled()); n != c.want {
+				t.Errorf("%d are suspected, want %d", n, c.want)
+			}
+		})
 	}
 }
 
