@@ -88,7 +88,7 @@ func (c consoleSource) Explain(r *http.Request, query string) (verdict, reason s
 
 // isShown tells whether the console has a page about it.
 func isShown(x *exchange, qe *qerr.Error) bool {
-	if qe == nil || x.inner || x.req == nil {
+	if qe == nil || x.ours() || x.req == nil {
 		return false
 	}
 	switch qe.Kind {

@@ -46,6 +46,7 @@ type exchange struct {
 	whole   context.Context   // as ctx, without the deadline; nil before the lane is known
 	trial   *trial            // what comes of a rewrite that is tried; nil elsewhere
 	inner   bool              // this process asks itself
+	page    bool              // and a client by it
 	exempt  bool              // and not for what a client has written
 	wrong   *qerr.Error       // what the client is told went wrong, once it is known
 	// flying is the request that others wait for, and deserted that its own client has left it to
@@ -137,6 +138,9 @@ func (x *exchange) held() int64 {
 func (x *exchange) peak() int64 {
 	return x.body.Peak() + x.weighed.Load().Peak() + x.client.keeps.Load().Peak()
 }
+
+// ours tells whether this process asks itself, and no client by a page.
+func (x *exchange) ours() bool { return x.inner && !x.page }
 
 // close gives back what the request held.
 func (x *exchange) close() {

@@ -115,7 +115,7 @@ func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.
 		return nil, err
 	}
 	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
-	if _, qe := s.road(kept, from, &inner{req: req}); kept.over {
+	if _, qe := s.road(kept, from, &inner{req: req, page: true}); kept.over {
 		return nil, qerr.New(qerr.TooExpensive, "the answer has more than %d MiB; ask for a part of the query", maxKept>>20)
 	} else if qe != nil {
 		return nil, qe

@@ -339,3 +339,54 @@ func TestConsoleShowsLiveQueries(t *testing.T) {
 	})
 	r.idle()
 }
+
+// TestPagesAreSeen: what the page behind a link asks for whoever looks at it is a request like any
+// other: it is listed, can be ended, is counted to whoever asks, and is shown where it fails.
+func TestPagesAreSeen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, manyShards(1), limits(ample))
+	s := r.all()[0]
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+		t.Fatal(err)
+	}
+	open := func() chan string {
+		page := make(chan string, 1)
+		go func() { page <- string(r.get(r.url + "/graph?g0.expr=up").body) }()
+		return page
+	}
+	var page chan string
+	r.eventually("it is listed, and ended", func() bool { // the page itself waits for some seconds only
+		if page == nil {
+			page = open()
+		}
+		for _, q := range r.queries() {
+			if q.Query != "up" || q.Endpoint != "query" {
+				t.Errorf("listed is %+v", q)
+			}
+			req, err := http.NewRequest(http.MethodDelete, r.admin+adminAPI+"queries/"+q.ID, nil)
+			if err != nil {
+				t.Error(err)
+				return true
+			}
+			if r.ask(req).status == http.StatusOK {
+				text := <-page
+				page = nil
+				return strings.Contains(text, "has ended this request by hand")
+			}
+		}
+		select {
+		case <-page:
+			page = nil
+		default:
+		}
+		return false
+	})
+	if got := string(r.get(r.admin + adminAPI + "usage?by=query").body); !strings.Contains(got, `"name":"up"`) {
+		t.Errorf("it is counted to nobody: %s", got)
+	}
+	if got := string(r.get(r.admin + "/refusals").body); !strings.Contains(got, "<code>query up</code>") {
+		t.Errorf("the console does not show that it was ended: %s", got)
+	}
+	s.Release("go")
+	r.idle()
+}

@@ -56,6 +56,9 @@ type inner struct {
 	req     *endpoint.Request
 	account *account
 	tenant  *tenant.Tenant // who it is asked for; nil is whoever sends it
+	// page tells that a page of ours asks for whoever looks at it: it is that one's request like
+	// any other, which is seen, counted and ended as such.
+	page bool
 	// operator tells that whoever runs Spillway asks: over the admin listener, or on the command
 	// line. That is no tenant, and sees everything.
 	operator bool
@@ -150,7 +153,7 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) (err error) {
 	defer x.recovered(&err)
 	if own != nil {
-		x.id, x.req, x.account, x.inner = own.req.ID, own.req, own.account, true
+		x.id, x.req, x.account, x.inner, x.page = own.req.ID, own.req, own.account, true, own.page
 		x.said = own.req
 		if own.trial == nil {
 			x.exempt, x.wall = own.operator || own.tenant != nil, own.tenant != nil
