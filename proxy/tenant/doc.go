@@ -4,7 +4,7 @@
 //   - Where there are tenants, nobody else is answered. A tenant is known by a bearer token, a name
 //     and a password, a verified client certificate, or a token that one issuer has signed;
 //     comparing takes as long for a wrong one as for a right one, and checking passwords never
-//     takes more than one processor.
+//     takes more than one processor, which each address has in its turn.
 //   - A signed token is believed if a public key of the issuer fits it, by an algorithm of the list
 //     and no other, if it is meant for us and has not expired. The keys that were read last with
 //     success hold; no request waits for others longer than keysPatience.

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -51,14 +50,6 @@ type Directory struct {
 	issuer *issuer // nil where there is none
 }
 
-// passwords are those that were checked. They outlive a reload.
-type passwords struct {
-	key  [32]byte
-	turn chan struct{} // one is checked at a time
-	mu   sync.Mutex
-	seen map[bool]map[[sha256.Size]byte]bool // right or not, by the keyed hash of name, hash and password
-}
-
 // New is the directory of a configuration's tenants; nil where it has none. What prev has learned
 // of passwords and keys is kept. Close it. The error is one of the configuration's.
 func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error) {
@@ -69,7 +60,7 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 	if prev != nil {
 		d.words = prev.words
 	} else {
-		d.words = &passwords{turn: make(chan struct{}, 1), seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
+		d.words = &passwords{seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
 		_, _ = rand.Read(d.words.key[:]) // never fails, by its documentation
 	}
 	if c.JWT.Set() {
@@ -192,7 +183,7 @@ func (d *Directory) Identify(r *http.Request) (*Tenant, error) {
 
 func (d *Directory) authorized(r *http.Request, header string) (*Tenant, error) {
 	if user, password, ok := r.BasicAuth(); ok {
-		return d.password(r.Context(), user, password)
+		return d.password(r, user, password)
 	}
 	scheme, word, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -230,9 +221,9 @@ var (
 	errTwoWays  = qerr.New(qerr.Unauthorized, "the request has a tenant's client certificate and an Authorization header; send one of them, so that it is clear who asks")
 )
 
-// password looks at what is remembered, and else asks bcrypt, one at a time. A name that is
-// nobody's takes as long as one that is somebody's.
-func (d *Directory) password(ctx context.Context, user, password string) (*Tenant, error) {
+// password looks at what is remembered, and else asks bcrypt. A name that is nobody's takes as long
+// as one that is somebody's.
+func (d *Directory) password(r *http.Request, user, password string) (*Tenant, error) {
 	if len(user) > maxName || len(password) > 72 {
 		return nil, errPassword
 	}
@@ -244,22 +235,13 @@ func (d *Directory) password(ctx context.Context, user, password string) (*Tenan
 	key := keyOf(d, user, hash, password)
 	right, known := d.words.known(key)
 	if !known {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		select {
-		case d.words.turn <- struct{}{}:
-		case <-timer.C:
-			e := qerr.New(qerr.Overloaded, "many passwords are being checked, one after the other; come again in a moment")
-			e.RetryAfter = time.Second
-			return nil, e
-		case <-ctx.Done():
-			return nil, qerr.FromContext(ctx, context.Cause(ctx))
+		var err error
+		right, err = d.words.check(r.Context(), identity.HolderOf(r), key, func() bool {
+			return bcrypt.CompareHashAndPassword(hash, []byte(password)) == nil && t != nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		if right, known = d.words.known(key); !known {
-			right = bcrypt.CompareHashAndPassword(hash, []byte(password)) == nil && t != nil
-			d.words.learn(key, right)
-		}
-		<-d.words.turn
 	}
 	if !right {
 		return nil, errPassword
@@ -280,24 +262,6 @@ func keyOf(d *Directory, user string, hash []byte, password string) [sha256.Size
 // nobody is a hash of as much work as that of the dearest password, which nothing fits.
 func (d *Directory) nobody() []byte {
 	return fmt.Appendf(nil, "$2a$%02d$%s", d.cost, strings.Repeat(".", 53))
-}
-
-func (p *passwords) known(key [sha256.Size]byte) (right, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.seen[true][key] {
-		return true, true
-	}
-	return false, p.seen[false][key]
-}
-
-func (p *passwords) learn(key [sha256.Size]byte, right bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.seen[right]) >= maxKnown {
-		p.seen[right] = map[[sha256.Size]byte]bool{}
-	}
-	p.seen[right][key] = true
 }
 
 // Bound is the limits, lowered to the tenant's own.

@@ -1,0 +1,157 @@
+package tenant
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// passwords are those that were checked. One is checked at a time: bcrypt takes a processor for
+// some 60 ms. Whose is next goes by the address that it came from, each in its turn, so that
+// whoever guesses keeps others waiting for one check at a time, however many of his own wait. They
+// outlive a reload.
+type passwords struct {
+	key  [32]byte
+	mu   sync.Mutex
+	seen map[bool]map[[sha256.Size]byte]bool // right or not, by the keyed hash of name, hash and password
+
+	busy  bool    // one is being checked
+	lines []*line // of addresses from which somebody waits, in the order of their turns
+}
+
+// line is who waits at one address.
+type line struct {
+	from    string
+	waiting []*waiter // the first to come first; never empty
+}
+
+// waiter waits for his turn, or until somebody else with the same password had it.
+type waiter struct {
+	key  [sha256.Size]byte
+	over chan struct{} // closed when he waits no more
+	// What was found out, before over is closed.
+	mine  bool // it is his turn
+	right bool // or it was another one's, and the password is
+}
+
+// check tells whether a password that is not known is right, as compare says, once it is the turn
+// of whoever comes from that address with it.
+func (p *passwords) check(ctx context.Context, from string, key [sha256.Size]byte, compare func() bool) (right bool, err error) {
+	if w := p.wait(from, key); w != nil {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		select {
+		case <-w.over:
+		case <-timer.C:
+			err = errBusy
+		case <-ctx.Done():
+			err = qerr.FromContext(ctx, context.Cause(ctx))
+		}
+		if err != nil && p.leave(from, w) {
+			return false, err
+		}
+		if !w.mine {
+			return w.right, nil
+		}
+	}
+	defer p.next()
+	right, known := p.known(key)
+	if !known {
+		right = compare()
+		p.learn(key, right)
+	}
+	return right, nil
+}
+
+// errBusy is what those are told whose turn has not come in time.
+var errBusy = func() *qerr.Error {
+	e := qerr.New(qerr.Overloaded, "many passwords are being checked, one after the other; come again in a moment")
+	e.RetryAfter = time.Second
+	return e
+}()
+
+// wait takes a place in the line of an address; nil where it is his turn at once.
+func (p *passwords) wait(from string, key [sha256.Size]byte) *waiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.busy {
+		p.busy = true
+		return nil
+	}
+	i := slices.IndexFunc(p.lines, func(l *line) bool { return l.from == from })
+	if i < 0 {
+		i, p.lines = len(p.lines), append(p.lines, &line{from: from})
+	}
+	w := &waiter{key: key, over: make(chan struct{})}
+	p.lines[i].waiting = append(p.lines[i].waiting, w)
+	return w
+}
+
+// leave gives the place up; false where he waits no more.
+func (p *passwords) leave(from string, w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lines {
+		if i := slices.Index(l.waiting, w); l.from == from && i >= 0 {
+			l.waiting = slices.Delete(l.waiting, i, i+1)
+			p.tidy()
+			return true
+		}
+	}
+	return false
+}
+
+// next is the next one's turn, if somebody waits.
+func (p *passwords) next() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.lines) == 0 {
+		p.busy = false
+		return
+	}
+	l := p.lines[0]
+	w := l.waiting[0]
+	l.waiting = l.waiting[1:]
+	p.lines = append(p.lines[1:], l) // behind all others
+	p.tidy()
+	w.mine = true
+	close(w.over)
+}
+
+// tidy takes empty lines away. p.mu is held.
+func (p *passwords) tidy() {
+	p.lines = slices.DeleteFunc(p.lines, func(l *line) bool { return len(l.waiting) == 0 })
+}
+
+func (p *passwords) known(key [sha256.Size]byte) (right, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.seen[true][key] {
+		return true, true
+	}
+	return false, p.seen[false][key]
+}
+
+// learn remembers what came of a check, and tells all who wait with the same password.
+func (p *passwords) learn(key [sha256.Size]byte, right bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.seen[right]) >= maxKnown {
+		p.seen[right] = map[[sha256.Size]byte]bool{}
+	}
+	p.seen[right][key] = true
+	for _, l := range p.lines {
+		l.waiting = slices.DeleteFunc(l.waiting, func(w *waiter) bool {
+			if w.key == key {
+				w.right = right
+				close(w.over)
+			}
+			return w.key == key
+		})
+	}
+	p.tidy()
+}
