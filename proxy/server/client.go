@@ -8,9 +8,15 @@ import (
 	"github.com/spillwayproject/spillway/proxy/admit"
 )
 
-// writePatience is how long one write to a client may take: a client that reads nothing for so long
-// is given up.
-const writePatience = 10 * time.Second
+const (
+	// writePatience is how long one write to a client may take: a client that reads nothing for so
+	// long is given up.
+	writePatience = 10 * time.Second
+	// writePiece is how much is written in one write, of what is longer than two of them. A page or
+	// a message of many megabytes comes in one go, and whoever takes it slowly, but takes it, is
+	// not given up.
+	writePiece = 64 << 10
+)
 
 // clientWriter writes to the client with a deadline for each write, extended on progress and never
 // beyond the request's own end.
@@ -60,14 +66,23 @@ func (c *clientWriter) pass(p []byte) (int, error) {
 	return c.write(p)
 }
 
-// write writes to the client itself.
-func (c *clientWriter) write(p []byte) (int, error) {
+// write writes to the client itself, piece by piece. The last one is no short one: it would wait in
+// net/http's buffer.
+func (c *clientWriter) write(p []byte) (n int, err error) {
 	c.begun = true
-	if c.extend(); c.cut.Load() {
-		_ = c.rc.SetWriteDeadline(time.Now())
+	for more := true; more && err == nil; {
+		piece := p[n:]
+		if more = len(piece) > 2*writePiece; more {
+			piece = piece[:writePiece]
+		}
+		if c.extend(); c.cut.Load() {
+			_ = c.rc.SetWriteDeadline(time.Now())
+		}
+		var took int
+		took, err = c.ResponseWriter.Write(piece)
+		n += took
+		c.n.Add(int64(took))
 	}
-	n, err := c.ResponseWriter.Write(p)
-	c.n.Add(int64(n))
 	return n, err
 }
 
