@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -131,18 +132,23 @@ func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.
 const maxKept = 8 << 20
 
 // keptAnswer is an http.ResponseWriter that keeps an answer of at most so many bytes, 0 is maxKept;
-// one that is longer ends its request.
+// one that is longer ends its request. So does one that finds no memory, where it is held.
 type keptAnswer struct {
 	nowhere
-	most int
-	body []byte
-	over bool
+	most   int
+	budget *admit.Budget // holds what is kept; nil where nothing does
+	body   []byte
+	over   bool
+	err    error // of the budget
 }
 
 // Write implements io.Writer.
 func (k *keptAnswer) Write(p []byte) (int, error) {
 	if k.over = k.over || len(k.body)+len(p) > cmp.Or(k.most, maxKept); k.over {
 		return 0, errors.New("the answer is too long to be kept")
+	}
+	if k.err = k.budget.Hold(int64(len(p))); k.err != nil {
+		return 0, k.err
 	}
 	k.body = append(k.body, p...)
 	return len(p), nil

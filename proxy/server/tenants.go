@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -76,6 +77,10 @@ func (x *exchange) seen(src []merge.Source) []merge.Source {
 	return src
 }
 
+// nameBytes is what a name takes beside its text: its place in a list and in a table, both of which
+// grow by doubling.
+const nameBytes = 2*16 + 2*24
+
 // seenNames tells of a name whether the tenant has series of it in the last metadata_range; nil
 // where it sees everything.
 func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
@@ -88,18 +93,24 @@ func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
 			req.Match = append(req.Match, "{"+labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name).String()+"}")
 		}
 	}
-	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
+	kept := &keptAnswer{nowhere: nowhere{http.Header{}}, budget: x.budget}
 	from := (&http.Request{Header: http.Header{}}).WithContext(identity.With(context.WithoutCancel(x.ctx), identity.From(x.ctx)))
 	ctx, cancel := context.WithCancel(from.Context())
 	defer cancel()
 	defer context.AfterFunc(x.ctx, cancel)()
 	switch _, qe := x.s.road(kept, from.WithContext(ctx), &inner{req: req, tenant: x.tenant}); {
+	case kept.err != nil:
+		return nil, kept.err
 	case kept.over:
 		e := qerr.New(qerr.TooExpensive, "the names of the metrics that tenant %s has series of have more than %d MiB", x.tenant.Name, maxKept>>20)
 		e.Advice = "ask for one of them with metric="
 		return nil, e
 	case qe != nil:
 		return nil, qe
+	}
+	// Each name is in the list and the table, its text beside the answer's for a moment.
+	if err := x.budget.Hold(int64(len(kept.body) + nameBytes*(1+bytes.Count(kept.body, []byte{','})))); err != nil {
+		return nil, err
 	}
 	var answer struct{ Data, Warnings []string }
 	if err := json.Unmarshal(kept.body, &answer); err != nil {
@@ -110,5 +121,6 @@ func (x *exchange) seenNames() (func(labels.Labels) bool, error) {
 	for _, name := range answer.Data {
 		names[name] = true
 	}
+	x.budget.Drop(int64(len(kept.body)))
 	return func(ls labels.Labels) bool { return names[ls.Get(model.MetricNameLabel)] }, nil
 }
