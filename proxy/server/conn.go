@@ -230,3 +230,15 @@ func conn(r *http.Request) *cappedConn {
 	c, _ := r.Context().Value(connOf{}).(*cappedConn)
 	return c
 }
+
+// abort ends a handler whose answer must not look whole. net/http cuts the connection and logs
+// nothing. An answer to HTTP/1.0 has no chunks, so that its end is that of the connection: there it
+// is a reset.
+func abort(r *http.Request) {
+	if c := conn(r); c != nil && !r.ProtoAtLeast(1, 1) {
+		if tcp, ok := c.Conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // the client may be gone
+		}
+	}
+	panic(http.ErrAbortHandler)
+}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/identity"
@@ -426,5 +428,36 @@ func TestAcceptErrorsAreTold(t *testing.T) {
 	}
 	if n := strings.Count(lines.String(), "too many open files"); n != 2 {
 		t.Errorf("%d lines in 20 s, want 2: %s", n, lines.String())
+	}
+}
+
+// TestHalfAnAnswerOfOld: to a client of HTTP/1.0, whose answers have neither a length nor chunks,
+// half an answer does not look whole.
+func TestHalfAnAnswerOfOld(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		script string
+		whole  bool
+	}{
+		"cut":                {"limit 3MiB close; generate 4MiB", false},
+		"cut by length":      {"length 4194304; limit 3MiB close; generate 4MiB", false},
+		"garbage":            {"generate 3MiB; garbage", false},
+		"what is not cut is": {"generate 4MiB", true},
+	} {
+		for _, fields := range []string{"", "Accept-Encoding: gzip\r\n"} {
+			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, roomy(ample))
+			if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: c.script}); err != nil {
+				t.Fatal(err)
+			}
+			w := r.wire()
+			w.say("GET /api/v1/query?" + url.Values{"query": {`up{cluster="jaguar"}`}}.Encode() + " HTTP/1.0\r\n" + fields + "\r\n")
+			_ = w.SetReadDeadline(time.Now().Add(patience))
+			text, err := io.ReadAll(w.r)
+			said := strings.HasPrefix(string(text), "HTTP/1.0 200 OK\r\n") || !c.whole && len(text) == 0 // a coder keeps what is short
+			if isTimeout(err) || !said || (err == nil) != c.whole {
+				t.Errorf("%s, %q: %d bytes, %v: %.100q", name, fields, len(text), err, text)
+			}
+			r.idle()
+		}
 	}
 }

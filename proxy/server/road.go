@@ -33,9 +33,7 @@ func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if client.wrote || qe.Kind == qerr.Canceled {
-		// Half an answer must not look like a whole one, and neither must none. net/http cuts the
-		// connection and logs nothing.
-		panic(http.ErrAbortHandler)
+		abort(r) // half an answer must not look like a whole one, and neither must none
 	}
 	client.Header().Set(verdictHeader, string(policy.Refuse))
 	// Where this process was late, the end of the request has passed: what went wrong is told

@@ -86,7 +86,7 @@ func (s *Server) mainHandler() http.Handler {
 			defer c.release()
 			s.serveAPI(c, r)
 			if c.end() != nil {
-				panic(http.ErrAbortHandler) // the client left in the last moment; what it has lacks its end
+				abort(r) // the client left in the last moment; what it has lacks its end
 			}
 		}
 	})
