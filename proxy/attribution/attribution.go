@@ -183,11 +183,12 @@ func (t *Table) Add(now time.Time, who Who, c Cost) {
 	}
 }
 
-// at is the bucket of a time, an empty one where what is there is older.
+// at is the bucket of a time, an empty one where what is there is of another: older, or of a time
+// to which the clock had jumped.
 func (t *Table) at(now time.Time) *bucket {
 	began := now.Truncate(Span)
 	p := &t.buckets[int(began.Unix()/int64(Span/time.Second))%Buckets]
-	if *p == nil || (*p).began.Before(began) {
+	if *p == nil || !(*p).began.Equal(began) {
 		*p = &bucket{began: began, kinds: map[Kind]*ranking{}}
 		for _, k := range kinds {
 			(*p).kinds[k] = &ranking{rows: map[string]*ranked{}}
@@ -225,7 +226,7 @@ func (t *Table) Top(now time.Time, by Kind, order string, limit int) Top {
 	sums := map[string]*Cost{}
 	t.mu.Lock()
 	for _, b := range t.buckets {
-		if b == nil || b.began.Before(out.Since) {
+		if b == nil || b.began.Before(out.Since) || b.began.After(now) {
 			continue
 		}
 		out.Total.add(b.total)

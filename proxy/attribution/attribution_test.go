@@ -62,6 +62,27 @@ func TestTop(t *testing.T) {
 	}
 }
 
+// TestClockThatJumps: what was added while the clock was a day ahead is nobody's of today, and
+// takes nothing up.
+func TestClockThatJumps(t *testing.T) {
+	var table Table
+	for _, ahead := range []time.Duration{0, 24 * time.Hour, 24*time.Hour + Span} {
+		table.Add(noon.Add(ahead), Who{User: fmt.Sprint(ahead)}, Cost{Requests: 1})
+	}
+	at := noon.Add(time.Minute)
+	if top := table.Top(at, ByUser, "requests", 10); top.Total.Requests != 0 || len(top.Rows) > 0 {
+		t.Errorf("what comes tomorrow: %+v", top)
+	}
+	table.Add(at, Who{User: "ada"}, Cost{Requests: 1})
+	table.Add(at.Add(Span), Who{User: "ada"}, Cost{Requests: 1})
+	if top := table.Top(at.Add(Span), ByUser, "requests", 10); fmt.Sprint(names(top.Rows)) != "[ada]" || top.Total.Requests != 2 {
+		t.Errorf("once the clock is right: %+v", top)
+	}
+	if top := table.Top(at.Add(24*time.Hour), ByUser, "requests", 10); top.Total.Requests != 0 {
+		t.Errorf("a day later: %+v", top)
+	}
+}
+
 // However many names there are, memory is bounded, all sums add up, nobody is told to have spent
 // what it has not, and the one that spends the most is there.
 func TestManyNames(t *testing.T) {
