@@ -189,7 +189,15 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 		}
 	}
 	c.watchSilence()
+	sent := false
+	defer func() {
+		if !sent { // a fault of ours must not keep the places that the call has
+			forget()
+			c.end(errOurFault)
+		}
+	}()
 	resp, err := c.send(build, given, t.Plain || id.Decode() == endpoint.DecodeRead) // the chunks of remote read are compressed already
+	sent = true
 	forget()
 	c.quiet.Stop()
 	c.progress.Stop()

@@ -272,7 +272,20 @@ func (r *Replica) wary(ctx context.Context, req *endpoint.Request, build builder
 		}
 	}
 	defer func() { leave() }() // after what broke was noted: until then it is one of those that ran
+	attempted := false
+	defer func() {
+		if attempted {
+			return
+		}
+		if trial { // it ended in a fault of ours, of which nothing is learned; the next call is to find out
+			q.tried(r, req)
+		}
+		if t.trial {
+			r.up.breaker.neutral()
+		}
+	}()
 	resp, err := r.attempt(ctx, req.ID, build, t)
+	attempted = true
 	if err != nil && isReset(err) && ctx.Err() == nil && !started.IsZero() && time.Since(started) >= suspectAfter && r.gone(ctx) {
 		if e := q.note(r, req); e != nil {
 			r.up.metrics.quarantined.WithLabelValues(r.labels()...).Inc()

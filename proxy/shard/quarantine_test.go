@@ -3,6 +3,8 @@ package shard
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -255,6 +257,47 @@ func TestHeldSays(t *testing.T) {
 			if !strings.Contains(err.Message, part) {
 				t.Errorf("%q lacks %q", err.Message, part)
 			}
+		}
+	})
+}
+
+// TestOurFaultInATrial: a fault of ours in the one call that tries a text, or a replica, is nothing
+// that was learned of either: the next call tries anew. Nor does the call keep a place.
+func TestOurFaultInATrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnded(t, 2)
+		if got := e.end(0, "killer"); !isHeld(got[0]) {
+			t.Fatalf("it is not held: %v", got)
+		}
+		time.Sleep(heldFor)
+		synctest.Wait()
+		r := e.s.Replicas[1]
+		r.up.breaker.mu.Lock()
+		r.up.breaker.state = HalfOpen
+		r.up.breaker.mu.Unlock()
+		req := &endpoint.Request{ID: endpoint.Query, Query: "killer", Time: endpoint.At(0)}
+		fault := func(context.Context, *url.URL, time.Duration) (*http.Request, error) { panic("a fault of ours") }
+		for range 3 * r.up.opts.MaxCalls { // more than there are places
+			ok, trial := r.up.breaker.allow(time.Now())
+			if !ok || !trial {
+				t.Fatalf("the replica is not tried: %v, %v", ok, trial)
+			}
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Error("the fault is hidden")
+					}
+				}()
+				_, err := r.careful(t.Context(), req, fault, try{trial: trial})
+				t.Errorf("the call came to an end: %v", err)
+			}()
+		}
+		if n := r.up.inflight.Load(); n != 0 {
+			t.Errorf("%d calls are under way", n)
+		}
+		e.s.base.Store(1)
+		if err := e.ask("killer"); err != nil {
+			t.Errorf("the next one is not tried: %v", err)
 		}
 	})
 }
