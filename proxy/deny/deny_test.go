@@ -342,6 +342,49 @@ func TestConfiguredName(t *testing.T) {
 	}
 }
 
+// TestConfiguredNameAfterARestart: of an added rule that one of the configuration has taken the
+// name of nothing comes back at the next start, whether it was taken before or then, nor later,
+// when the configuration has lost it again.
+func TestConfiguredNameAfterARestart(t *testing.T) {
+	for name, reload := range map[string]bool{"at a reload": true, "at the start": false} {
+		path := filepath.Join(t.TempDir(), "deny.json")
+		text := `{"version":1,"rules":[{"name":"a","reason":"b","user":"ann","source":"api"},
+			{"name":"cut","reason":"b","query":"sum(rate(foo[5m…","source":"api"},
+			{"name":"other","reason":"b","user":"joe","source":"api"}]}`
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		config := []Rule{{Name: "a", Reason: "b", User: "bob"}, {Name: "cut", Reason: "b", User: "bob"}}
+		if reload {
+			var before Table
+			if err := before.Open(path, now); err == nil {
+				t.Errorf("%s: a rule of another version is not named", name)
+			}
+			if err := before.Configure(config); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var table, later Table
+		if err := errors.Join(table.Configure(config), table.Open(path, now)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		list := table.List(now)
+		if f := table.Look(&Subject{User: "ann"}, now); f.Rule != nil || len(list) != 3 || list[0].User != "bob" {
+			t.Errorf("%s: %+v are in force, and ann meets %v", name, list, f.Rule)
+		}
+		if err := later.Open(path, now); err != nil || len(later.List(now)) != 1 {
+			t.Errorf("%s: once the configuration has none: %v, %+v", name, err, later.List(now))
+		}
+	}
+	path := filepath.Join(t.TempDir(), "gone", "deny.json")
+	table := Table{path: path}
+	var file *FileError
+	_ = table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now)
+	if err := table.Configure([]Rule{{Name: "a", Reason: "b", User: "bob"}}); !errors.As(err, &file) || len(table.List(now)) != 1 {
+		t.Errorf("what cannot be written: %v, %+v", err, table.List(now))
+	}
+}
+
 // TestRulesOfAnotherVersion: a rule of the file that is none, such as a query that was cut and that
 // older versions took, is named and left out; the others hold.
 func TestRulesOfAnotherVersion(t *testing.T) {

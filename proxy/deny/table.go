@@ -76,8 +76,9 @@ func (t *Table) Any() bool {
 	return all != nil && len(*all) > 0
 }
 
-// Configure puts the configuration's rules into force in place of those of before. They are
-// checked already.
+// Configure puts the configuration's rules into force in place of those of before. They are checked
+// already. An added rule of the same name as one of them is removed, from the file too; the error
+// of that is as with Add.
 func (t *Table) Configure(rules []Rule) error {
 	var list []*rule
 	for _, r := range rules {
@@ -98,13 +99,19 @@ func (t *Table) Configure(rules []Rule) error {
 		}
 	}
 	t.config = list
-	named := func(name string) bool { // the configuration's rule of that name is meant
-		return slices.ContainsFunc(list, func(c *rule) bool { return c.Name == name })
-	}
-	t.own = slices.DeleteFunc(slices.Clone(t.own), func(r *rule) bool { return named(r.Name) })
-	t.aside = slices.DeleteFunc(t.aside, func(e Entry) bool { return named(e.Name) })
+	before := len(t.own) + len(t.aside)
+	t.own = slices.DeleteFunc(slices.Clone(t.own), func(r *rule) bool { return t.configured(r.Name) })
+	t.aside = slices.DeleteFunc(t.aside, func(e Entry) bool { return t.configured(e.Name) })
 	t.publish()
-	return nil
+	if len(t.own)+len(t.aside) == before {
+		return nil
+	}
+	return t.keep() // or else the next start would have both, and neither could be removed
+}
+
+// configured tells whether the configuration has a rule of that name. t.mu is held.
+func (t *Table) configured(name string) bool {
+	return slices.ContainsFunc(t.config, func(c *rule) bool { return c.Name == name })
 }
 
 // publish shows requests what is in force.
@@ -178,7 +185,7 @@ func (t *Table) Remove(name string) error {
 	defer t.mu.Unlock()
 	is, was := func(r *rule) bool { return r.Name == name }, func(e Entry) bool { return e.Name == name }
 	switch {
-	case slices.ContainsFunc(t.config, is):
+	case t.configured(name):
 		return ErrConfigured
 	case !slices.ContainsFunc(t.own, is) && !slices.ContainsFunc(t.aside, was):
 		return ErrUnknown
@@ -247,7 +254,8 @@ const maxFileBytes = 32 << 20
 // Open reads the rules that were kept in the file, and keeps them there from now on. A file that
 // holds something else is renamed to the same name with .broken at its end, and the error says so;
 // the table is usable all the same. A rule that is none in this version is named in the error, left
-// out, and stays in the file.
+// out, and stays in the file. One that has the name of one of the configuration's does not: that
+// one is meant.
 func (t *Table) Open(path string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,10 +284,13 @@ func (t *Table) Open(path string, now time.Time) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s does not hold rules, and was put aside as %s.broken: %w", path, path, err), os.Rename(path, path+".broken"))
 	}
+	replaced := false
 	for _, e := range k.Rules {
 		c, wrong := compile(e.Rule, e.Source)
 		switch old := (&rule{Rule: e.Rule, source: e.Source}).forgotten(now); {
 		case old:
+		case t.configured(e.Name):
+			replaced = true
 		case wrong != nil: // of another version; the others hold
 			err = errors.Join(err, fmt.Errorf("%s: the rule %.64q is none, and is left out: %w", path, e.Name, wrong))
 			if len(t.aside) < MaxRules {
@@ -290,6 +301,9 @@ func (t *Table) Open(path string, now time.Time) error {
 		}
 	}
 	t.publish()
+	if replaced {
+		err = errors.Join(err, t.keep())
+	}
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/dropped"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/shard"
@@ -266,7 +267,10 @@ func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.S
 	wait, cancel := context.WithTimeout(s.background, 2*time.Second)
 	_ = st.top.WaitFirstProbe(wait) // new replicas are known before requests come to them, if they answer soon
 	cancel()
-	if err := s.deny.Configure(rulesOf(cfg)); err != nil {
+	var file *deny.FileError
+	if err := s.deny.Configure(rulesOf(cfg)); errors.As(err, &file) {
+		s.log.Error("the deny rules were not written to their file", "err", file)
+	} else if err != nil {
 		st.retire()
 		return fmt.Errorf("deny: %w", err)
 	}
