@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -193,6 +194,7 @@ type fakeManager struct {
 	names   []string
 	always  []string // alerts that are there whichever are asked for by expression
 	broken  string   // body of every answer, if not ""
+	started any      // when it says that it was started; nil: long ago
 	filters []string
 }
 
@@ -202,11 +204,15 @@ func newFakeManager(t *testing.T) *fakeManager {
 	m.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.filters = r.URL.Query()["filter"]
 		if m.broken != "" {
 			_, _ = io.WriteString(w, m.broken)
 			return
 		}
+		if r.URL.Path == "/api/v2/status" {
+			_ = json.NewEncoder(w).Encode(map[string]any{"uptime": cmp.Or[any](m.started, time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))})
+			return
+		}
+		m.filters = r.URL.Query()["filter"]
 		list := []any{}
 		names := m.names
 		if !strings.Contains(m.filters[0], "=~") {

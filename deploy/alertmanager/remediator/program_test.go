@@ -10,12 +10,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,6 +127,42 @@ func send(t *testing.T, method, address, token, body string) (int, string) {
 	return res.StatusCode, string(text)
 }
 
+// older is a way to an Alertmanager that has just been started; age makes it an hour older on it.
+func older(t *testing.T, base string) (at string, age func()) {
+	t.Helper()
+	to, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var aged atomic.Bool
+	s := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Transport: &http.Transport{DisableKeepAlives: true},
+		ModifyResponse: func(res *http.Response) error {
+			if !aged.Load() || res.Request.URL.Path != "/api/v2/status" {
+				return nil
+			}
+			var status map[string]any
+			if err := json.NewDecoder(res.Body).Decode(&status); err != nil {
+				return err
+			}
+			_ = res.Body.Close()
+			began, err := time.Parse(time.RFC3339, status["uptime"].(string))
+			if err != nil {
+				return err
+			}
+			status["uptime"] = began.Add(-time.Hour)
+			b, err := json.Marshal(status)
+			res.Body = io.NopCloser(bytes.NewReader(b))
+			res.ContentLength = -1
+			res.Header.Del("Content-Length")
+			return err
+		},
+	})
+	t.Cleanup(s.Close)
+	return s.URL, func() { aged.Store(true) }
+}
+
 // TestProgram runs it whole, before a real Alertmanager with the deployed routes.
 func TestProgram(t *testing.T) {
 	api := newFakeAPI(t, 100)
@@ -173,7 +212,8 @@ func TestProgram(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	base, stop := start(t, "--listen-address=127.0.0.1:0", "--cluster=jaguar", "--act", "--alertmanager="+am.URL(),
+	at, age := older(t, am.URL())
+	base, stop := start(t, "--listen-address=127.0.0.1:0", "--cluster=jaguar", "--act", "--alertmanager="+at,
 		"--token-file="+filepath.Join(dir, "hook"),
 		"--kubernetes-url="+api.URL, "--kubernetes-token-file="+filepath.Join(dir, "kube"), "--kubernetes-ca-file=")
 	mu.Lock()
@@ -238,6 +278,11 @@ func TestProgram(t *testing.T) {
 			}
 		}
 	}
+	const early = "alertmanager was started at 2"
+	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(1))); code != 503 || !strings.Contains(text, early) {
+		t.Errorf("%d %s: one that has just been started may not have heard of a fleet alert yet", code, text)
+	}
+	age()
 	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(1))); code != 503 || !strings.Contains(text, "Watchdog") {
 		t.Errorf("%d %s: without the Watchdog nobody knows whether a fleet alert fires", code, text)
 	}

@@ -368,8 +368,8 @@ func TestNothingDuringAFleetAlert(t *testing.T) {
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
 }
 
-// TestNothingWithoutTheWatchdog: an Alertmanager that has just been started knows of no alert, and
-// says so. What fires always must be there before "none" is believed.
+// TestNothingWithoutTheWatchdog: an Alertmanager that nobody sends to knows of no alert, and says
+// so. What fires always must be there before "none" is believed.
 func TestNothingWithoutTheWatchdog(t *testing.T) {
 	r := newRig(t, 10, func(s *settings) { s.watchdog = "Watchdog" })
 	if err := r.post(t, xid(1)); err == nil || !strings.Contains(err.Error(), "Watchdog") {
@@ -388,6 +388,37 @@ func TestNothingWithoutTheWatchdog(t *testing.T) {
 	if err := r.post(t, xid(2)); err != nil || r.count(refused, "fleet_alert") != 1 {
 		t.Errorf("%v %s", err, r.log)
 	}
+}
+
+// TestNothingWhileAlertmanagerIsYoung: what fires always comes from whoever sends first after its
+// start; the fleet alert, from another one, may come a minute later.
+func TestNothingWhileAlertmanagerIsYoung(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.watchdog = "Watchdog" })
+	r.manager.always = []string{"Watchdog"}
+	for _, c := range []struct {
+		started any
+		says    string
+	}{
+		{r.clock.Add(-4 * time.Minute), "was started at 2026-11-21T11:56:00Z"},
+		{r.clock.Add(time.Hour), "was started at 2026-11-21T13:00:00Z"}, // by another clock: nobody knows
+		{"", "makes no sense"},
+		{time.Time{}, "does not say when it was started"},
+	} {
+		r.manager.started = c.started
+		if err := r.post(t, xid(1)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("started %v: %v, not %q", c.started, err, c.says)
+		}
+	}
+	want(t, r, map[string]string{})
+	if r.count(failed, "alertmanager") != 4 || r.api.patches != 0 {
+		t.Errorf("%d patches: %s", r.api.patches, r.log)
+	}
+	// The node waits meanwhile, and has its turn by itself.
+	r.manager.started = r.clock
+	r.later(t, 4*time.Minute)
+	want(t, r, map[string]string{})
+	r.later(t, time.Minute)
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
 }
 
 // TestMissingAnswersAreNo: what cannot be asked stops it, and Alertmanager is told to come again.
