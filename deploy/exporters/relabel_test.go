@@ -2,7 +2,9 @@ package exporters
 
 import (
 	"maps"
+	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
@@ -37,6 +39,36 @@ func TestRelabel(t *testing.T) {
 		ours, theirs := a.Labels(), b.Labels()
 		if kept != want || !labels.Equal(ours, theirs) {
 			t.Errorf("%s: %s %v, want %s %v", name, ours, kept, theirs, want)
+		}
+	}
+}
+
+// TestIPv6: discovery of pods and nodes shows an address of IPv6 without brackets, in which nothing
+// can be dialled with a port behind it.
+func TestIPv6(t *testing.T) {
+	c := load(t, 0, 1)
+	for name, found := range discovered {
+		meta := found(0)
+		for _, label := range []string{"__meta_kubernetes_pod_ip", "__meta_kubernetes_node_address_InternalIP"} {
+			if meta[label] != "" {
+				meta[label] = "fd00::5"
+			}
+		}
+		if _, port, err := net.SplitHostPort(meta["__address__"]); err == nil {
+			meta["__address__"] = net.JoinHostPort("fd00::5", port)
+		} else {
+			meta["__address__"] = "fd00::5" // a pod's without a port
+		}
+		got, ok := target(job(t, c, name), meta)
+		if !ok {
+			t.Errorf("%s: %v is no target", name, meta)
+		}
+		at := got.Get("__address__")
+		if strings.HasPrefix(name, "node-mesh") {
+			at = got.Get("__param_target")
+		}
+		if host, port, err := net.SplitHostPort(at); err != nil || host != "fd00::5" || port == "" {
+			t.Errorf("%s: %s cannot be dialled: %v", name, at, err)
 		}
 	}
 }

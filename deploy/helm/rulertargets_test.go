@@ -31,8 +31,9 @@ type scraped struct {
 }
 
 // TestRulerTargets: the small Prometheus of the ruler scrapes every pod of the two releases, by the
-// Services that the chart makes and on their port, with the role that the alerts tell apart. The
-// Service by its name, which is there when no pod is, is only watched.
+// Services that the chart makes and on their port, whether the cluster has IPv4 or IPv6, with the
+// role that the alerts tell apart. The Service by its name, which is there when no pod is, is only
+// watched.
 func TestRulerTargets(t *testing.T) {
 	roles := map[string]string{} // by the Service
 	for ci, role := range map[string]string{"operator": "people", "ruler": "rules"} {
@@ -56,7 +57,7 @@ func TestRulerTargets(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		t.Fatal(err)
 	}
-	pods, names := 0, 0
+	pods, names := map[string]int{}, 0 // pods by the type of records
 	for _, sc := range doc.Scrapes {
 		if sc.Job != "spillway" {
 			continue
@@ -76,9 +77,10 @@ func TestRulerTargets(t *testing.T) {
 		}
 		for _, d := range sc.DNS {
 			for _, name := range d.Names {
-				pods++
+				pods[d.Type]++
 				l := target(net.JoinHostPort(name, strconv.Itoa(d.Port)), map[string]string{"__meta_dns_name": name})
-				if d.Type != "A" || !kept(promlabels.NewBuilder(l).Set("instance", "10.0.0.1:9092").Labels()) {
+				instance := map[string]string{"A": "10.0.0.1:9092", "AAAA": "[fd00::5]:9092"}[d.Type]
+				if instance == "" || !kept(promlabels.NewBuilder(l).Set("instance", instance).Labels()) {
 					t.Errorf("the pods of %s are not scraped", name)
 				}
 			}
@@ -92,8 +94,8 @@ func TestRulerTargets(t *testing.T) {
 			}
 		}
 	}
-	if pods != len(roles) || names != len(roles) {
-		t.Errorf("%d Services are asked for pods and %d are watched, of %v", pods, names, roles)
+	if pods["A"] != len(roles) || pods["AAAA"] != len(roles) || names != len(roles) {
+		t.Errorf("%v Services are asked for pods, by A and by AAAA, and %d are watched, of %v", pods, names, roles)
 	}
 }
 
