@@ -180,6 +180,27 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Error("Grafana was pointed at a Spillway that is not available")
 		}
 	})
+	t.Run("pods that cannot be made", func(t *testing.T) {
+		c, p, _ := start(t)
+		const message = `pods "spillway-x" is forbidden: unable to validate against any security context constraint: runAsUser: Invalid value: 65532`
+		c.refuse = func(r *http.Request) (int, string) {
+			if o, ok := c.objects[r.URL.Path]; ok && strings.HasSuffix(r.URL.Path, "/deployments/spillway") {
+				o.set([]any{map[string]any{"type": "ReplicaFailure", "status": "True", "message": message}}, "status", "conditions")
+			}
+			return 0, ""
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("a second has passed"))
+		defer cancel()
+		var told []string
+		err := c.Apply(ctx, p, c.reach(), settings, func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })
+		if err == nil || !strings.Contains(err.Error(), message) {
+			t.Errorf("applied: %v", err)
+		}
+		n := slices.IndexFunc(told, func(s string) bool { return strings.Contains(s, "no pod of it can be made") })
+		if n < 0 || n != len(told)-1 || !strings.Contains(told[n], message) {
+			t.Errorf("it is not told, or several times: %q", told)
+		}
+	})
 	t.Run("a server that its pod does not reach", func(t *testing.T) {
 		c, p, before := start(t)
 		lost := p.Groups[0].Servers[1]

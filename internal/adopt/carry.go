@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spillwayproject/spillway/internal/clip"
 )
 
 // record is what Undo needs to know.
@@ -317,15 +319,23 @@ func (r *record) applied(s *Source) object {
 	return o
 }
 
-// await waits until a pod of Spillway is available.
+// await waits until a pod of Spillway is available. Why none can be made is told as soon as it is
+// known, and waited for all the same: Kubernetes tries again, and somebody may mend it meanwhile.
 func (c *Client) await(ctx context.Context, ns string, say func(string, ...any)) error {
 	ref := Ref{"apps/v1", "Deployment", ns, "spillway"}
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
+	why := "" // in brackets
 	for {
 		o, err := c.read(ctx, ref)
 		if err != nil && ctx.Err() == nil {
 			return err
+		}
+		if now := unmade(o); now != "" {
+			if why == "" { // once, though the next one may name another pod
+				say("%s: no pod of it can be made, and Kubernetes will try again: %s", ref, now)
+			}
+			why = " (" + now + ")"
 		}
 		number := func(path ...string) float64 { n, _ := o.at(path...).(float64); return n }
 		settled := number("status", "observedGeneration") >= number("metadata", "generation") &&
@@ -336,11 +346,23 @@ func (c *Client) await(ctx context.Context, ns string, say func(string, ...any))
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not available yet, and Grafana was not touched: see kubectl -n %s describe deployment,pods -l app.kubernetes.io/name=spillway; "+
-				"then run this again, or take it back by --undo (%w)", ref, ns, context.Cause(ctx))
+			return fmt.Errorf("%s is not available yet%s, and Grafana was not touched: see kubectl -n %s describe deployment,pods -l app.kubernetes.io/name=spillway; "+
+				"then run this again, or take it back by --undo (%w)", ref, why, ns, context.Cause(ctx))
 		case <-tick.C:
 		}
 	}
+}
+
+// unmade is why no pod of a Deployment can be made; empty where nothing says so.
+func unmade(o object) string {
+	all, _ := o.at("status", "conditions").([]any)
+	for _, c := range all {
+		m, _ := c.(map[string]any)
+		if m["type"] == "ReplicaFailure" && m["status"] == "True" {
+			return clip.Text(object(m).text("message"), 1000)
+		}
+	}
+	return ""
 }
 
 // Undo takes back what Apply did in a namespace, and tells say of each step. What it left, since
