@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,9 +160,7 @@ func (a *adopting) propose(ctx context.Context, say func(string, ...any), plan *
 	if len(problems) > 0 {
 		say("%s: %s in what the servers say of themselves.", counts, Count(len(problems), "problem"))
 		if strings.Contains(strings.Join(problems, " "), "cannot be examined") {
-			say("A server that cannot be reached from here may be in the cluster; with an account that has the rights of docs/adopt.md:\n"+
-				`kubectl -n %s run spillway-adopt --rm -it --restart=Never --image=IMAGE --overrides='{"spec":{"serviceAccountName":"ACCOUNT"}}' --command -- /spillway adopt --via=direct --out=-`,
-				a.settings.Namespace)
+			say("A server that cannot be reached from here may be in the cluster; with an account that has the rights of docs/adopt.md:\n%s", a.inside())
 		}
 	} else {
 		say("%s: proven against the servers.", counts)
@@ -182,6 +181,28 @@ func (a *adopting) propose(ctx context.Context, say func(string, ...any), plan *
 		}
 	}
 	return len(problems), nil
+}
+
+// inside is the command that does the same in the cluster, in a pod that a namespace with the
+// restricted Pod Security Standard takes.
+func (a *adopting) inside() string {
+	const overrides = `{"apiVersion":"v1","spec":{"serviceAccountName":"ACCOUNT","securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},` +
+		`"containers":[{"name":"spillway-adopt","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}`
+	line := []string{"/spillway", "adopt", "--via=direct", "--out=-", "--namespace=" + a.settings.Namespace}
+	for _, only := range a.scope.Only {
+		line = append(line, "--only="+only)
+	}
+	for _, ns := range a.scope.Namespaces {
+		line = append(line, "--look-in="+ns)
+	}
+	if a.hashmod {
+		line = append(line, "--hashmod")
+	}
+	if !a.settings.Grafana {
+		line = append(line, "--no-grafana")
+	}
+	return fmt.Sprintf("kubectl -n %s run spillway-adopt --rm -it --restart=Never --image=%s --override-type=strategic --overrides='%s' --command -- %s",
+		a.settings.Namespace, cmp.Or(a.settings.Image, "IMAGE"), overrides, strings.Join(line, " "))
 }
 
 // write puts the configuration where it belongs.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	psa "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -28,14 +34,21 @@ var lists = map[string]string{
 		"data":{"a.yaml":"datasources:\n- {name: a, type: prometheus, url: 'http://prometheus-operated:9090'}\n"}}`,
 }
 
-// TestAdopt runs the command over an API server that only reads, with a fake shard as the pod: what
-// is found is written and proven, and a file of somebody else stays.
-func TestAdopt(t *testing.T) {
-	pod := fakeshard.Start(t, fakeshard.Config{
+// adopted is the command over an API server that only reads, with a fake shard as the pod.
+type adopted struct {
+	kubeconfig string
+	pod        *fakeshard.Shard
+	hidden     func(path string) bool // what is not there
+}
+
+func startAdopted(t *testing.T) *adopted {
+	t.Helper()
+	a := &adopted{hidden: func(string) bool { return false }}
+	a.pod = fakeshard.Start(t, fakeshard.Config{
 		ExternalLabels: map[string]string{"cluster": "jaguar", "prometheus": "monitoring/k8s", "prometheus_replica": "prometheus-k8s-0"},
 		Series:         []map[string]string{{"__name__": "up", "job": "node", "instance": "a"}},
 	})
-	to, err := url.Parse(pod.URL())
+	to, err := url.Parse(a.pod.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,35 +57,47 @@ func TestAdopt(t *testing.T) {
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		Transport: &http.Transport{DisableKeepAlives: true},
 	})
-	empty := false
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, proxy+"/"):
 			behind.ServeHTTP(w, r)
 		case r.Method != http.MethodGet:
 			t.Errorf("%s %s", r.Method, r.URL.Path)
-		case empty:
+		case a.hidden(r.URL.Path):
 			fmt.Fprint(w, `{"items":[]}`)
 		default:
-			fmt.Fprintf(w, `{"items":[%s]}`, lists[r.URL.Path])
+			all, ok := lists[r.URL.Path]
+			if !ok { // with --look-in each kind is asked for in a namespace
+				all = lists[strings.Replace(r.URL.Path, "/namespaces/monitoring/", "/", 1)]
+			}
+			fmt.Fprintf(w, `{"items":[%s]}`, all)
 		}
 	}))
-	defer api.Close()
-	dir := t.TempDir()
-	kubeconfig, out := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "spillway.yaml")
+	t.Cleanup(api.Close)
+	a.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c}}]}`, api.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(a.kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := func(code int, args ...string) string {
-		t.Helper()
-		var b bytes.Buffer
-		line := append([]string{"adopt", "--kubeconfig=" + kubeconfig}, args...)
-		if got := Spillway.Run(t.Context(), t.Context(), line, &b, &b); got != code {
-			t.Fatalf("adopt %v: exit code %d:\n%s", args, got, &b)
-		}
-		return b.String()
+	return a
+}
+
+// run is what it says; it must end with that code.
+func (a *adopted) run(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	line := append([]string{"adopt", "--kubeconfig=" + a.kubeconfig}, args...)
+	if got := Spillway.Run(t.Context(), t.Context(), line, &b, &b); got != code {
+		t.Fatalf("adopt %v: exit code %d:\n%s", args, got, &b)
 	}
+	return b.String()
+}
+
+// TestAdopt: what is found is written and proven, and a file of somebody else stays.
+func TestAdopt(t *testing.T) {
+	a := startAdopted(t)
+	out := filepath.Join(t.TempDir(), "spillway.yaml")
+	run := func(code int, args ...string) string { t.Helper(); return a.run(t, code, args...) }
 	for _, want := range []string{
 		"wrote " + out, "1 group, 1 shard, 1 server: proven against the servers.",
 		"@@ -2 +2 @@\n-… http://prometheus-operated:9090 …\n+… http://spillway.monitoring.svc:9090 …\n",
@@ -100,13 +125,55 @@ func TestAdopt(t *testing.T) {
 	if err := os.Remove(out); err != nil {
 		t.Fatal(err)
 	}
-	pod.Close()
+	a.pod.Close()
 	if said := run(1, "--out="+out, "--apply", "--image=x:1"); !strings.Contains(said, "the server cannot be examined") ||
 		!strings.Contains(said, "kubectl -n monitoring run spillway-adopt --rm") || !strings.Contains(said, "nothing was applied") {
 		t.Errorf("without the server it says\n%s", said)
 	}
-	empty = true
+	a.hidden = func(string) bool { return true }
 	if said := run(1); !strings.Contains(said, "there is no Prometheus in what was looked at") {
 		t.Errorf("of an empty cluster it says\n%s", said)
+	}
+}
+
+// TestAdoptElsewhere: the command for who has to run it in the cluster asks for the same, in a pod
+// that the restricted Pod Security Standard takes.
+func TestAdoptElsewhere(t *testing.T) {
+	a := startAdopted(t)
+	a.pod.Close()
+	said := a.run(t, 1, "--out=-", "--only=monitoring/k8s", "--look-in=monitoring", "--look-in=default", "--hashmod", "--no-grafana")
+	_, line, ok := strings.Cut(said, "kubectl -n monitoring run spillway-adopt")
+	if line, _, _ = strings.Cut(line, "\n"); !ok {
+		t.Fatalf("it says no command\n%s", said)
+	}
+	_, command, _ := strings.Cut(line, " --command -- ")
+	const want = "/spillway adopt --via=direct --out=- --namespace=monitoring --only=monitoring/k8s --look-in=monitoring --look-in=default --hashmod --no-grafana"
+	if command != want {
+		t.Errorf("it is to run\n%s\nnot\n%s", command, want)
+	}
+	_, overrides, _ := strings.Cut(line, "--overrides='")
+	overrides, _, _ = strings.Cut(overrides, "'")
+	pod := corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "spillway-adopt"}}}} // as kubectl makes it
+	before, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, []byte(overrides), pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod = corev1.Pod{}
+	if err := json.Unmarshal(after, &pod); err != nil {
+		t.Fatal(err)
+	}
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := psa.LevelVersion{Level: psa.LevelRestricted, Version: psa.LatestVersion()}
+	for _, r := range evaluator.EvaluatePod(restricted, &pod.ObjectMeta, &pod.Spec) {
+		if !r.Allowed {
+			t.Errorf("it is refused: %s %s", r.ForbiddenReason, r.ForbiddenDetail)
+		}
 	}
 }
