@@ -85,12 +85,11 @@ func (c *Client) readGrafana(ctx context.Context, s Scope, f *Found) error {
 		}
 	}
 	f.Sources = nil
-	labelled, err := everywhere[object](ctx, c, s, "/api/v1", "configmaps", sidecarLabel, nil)
+	labelled, err := c.labelled(ctx, s, f)
 	if err != nil {
 		return err
 	}
 	for _, o := range labelled {
-		o["apiVersion"], o["kind"] = "v1", "ConfigMap" // a list leaves them out
 		refs = slices.DeleteFunc(refs, func(r Source) bool { return r.Ref == refOf(o) })
 		f.files(Source{Ref: refOf(o), Sidecar: true, object: o})
 	}

@@ -42,6 +42,7 @@ type Found struct {
 	policies []networkingv1.NetworkPolicy
 	blind    string          // why those of Spillway's own could not be read; empty where they were
 	grafanas map[string]bool // the namespaces of Grafana's pods
+	sidecars []string        // selectors of its sidecars, beside sidecarLabel
 	named    bool            // whoever asks has named each of Workloads
 	others   []*Workload     // that are left alone
 }
@@ -341,6 +342,7 @@ func (f *Found) plain(kind string, r *runs) {
 		case grafanaImage.MatchString(k.Image):
 			f.grafanas[r.Namespace] = true
 			f.mounts(r, k)
+			f.sidecar(r)
 		case looksLikePrometheus(k):
 			if _, agent := flagOf(args, "agent"); agent || slices.Contains(args, "--enable-feature=agent") {
 				f.Remarks = append(f.Remarks, fmt.Sprintf("%s %s/%s is an agent, which answers no queries", kind, r.Namespace, r.Name))

@@ -166,21 +166,32 @@ func (a *adopting) propose(ctx context.Context, say func(string, ...any), plan *
 		say("%s: proven against the servers.", counts)
 	}
 	if a.settings.Grafana {
-		changes, remarks := plan.Grafana(a.settings.Target())
-		for i := range changes {
-			say("%s", strings.TrimSuffix(changes[i].Diff(), "\n"))
-			if o := changes[i].Owners; len(o) > 0 {
-				say("This field belongs to %s, from which --apply takes it, and to which --undo gives it back.", strings.Join(o, ", "))
-			}
-			if !changes[i].Source.Sidecar {
-				say("Grafana reads this file at its start: restart it after --apply and after --undo.")
-			}
-		}
-		for _, r := range remarks {
-			say("%s", r)
-		}
+		a.sources(say, plan)
 	}
 	return len(problems), nil
+}
+
+// sources says what becomes of Grafana's data sources.
+func (a *adopting) sources(say func(string, ...any), plan *adopt.Plan) {
+	changes, remarks := plan.Grafana(a.settings.Target())
+	for i := range changes {
+		say("%s", strings.TrimSuffix(changes[i].Diff(), "\n"))
+		if o := changes[i].Owners; len(o) > 0 {
+			say("This field belongs to %s, from which --apply takes it, and to which --undo gives it back.", strings.Join(o, ", "))
+		}
+		if !changes[i].Source.Sidecar {
+			say("Grafana reads this file at its start: restart it after --apply and after --undo.")
+		}
+	}
+	for _, r := range remarks {
+		say("%s", r)
+	}
+	if where := plan.Unasked(a.settings.Target()); where != "" {
+		if len(a.scope.Namespaces) > 0 {
+			where += ", of " + strings.Join(a.scope.Namespaces, ", ")
+		}
+		say("No data source is changed: none that was found asks these servers. Looked at were %s. What is elsewhere, change by hand.", where)
+	}
 }
 
 // inside is the command that does the same in the cluster, in a pod that a namespace with the

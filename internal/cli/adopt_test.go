@@ -177,3 +177,20 @@ func TestAdoptElsewhere(t *testing.T) {
 		}
 	}
 }
+
+// TestAdoptNoSource: where no data source is found that asks the servers, it says where it looked.
+func TestAdoptNoSource(t *testing.T) {
+	a := startAdopted(t)
+	const want = "No data source is changed: none that was found asks these servers. Looked at were ConfigMaps with the label grafana_datasource, " +
+		"what Grafana mounts at /etc/grafana/provisioning/datasources, and GrafanaDatasources, of monitoring."
+	if said := a.run(t, 0, "--out=-"); strings.Contains(said, "No data source is changed") {
+		t.Errorf("with one it says\n%s", said)
+	}
+	a.hidden = func(path string) bool { return strings.HasSuffix(path, "/configmaps") }
+	if said := a.run(t, 0, "--out=-", "--look-in=monitoring"); !strings.Contains(said, want) {
+		t.Errorf("without one it says\n%s", said)
+	}
+	if said := a.run(t, 0, "--out=-", "--no-grafana"); strings.Contains(said, "No data source is changed") {
+		t.Errorf("not asked for it says\n%s", said)
+	}
+}

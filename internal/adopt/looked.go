@@ -1,0 +1,76 @@
+package adopt
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// sidecar remembers by which label a sidecar of Grafana finds data sources, where its environment
+// says so. Those for dashboards have another folder.
+func (f *Found) sidecar(r *runs) {
+	pod := &r.Spec.Template.Spec
+	for _, k := range slices.Concat(pod.InitContainers, pod.Containers) {
+		env := func(name string) string {
+			i := slices.IndexFunc(k.Env, func(e corev1.EnvVar) bool { return e.Name == name })
+			if i < 0 {
+				return ""
+			}
+			return k.Env[i].Value
+		}
+		selector := env("LABEL")
+		if selector == "" || !strings.HasPrefix(env("FOLDER"), provisioning) {
+			continue
+		}
+		if v := env("LABEL_VALUE"); v != "" {
+			selector += "=" + v
+		}
+		if _, err := labels.Parse(selector); err != nil {
+			f.Remarks = append(f.Remarks, fmt.Sprintf("a sidecar of Grafana in %s looks for data sources by %q, which is no label: they are not looked at", r.Namespace, selector))
+			continue
+		}
+		if selector != sidecarLabel && !slices.Contains(f.sidecars, selector) {
+			f.sidecars = append(f.sidecars, selector)
+		}
+	}
+}
+
+// selectors are those by which ConfigMaps with data sources are found.
+func (f *Found) selectors() []string { return append([]string{sidecarLabel}, f.sidecars...) }
+
+// labelled are the ConfigMaps that have one of the labels.
+func (c *Client) labelled(ctx context.Context, s Scope, f *Found) (all []object, err error) {
+	for _, selector := range f.selectors() {
+		some, err := everywhere[object](ctx, c, s, "/api/v1", "configmaps", selector, nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range some {
+			o["apiVersion"], o["kind"] = "v1", "ConfigMap" // a list leaves them out
+			if !slices.ContainsFunc(all, func(a object) bool { return refOf(a) == refOf(o) }) {
+				all = append(all, o)
+			}
+		}
+	}
+	return all, nil
+}
+
+// Unasked is where data sources were looked for, if none of those that were found asks a server of
+// the plan, or Spillway at target; empty if one does.
+func (p *Plan) Unasked(target string) string {
+	for _, s := range p.Found.Sources {
+		for _, e := range s.Entries {
+			u, err := url.Parse(e.URL)
+			if e.URL == target || err == nil && u.Host != "" && len(p.served(u, s.Namespace)) > 0 {
+				return ""
+			}
+		}
+	}
+	return fmt.Sprintf("ConfigMaps with the label %s, what Grafana mounts at %s, and GrafanaDatasources",
+		strings.Join(p.Found.selectors(), " or "), provisioning)
+}

@@ -1,0 +1,83 @@
+package adopt
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSidecarLabel: a ConfigMap with a label of its own is found where a sidecar of Grafana says
+// so, by its name and its value; where nothing says so it is told what was looked at.
+func TestSidecarLabel(t *testing.T) {
+	const target = "http://spillway.metrics.svc:9090"
+	source := collection("v1", "ConfigMap", "metrics") + "/datasources"
+	my := map[string]any{"my_ds": "1"}
+	const usual = "label grafana_datasource, what"
+	for name, c := range map[string]struct {
+		labels map[string]any // of the ConfigMap
+		env    map[string]string
+		found  bool
+		looked string
+	}{
+		"the usual one":         {map[string]any{"grafana_datasource": "1"}, nil, true, ""},
+		"nobody says":           {my, nil, false, usual},
+		"the sidecar says":      {my, map[string]string{"LABEL": "my_ds"}, true, ""},
+		"with its value":        {my, map[string]string{"LABEL": "my_ds", "LABEL_VALUE": "1"}, true, ""},
+		"with another value":    {my, map[string]string{"LABEL": "my_ds", "LABEL_VALUE": "2"}, false, "or my_ds=2, what"},
+		"both labels":           {map[string]any{"my_ds": "1", "grafana_datasource": "1"}, map[string]string{"LABEL": "my_ds"}, true, ""},
+		"one of dashboards":     {my, map[string]string{"LABEL": "my_ds", "FOLDER": "/tmp/dashboards"}, false, usual},
+		"what is no label":      {my, map[string]string{"LABEL": "my ds"}, false, usual},
+		"the usual one, by env": {map[string]any{"grafana_datasource": "1"}, map[string]string{"LABEL": "grafana_datasource"}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newCluster(t)
+			k.populate(&fleets[2])
+			k.change(source, func(o object) { o.set(c.labels, "metadata", "labels") })
+			if c.env != nil {
+				env := []any{}
+				if c.env["FOLDER"] == "" {
+					env = append(env, map[string]any{"name": "FOLDER", "value": "/etc/grafana/provisioning/datasources"})
+				}
+				for n, v := range c.env {
+					env = append(env, map[string]any{"name": n, "value": v})
+				}
+				o := object{"apiVersion": "apps/v1", "kind": "Deployment"}
+				o.set("grafana", "metadata", "name")
+				o.set("metrics", "metadata", "namespace")
+				o.set([]any{
+					map[string]any{"name": "grafana", "image": "grafana/grafana:12.0.0"},
+					map[string]any{"name": "grafana-sc-datasources", "image": "quay.io/kiwigrid/k8s-sidecar:1.30", "env": env},
+				}, "spec", "template", "spec", "containers")
+				k.put(o)
+			}
+			p := k.plan(Scope{})
+			changes, _ := p.Grafana(target)
+			if found := len(changes) == 1 && changes[0].Source.Sidecar; found != c.found {
+				t.Errorf("found: %v", found)
+			}
+			if looked := p.Unasked(target); !strings.Contains(looked, c.looked) || c.looked == "" && looked != "" {
+				t.Errorf("looked at %q", looked)
+			}
+			said := slices.ContainsFunc(p.Found.Remarks, func(r string) bool { return strings.Contains(r, "which is no label") })
+			if want := c.env["LABEL"] == "my ds"; said != want {
+				t.Errorf("%q", p.Found.Remarks)
+			}
+		})
+	}
+}
+
+// TestUnasked: one that asks Spillway already, or a part of the servers, is one that was found.
+func TestUnasked(t *testing.T) {
+	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom"}
+	p := &Plan{Found: &Found{}, Groups: []*Group{{Workloads: []*Workload{w}}}}
+	for at, unasked := range map[string]bool{
+		"http://prom:9090": false, "http://spillway": false, "https://prom.metrics.svc": false, "http://p-0.prom.metrics.svc": false,
+		"http://elsewhere": true, ":": true, "/": true, "": true,
+	} {
+		one := Source{Ref: Ref{"v1", "ConfigMap", "metrics", "g"}, Key: "a.yaml", Entries: []Entry{{Name: "a", URL: at}}, object: object{}}
+		p.Found.Sources = []Source{one}
+		if got := p.Unasked("http://spillway") != ""; got != unasked {
+			t.Errorf("%q: %v", at, got)
+		}
+	}
+}
