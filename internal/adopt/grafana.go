@@ -46,8 +46,9 @@ type Change struct {
 	After, Target string
 	// Entries are the data sources that are pointed elsewhere.
 	Entries []Entry
-	// Owners are the other field managers that have the field now.
-	Owners []string
+	// Owners are the other field managers that have the field now, and Appliers those of them that
+	// have it by server-side apply: their next one would not leave it alone.
+	Owners, Appliers []string
 }
 
 const (
@@ -231,7 +232,7 @@ func (p *Plan) Grafana(target string) (changes []Change, remarks []string) {
 		}
 		if len(change.Entries) > 0 {
 			slices.Reverse(change.Entries)
-			change.Owners = s.owners()
+			change.Owners, change.Appliers = s.owners()
 			changes = append(changes, change)
 		}
 	}
@@ -344,23 +345,27 @@ func portOf(u *url.URL) int {
 	return int(port)
 }
 
-// owners are the other managers that have the field of the source, by its managedFields.
-func (s *Source) owners() []string {
+// owners are the other managers that have the field of the source, by its managedFields, and those
+// of them that have applied it.
+func (s *Source) owners() (all, appliers []string) {
 	path := []string{"f:data", "f:" + s.Key}
 	if s.Key == "" {
 		path = []string{"f:spec", "f:datasource", "f:url"}
 	}
-	var out []string
 	fields, _ := s.object.at("metadata", "managedFields").([]any)
 	for _, f := range fields {
 		m, _ := f.(map[string]any)
 		entry := object(m)
 		if name := entry.text("manager"); name != Manager && object(entry).at(append([]string{"fieldsV1"}, path...)...) != nil {
-			out = append(out, name)
+			all = append(all, name)
+			if entry.text("operation") == "Apply" {
+				appliers = append(appliers, name)
+			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	slices.Sort(all)
+	slices.Sort(appliers)
+	return slices.Compact(all), slices.Compact(appliers)
 }
 
 // urlLine is a line that has nothing but a URL.

@@ -81,3 +81,21 @@ func TestUnasked(t *testing.T) {
 		}
 	}
 }
+
+// TestAppliers: who has a field by server-side apply is told apart from who has updated it.
+func TestAppliers(t *testing.T) {
+	entry := func(manager, operation, field string) any {
+		o := object{"manager": manager, "operation": operation}
+		o.set(map[string]any{}, "fieldsV1", "f:data", field)
+		return map[string]any(o)
+	}
+	s := Source{Key: "a.yaml", object: object{}}
+	s.object.set([]any{
+		entry("kubectl", "Update", "f:a.yaml"), entry("helm", "Apply", "f:a.yaml"), entry("flux", "Apply", "f:b.yaml"),
+		entry(Manager, "Apply", "f:a.yaml"),
+	}, "metadata", "managedFields")
+	all, appliers := s.owners()
+	if !slices.Equal(all, []string{"helm", "kubectl"}) || !slices.Equal(appliers, []string{"helm"}) {
+		t.Errorf("%q, of whom %q apply", all, appliers)
+	}
+}

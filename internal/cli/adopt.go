@@ -179,6 +179,10 @@ func (a *adopting) sources(say func(string, ...any), plan *adopt.Plan) {
 		if o := changes[i].Owners; len(o) > 0 {
 			say("This field belongs to %s, from which --apply takes it, and to which --undo gives it back.", strings.Join(o, ", "))
 		}
+		if o := changes[i].Appliers; len(o) > 0 {
+			say("The next server-side apply of %s, such as helm upgrade of Helm 4, is refused for that, or takes the field back (--force-conflicts): "+
+				"better --no-grafana here, and the URL changed in what it applies.", strings.Join(o, ", "))
+		}
 		if !changes[i].Source.Sidecar {
 			say("Grafana reads this file at its start: restart it after --apply and after --undo.")
 		}

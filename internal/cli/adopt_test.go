@@ -30,7 +30,8 @@ var lists = map[string]string{
 	"/api/v1/namespaces/monitoring/services": `{"metadata":{"name":"prometheus-operated"},"spec":{"clusterIP":"None","selector":{"app.kubernetes.io/name":"prometheus"}}}`,
 	"/apis/discovery.k8s.io/v1/namespaces/monitoring/endpointslices": `{"metadata":{"name":"a","labels":{"kubernetes.io/service-name":"prometheus-operated"}},
 		"ports":[{"name":"web","port":9090}],"endpoints":[{"addresses":["10.0.0.1"],"targetRef":{"kind":"Pod","name":"prometheus-k8s-0"}}]}`,
-	"/api/v1/configmaps": `{"metadata":{"name":"sources","namespace":"monitoring","uid":"u"},
+	"/api/v1/configmaps": `{"metadata":{"name":"sources","namespace":"monitoring","uid":"u",
+			"managedFields":[{"manager":"helm","operation":"Apply","fieldsV1":{"f:data":{"f:a.yaml":{}}}}]},
 		"data":{"a.yaml":"datasources:\n- {name: a, type: prometheus, url: 'http://prometheus-operated:9090'}\n"}}`,
 }
 
@@ -101,6 +102,7 @@ func TestAdopt(t *testing.T) {
 	for _, want := range []string{
 		"wrote " + out, "1 group, 1 shard, 1 server: proven against the servers.",
 		"@@ -2 +2 @@\n-… http://prometheus-operated:9090 …\n+… http://spillway.monitoring.svc:9090 …\n",
+		"This field belongs to helm, from which", "The next server-side apply of helm, such as helm upgrade of Helm 4, is refused for that",
 		"Nothing was changed. To do it",
 	} {
 		if said := run(0, "--out="+out); !strings.Contains(said, want) { // a second time it writes its own file anew
