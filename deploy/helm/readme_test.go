@@ -8,10 +8,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 )
 
 // leaf is a value of the chart: its path, its default as JSON, and the comment above it.
@@ -154,6 +159,29 @@ func TestMixinIsLinked(t *testing.T) {
 			if w, _ := filepath.EvalSymlinks(filepath.Join(of, filepath.Base(g))); err != nil || real != w {
 				t.Errorf("%s leads to %s, not %s (%v)", g, real, w, err)
 			}
+		}
+	}
+}
+
+// TestMixinWithoutLinks: of a chart whose links are lost, as in what Flux serves of a repository,
+// it is said where there is one that has none, and not that one file is missing.
+func TestMixinWithoutLinks(t *testing.T) {
+	c, err := loader.LoadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Files = slices.DeleteFunc(c.Files, func(f *chart.File) bool { return strings.HasPrefix(f.Name, "mixin/") })
+	for _, part := range []string{"rules", "dashboards"} {
+		values := valuesOf(t, ciFiles(t)["minimal"])
+		values["mixin"] = map[string]any{part: map[string]any{"enabled": true}}
+		release := chartutil.ReleaseOptions{Name: "spillway", Namespace: "monitoring", IsInstall: true, Revision: 1}
+		all, err := chartutil.ToRenderValues(c, values, release, chartutil.DefaultCapabilities)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := engine.Render(c, all); err == nil || !strings.Contains(err.Error(), "mixin."+part+": this chart has no "+part) ||
+			!strings.Contains(err.Error(), "spillway-chart-VERSION.tgz") {
+			t.Errorf("%s: %v", part, err)
 		}
 	}
 }

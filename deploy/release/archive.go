@@ -41,6 +41,7 @@ type release struct {
 	source   program.Source
 	programs []built
 	files    []file // in each archive, beside the program
+	chart    []file
 	beside   []file // published as they are
 	notes    []byte
 }
@@ -99,7 +100,7 @@ func common(ctx context.Context, s program.Source) ([]file, error) {
 }
 
 // pack makes all files of the release by their names: archives, lists of what is in the programs,
-// what is published beside, the notes, and checksums of all of these.
+// the chart, what is published beside, the notes, and checksums of all of these.
 func (r release) pack() (map[string][]byte, error) {
 	out := map[string][]byte{"NOTES.md": r.notes}
 	add := func(name string, content []byte) error {
@@ -129,6 +130,13 @@ func (r release) pack() (map[string][]byte, error) {
 		if err := add(name+".cdx.json", bom); err != nil {
 			return nil, err
 		}
+	}
+	archive, err := tarball("spillway", r.chart, r.source.Created) // the folder has to have the chart's name
+	if err == nil {
+		err = add(fmt.Sprintf("spillway-chart-%s.tgz", r.source.Version), archive)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, f := range r.beside {
 		if err := add(f.name, f.content); err != nil {

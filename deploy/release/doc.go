@@ -1,7 +1,8 @@
 // Command release packs what is published of a version: for each platform an archive with the
-// program, its man pages and completions, and a list of what is in it (SBOM); the notes, checksums
-// of everything, and, with a key, their signature. `make release` runs it, `make cut` the part that
-// gives the changelog's unreleased lines to a version; docs/release.md has the steps.
+// program, its man pages and completions, and a list of what is in it (SBOM); the Helm chart, with
+// no links in it; the notes, checksums of everything, and, with a key, their signature. `make
+// release` runs it, `make cut` the part that gives the changelog's unreleased lines to a version;
+// docs/release.md has the steps.
 //
 // # What it promises
 //

@@ -111,6 +111,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if r.files, err = common(ctx, o.source); err != nil {
 		return err
 	}
+	if r.chart, err = chartFiles(filepath.Dir(chartFile)); err != nil {
+		return err
+	}
 	for _, path := range o.beside {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -175,15 +178,15 @@ func git(ctx context.Context, args ...string) (string, error) {
 	return strings.Trim(string(out), "\n"), nil
 }
 
-// chart is the Helm chart, which has the program's version.
-const chart = "deploy/helm/spillway/Chart.yaml"
+// chartFile is the Helm chart's, which has the program's version.
+const chartFile = "deploy/helm/spillway/Chart.yaml"
 
 // versions are the lines of the chart that have it.
 var versions = regexp.MustCompile(`(?m)^(version|appVersion): (.*)$`)
 
 // charted says whether the chart is of another version.
 func charted(version string) error {
-	b, err := os.ReadFile(chart)
+	b, err := os.ReadFile(chartFile)
 	if err != nil {
 		return err
 	}
@@ -191,11 +194,11 @@ func charted(version string) error {
 	all := versions.FindAllStringSubmatch(string(b), -1)
 	for _, m := range all {
 		if m[2] != version {
-			return fmt.Errorf("%s has %s %s, and %s is released: make cut VERSION=%s changes it", chart, m[1], m[2], version, version)
+			return fmt.Errorf("%s has %s %s, and %s is released: make cut VERSION=%s changes it", chartFile, m[1], m[2], version, version)
 		}
 	}
 	if len(all) != 2 {
-		return fmt.Errorf("%s has %d lines with versions, not version and appVersion", chart, len(all))
+		return fmt.Errorf("%s has %d lines with versions, not version and appVersion", chartFile, len(all))
 	}
 	return nil
 }
@@ -208,12 +211,12 @@ func cutFiles(text, version string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b, err := os.ReadFile(chart)
+	b, err := os.ReadFile(chartFile)
 	if err != nil {
 		return err
 	}
 	b = versions.ReplaceAll(b, []byte("${1}: "+version))
-	if err := errors.Join(os.WriteFile("CHANGELOG.md", []byte(next), 0o644), os.WriteFile(chart, b, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile("CHANGELOG.md", []byte(next), 0o644), os.WriteFile(chartFile, b, 0o644)); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "CHANGELOG.md has a section %s, and the chart this version; make generate writes it to where the chart's objects stand. "+

@@ -31,10 +31,10 @@ func clone(t *testing.T, changelog string) func(args ...string) {
 	}
 	run("init", "-q")
 	save(t, "CHANGELOG.md", changelog)
-	if err := os.MkdirAll(filepath.Dir(chart), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(chartFile), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	save(t, chart, "apiVersion: v2\nversion: 1.0.0\nappVersion: 1.0.0\nkubeVersion: \">=1.27\"\n")
+	save(t, chartFile, "apiVersion: v2\nversion: 1.0.0\nappVersion: 1.0.0\nkubeVersion: \">=1.27\"\n")
 	run("add", ".")
 	run("commit", "-q", "-m", "first")
 	return run
@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "the tree is not as it was committed: commit or remove 2 files, the first of which is M CHANGELOG.md") {
 		t.Error(err)
 	}
-	if b, err := os.ReadFile(chart); err != nil || string(b) != "apiVersion: v2\nversion: 1.1.0\nappVersion: 1.1.0\nkubeVersion: \">=1.27\"\n" {
+	if b, err := os.ReadFile(chartFile); err != nil || string(b) != "apiVersion: v2\nversion: 1.1.0\nappVersion: 1.1.0\nkubeVersion: \">=1.27\"\n" {
 		t.Errorf("%v: the chart is %s", err, b)
 	}
 	git("commit", "-q", "-a", "-m", "third")

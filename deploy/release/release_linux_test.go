@@ -43,6 +43,9 @@ func TestRelease(t *testing.T) {
 		if r.files, err = common(t.Context(), told); err != nil {
 			t.Fatal(err)
 		}
+		if r.chart, err = chartFiles(filepath.Dir(chartFile)); err != nil {
+			t.Fatal(err)
+		}
 		all, err := r.pack()
 		if err != nil {
 			t.Fatal(err)
@@ -61,7 +64,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	name := "spillway-1.2.3.linux-" + runtime.GOARCH
-	want := []string{"NOTES.md", checksums, "plugin-0.1.0.zip", name + ".cdx.json", name + ".tar.gz"}
+	want := []string{"NOTES.md", checksums, "plugin-0.1.0.zip", "spillway-chart-1.2.3.tgz", name + ".cdx.json", name + ".tar.gz"}
 	if got := names(t, dir); !slices.Equal(got, want) {
 		t.Errorf("there is %q, want %q", got, want)
 	}
@@ -269,7 +272,7 @@ func TestCold(t *testing.T) {
 		return filepath.Join(tree, "dist/release")
 	}
 	first, second := released(clone()), released(clone(), "GOCACHE="+t.TempDir())
-	if a, b := names(t, first), names(t, second); !slices.Equal(a, b) || len(a) != 6 {
+	if a, b := names(t, first), names(t, second); !slices.Equal(a, b) || len(a) != 7 {
 		t.Fatalf("%q and %q", a, b)
 	}
 	for _, name := range names(t, first) {
