@@ -257,7 +257,7 @@ func (m *maker) around() map[string]any {
 func (m *maker) remediator(on bool) map[string]any {
 	r := m.maybe(obj{
 		"maxNodes": 1 + m.IntN(100), "window": pick(m, "1h", "90m", "2h30m"), "maxCordoned": pick[any](m, 0.02, 1, 0.00001),
-		"markCordoned": m.IntN(2) == 0, "watchdog": pick(m, "", "Watchdog", "007"),
+		"markCordoned": m.IntN(2) == 0, "watchdog": pick(m, "", "Watchdog", "007"), "watchdogScope": pick(m, "", "fleet", "1"),
 		"fleetAlerts": pick(m, "Fleet.+|LocationLost|KubeStateMetricsIncomplete", "A|B", "{{ .Values }}", "'"), "clients": m.peers(),
 		"egress":         few(m, obj{"to": m.peers()}),
 		"maxOf":          pick(m, obj{}, obj{"rack": 1 + m.IntN(9), "nvidia.com/gpu.clique": 1}),

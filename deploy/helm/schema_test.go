@@ -208,7 +208,8 @@ func valuesSchema(t *testing.T) schema {
 			"alertmanager": pattern(`^https?://[^/\s:]+(:[0-9]+)?(/\S*)?$`), "act": yesOrNo, "existingSecret": longName,
 			"maxNodes": whole(1, 100_000), "window": pattern(`^([1-9][0-9]{0,3}h([1-9][0-9]{0,3}m)?|[1-9][0-9]{0,3}m)$`),
 			"maxCordoned":  schema{"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-			"markCordoned": yesOrNo, "fleetAlerts": pattern(`^[^"\\\n]+$`), "watchdog": pattern(`^[A-Za-z0-9_.:-]*$`), "clients": peers,
+			"markCordoned": yesOrNo, "fleetAlerts": pattern(`^[^"\\\n]+$`), "watchdog": pattern(`^[A-Za-z0-9_.:-]*$`),
+			"watchdogScope": pattern(`^[A-Za-z0-9_.:-]*$`), "clients": peers,
 			"egress": list(typed[networkingv1.NetworkPolicyEgressRule](k)),
 			"maxOf": schema{
 				"type": "object", "propertyNames": schema{"pattern": labelKey}, "additionalProperties": whole(1, 100_000),

@@ -3,6 +3,8 @@
 {
   local c = $._config,
   local a = (import '../lib/alert.libsonnet')(c),
+  local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local cl = c.clusterLabel,
 
   prometheusAlerts+:: {
     groups+: [
@@ -17,6 +19,21 @@
             external: true,
             summary: 'Alerts reach you from here.',
             description: 'Always {{ $value }}, from a Prometheus of %s. Route it to a receiver that raises the alarm when it no longer comes.' % a.cluster(external=true),
+          }),
+        ],
+      },
+      {
+        name: 'watchdog.fleet',
+        rules: [
+          a.alert('Watchdog', {
+            // Of each cluster whose nodes the rules know. While a rule fails Alertmanager hears nothing of its alert, and four minutes later takes it for over, FleetGPUUnhealthy too: where a shard is lost
+            // nothing would hold the remediation controller back, which therefore asks for this one. It looks back for less than those four minutes: what is recorded can be read for five.
+            expr: 'count by (%s) (last_over_time(node:ready:max[%s]))' % [cl, t.recorded('2m')],
+            severity: 'info',
+            labels: { scope: 'fleet' },
+            dashboard: 'alerts',
+            summary: 'Alerts about the fleet reach you from here.',
+            description: 'Always {{ $value }}, the nodes of %s that the rules about the fleet know. While this does not come, the remediation controller takes out no node.' % a.cluster(),
           }),
         ],
       },

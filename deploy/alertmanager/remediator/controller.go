@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +61,9 @@ type settings struct {
 	// watchdog is the name of an alert that fires always; without it Alertmanager's answer that no
 	// fleet alert fires is not believed. Empty: it is.
 	watchdog string
+	// watchdogScope is the label scope of that alert where the rules about the fleet send it for
+	// the cluster. Without it nobody knows whether they are evaluated. Empty: it is not asked for.
+	watchdogScope string
 }
 
 // controller decides, one node at a time: payloads that come together take turns.
@@ -413,95 +413,6 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 		return maxOf, nil
 	}
 	return "", nil
-}
-
-// fleetAlert is the name of a fleet alert that fires for the cluster, "" if none does. One that
-// somebody silenced counts: a silence says that people know, not that it is over. What fires always
-// is asked for first: an Alertmanager that nobody sends to knows of no alert at all. So is its age:
-// one that has just been started hears of what fires always from the first server that sends again,
-// and of the fleet alert from the last one, perhaps.
-func (c *controller) fleetAlert(ctx context.Context) (string, error) {
-	if err := c.grown(ctx); err != nil {
-		return "", err
-	}
-	if c.watchdog != "" {
-		always, err := c.firing(ctx, `alertname="`+c.watchdog+`"`)
-		if err != nil {
-			return "", err
-		}
-		if len(always) == 0 {
-			return "", fmt.Errorf("alertmanager does not know of %s, which fires always: nobody sends to it (--watchdog)", c.watchdog)
-		}
-	}
-	names, err := c.firing(ctx, `alertname=~"`+c.fleetAlerts+`"`, `cluster="`+c.cluster+`"`)
-	if err != nil || len(names) == 0 {
-		return "", err
-	}
-	return slices.Min(names), nil
-}
-
-// young is how old Alertmanager must be before it is believed that no fleet alert fires. What fires
-// is sent again after a minute, after another one where that was lost, and Alertmanagers do not
-// tell each other of alerts; who sends may first have to look its address up again.
-const young = 5 * time.Minute
-
-// grown is an error where Alertmanager was started a moment ago, or does not say when. Where its
-// address stands for several of them one answers this and what is asked next: the connection is
-// kept, unless that one ends in between.
-func (c *controller) grown(ctx context.Context) error {
-	var status struct{ Uptime time.Time } // when it was started, in spite of the name
-	if err := c.get(ctx, "/api/v2/status", &status); err != nil {
-		return err
-	}
-	if status.Uptime.IsZero() {
-		return errors.New("alertmanager does not say when it was started (uptime in /api/v2/status)")
-	}
-	if c.now().Sub(status.Uptime) < young {
-		return fmt.Errorf("alertmanager was started at %s, less than %s ago, and may not have heard of every alert yet", status.Uptime.Format(time.RFC3339), young)
-	}
-	return nil
-}
-
-// firing are the names of the alerts that Alertmanager has for some filters, whether or not they
-// are silenced.
-func (c *controller) firing(ctx context.Context, filters ...string) ([]string, error) {
-	v := url.Values{"filter": filters, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}}
-	var list []struct{ Labels map[string]string }
-	if err := c.get(ctx, "/api/v2/alerts?"+v.Encode(), &list); err != nil {
-		return nil, err
-	}
-	if list == nil {
-		return nil, errors.New("alertmanager's answer makes no sense: null is no list of alerts")
-	}
-	names := []string{}
-	for _, a := range list {
-		names = append(names, a.Labels["alertname"])
-	}
-	return names, nil
-}
-
-// get reads one answer of Alertmanager's, to the end, so that the connection serves the next call.
-func (c *controller) get(ctx context.Context, call string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.alertmanager+call, nil)
-	if err != nil {
-		return err
-	}
-	res, err := c.client.Do(req)
-	if err != nil {
-		return fmt.Errorf("ask Alertmanager for fleet alerts: %w", err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))
-	if err != nil {
-		return fmt.Errorf("read Alertmanager's answer: %w", err)
-	}
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("alertmanager says %s: %s", res.Status, text[:min(len(text), 300)])
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("alertmanager's answer makes no sense: %w", err)
-	}
-	return nil
 }
 
 // note writes the line of the audit log, and counts.

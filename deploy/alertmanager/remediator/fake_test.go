@@ -195,6 +195,7 @@ type fakeManager struct {
 	always  []string // alerts that are there whichever are asked for by expression
 	broken  string   // body of every answer, if not ""
 	started any      // when it says that it was started; nil: long ago
+	watched any      // when the Watchdog of the fleet's rules was sent last; nil: it is not there
 	filters []string
 }
 
@@ -214,6 +215,15 @@ func newFakeManager(t *testing.T) *fakeManager {
 		}
 		m.filters = r.URL.Query()["filter"]
 		list := []any{}
+		if slices.Equal(m.filters, []string{`alertname="Watchdog"`, `cluster="jaguar"`, `scope="fleet"`}) {
+			for _, at := range []any{"2026-11-01T00:00:00Z", m.watched} { // and one of another sender that is gone
+				if m.watched != nil {
+					list = append(list, map[string]any{"labels": map[string]string{"alertname": "Watchdog"}, "updatedAt": at})
+				}
+			}
+			_ = json.NewEncoder(w).Encode(list)
+			return
+		}
 		names := m.names
 		if !strings.Contains(m.filters[0], "=~") {
 			names = m.always

@@ -128,6 +128,8 @@ func (s *settings) flags(f *flag.FlagSet) {
 	f.Var(&s.exclude, "exclude", "label `selector` of nodes that are left alone; may be given several times, one must match; empty: none")
 	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost|KubeStateMetricsIncomplete",
 		"names of alerts while which nothing is done, as a regular expression")
+	f.StringVar(&s.watchdogScope, "watchdog-scope", "fleet",
+		"its label scope where the rules about the fleet send it for the cluster: while Alertmanager does not know of that one, or has not heard of it for minutes, nothing is done; empty: not asked for")
 	f.StringVar(&s.watchdog, "watchdog", "Watchdog", "an alert that fires always: while Alertmanager does not know of it nothing is done; empty: not asked for")
 }
 
@@ -157,6 +159,9 @@ func check(s settings, alertmanager, token string, rest []string) []string {
 	}
 	if !regexp.MustCompile(`^[A-Za-z0-9_.:-]*$`).MatchString(s.watchdog) {
 		p = append(p, "--watchdog must be an alert's name")
+	}
+	if !regexp.MustCompile(`^[A-Za-z0-9_.:-]*$`).MatchString(s.watchdogScope) {
+		p = append(p, "--watchdog-scope must be the value of a label")
 	}
 	if s.act && token == "" {
 		p = append(p, "--act needs --token-file: whoever could post here could cordon nodes")

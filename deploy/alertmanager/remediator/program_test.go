@@ -30,12 +30,14 @@ import (
 // TestRunRefusesFlags: all that is wrong is said at once.
 func TestRunRefusesFlags(t *testing.T) {
 	var out bytes.Buffer
-	wrong := []string{"--max-nodes=0", "--window=1s", "--max-cordoned=2", "--fleet-alerts=(", `--watchdog="`, "--act", "more"}
+	wrong := []string{
+		"--max-nodes=0", "--window=1s", "--max-cordoned=2", "--fleet-alerts=(", `--watchdog="`, `--watchdog-scope="`, "--act", "more",
+	}
 	if code := run(t.Context(), wrong, &out, nil); code != 2 {
 		t.Errorf("exit code %d", code)
 	}
 	for _, w := range []string{
-		"--cluster", "--alertmanager", "--max-nodes", "--window", "--max-cordoned", "--fleet-alerts", "--watchdog",
+		"--cluster", "--alertmanager", "--max-nodes", "--window", "--max-cordoned", "--fleet-alerts", "--watchdog ", "--watchdog-scope",
 		"--act needs --token-file", `"more"`,
 	} {
 		if !strings.Contains(out.String(), w) {
@@ -287,6 +289,10 @@ func TestProgram(t *testing.T) {
 		t.Errorf("%d %s: without the Watchdog nobody knows whether a fleet alert fires", code, text)
 	}
 	alerts(map[string]string{"alertname": "Watchdog", "severity": "info"}, xid(1).Labels)
+	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(1))); code != 503 || !strings.Contains(text, `scope="fleet"`) {
+		t.Errorf("%d %s: without that of the fleet's rules nobody knows whether they are evaluated", code, text)
+	}
+	alerts(map[string]string{"alertname": "Watchdog", "severity": "info", "scope": "fleet", "cluster": "jaguar"})
 	until("the node is cordoned", func() bool { return maps.Equal(api.out(), map[string]string{nodeOf(1): "drain-reboot"}) })
 	// A fleet alert is asked for at Alertmanager itself, and holds although its own node alerts are
 	// silenced there too.

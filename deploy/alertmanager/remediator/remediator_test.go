@@ -390,6 +390,38 @@ func TestNothingWithoutTheWatchdog(t *testing.T) {
 	}
 }
 
+// TestNothingWhileNobodyWatchesTheFleet: while the rules about the fleet fail, Alertmanager takes
+// fleet alerts for over. The Watchdog of those rules must be there, and must have come of late.
+func TestNothingWhileNobodyWatchesTheFleet(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.watchdog, s.watchdogScope = "Watchdog", "fleet" })
+	r.manager.always = []string{"Watchdog"} // of whichever Prometheus
+	for _, c := range []struct {
+		watched any
+		says    string
+	}{
+		{nil, `does not know of Watchdog{cluster="jaguar", scope="fleet"}`},
+		{r.clock.Add(-3 * time.Minute), "has heard of Watchdog{cluster=\"jaguar\", scope=\"fleet\"} at 2026-11-21T11:57:00Z last"},
+	} {
+		r.manager.watched = c.watched
+		if err := r.post(t, xid(1)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v", c.watched, err)
+		}
+	}
+	want(t, r, map[string]string{})
+	if r.count(failed, "alertmanager") != 2 {
+		t.Errorf("%s", r.log)
+	}
+	r.manager.watched = r.clock.Add(-2 * time.Minute)
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(2)); err != nil || r.count(refused, "fleet_alert") != 1 {
+		t.Errorf("%v %s", err, r.log)
+	}
+}
+
 // TestNothingWhileAlertmanagerIsYoung: what fires always comes from whoever sends first after its
 // start; the fleet alert, from another one, may come a minute later.
 func TestNothingWhileAlertmanagerIsYoung(t *testing.T) {
