@@ -64,7 +64,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	name := "spillway-1.2.3.linux-" + runtime.GOARCH
-	want := []string{"NOTES.md", checksums, "plugin-0.1.0.zip", "spillway-chart-1.2.3.tgz", name + ".cdx.json", name + ".tar.gz"}
+	want := []string{"NOTES.md", checksums, "plugin-0.1.0.zip", name + ".cdx.json", name + ".tar.gz", "spillway-chart-1.2.3.tgz"}
 	if got := names(t, dir); !slices.Equal(got, want) {
 		t.Errorf("there is %q, want %q", got, want)
 	}
