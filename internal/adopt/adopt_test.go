@@ -349,7 +349,8 @@ func TestHashRule(t *testing.T) {
 // TestGrafana: of each way of writing a data source only the URL changes, and only where it is that
 // of a server of the plan.
 func TestGrafana(t *testing.T) {
-	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom", services: map[string][]int32{"prom": {80, 9090}, "front": {80}, "tenants": nil}}
+	doors := map[string][]int32{"prom": {80, 9090}, "front": {80}, "tenants": nil}
+	w := &Workload{Namespace: "metrics", Name: "p", Service: "prom", services: doors}
 	p := &Plan{Found: &Found{}, Groups: []*Group{{Workloads: []*Workload{w}}}}
 	const target = "http://spillway.monitoring.svc:9090"
 	for text, want := range map[string]string{
@@ -391,8 +392,8 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
-// TestServicesOfAll: a Service is the workload's only where it selects all pods, and only those of its
-// ports are, by whatever number, that lead to the servers and not to what stands beside them.
+// TestServicesOfAll: a Service is the workload's only where it selects all pods, and only those of
+// its ports are, by whatever number, that lead to the servers and not to what stands beside them.
 func TestServicesOfAll(t *testing.T) {
 	mark := map[string]string{"app": "prom"}
 	var pods []corev1.Pod
@@ -408,7 +409,10 @@ func TestServicesOfAll(t *testing.T) {
 		})
 	}
 	service := func(name, address string, selector map[string]string, ports ...corev1.ServicePort) corev1.Service {
-		return corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{ClusterIP: address, Selector: selector, Ports: ports}}
+		return corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.ServiceSpec{ClusterIP: address, Selector: selector, Ports: ports},
+		}
 	}
 	var cut []discoveryv1.EndpointSlice
 	services := []corev1.Service{

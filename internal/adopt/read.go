@@ -497,9 +497,9 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	}
 }
 
-// doors are the ports at which who asks the service reaches the servers themselves, and nothing that
-// stands before them in their pods, such as a proxy that enforces a label. A headless service has
-// none of its own: its name leads to the pods.
+// doors are the ports at which who asks the service reaches the servers themselves, and nothing
+// that stands before them in their pods, such as a proxy that enforces a label. A headless service
+// has none of its own: its name leads to the pods.
 func (w *Workload) doors(s *corev1.Service, cut []discoveryv1.EndpointSlice) (out []int32) {
 	isServer := func(port int32) bool {
 		return slices.ContainsFunc(w.Pods, func(p *Server) bool { return p.Port == port })

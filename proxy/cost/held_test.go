@@ -72,8 +72,8 @@ func TestHeldGrows(t *testing.T) {
 	}
 }
 
-// TestLookbackIsHeld: a selector holds the chunks of the time in which its last sample is looked for,
-// as a range of that length does but for the points.
+// TestLookbackIsHeld: a selector holds the chunks of the time in which its last sample is looked
+// for, as a range of that length does but for the points.
 func TestLookbackIsHeld(t *testing.T) {
 	const month = 31 * 24 * time.Hour
 	held := func(query string, lookback time.Duration) int64 {

@@ -88,8 +88,8 @@ func TestStillAnswered(t *testing.T) {
 	}
 }
 
-// TestEmptyFromTheBeginning: a list of nothing is an answer at a start too; a file without a byte, or
-// one that is cut off, is waited for.
+// TestEmptyFromTheBeginning: a list of nothing is an answer at a start too; a file without a byte,
+// or one that is cut off, is waited for.
 func TestEmptyFromTheBeginning(t *testing.T) {
 	for text, want := range map[string]string{"[]": "http://a", " [ ]\n": "http://a", "": "", "[{": ""} {
 		dir := t.TempDir()

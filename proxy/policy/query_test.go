@@ -94,7 +94,8 @@ func TestRefused(t *testing.T) {
 		},
 		{
 			"remote read too long", read(ago(hour), ago(0), prombMatcher(prompb.LabelMatcher_EQ, "__name__", "up"),
-				prombMatcher(prompb.LabelMatcher_NEQ, "a", strings.Repeat("a", 256<<10))), "max_query_bytes", "the matchers of this remote read are",
+				prombMatcher(prompb.LabelMatcher_NEQ, "a", strings.Repeat("a", 256<<10))),
+			"max_query_bytes", "the matchers of this remote read are",
 		},
 		{"too many match[]", federate(make([]string, 65)...), "query_shape", "65 match[]"},
 		{"too many points", rangeQuery("up", 3*hour, 900*time.Millisecond), "max_points", "exceeded maximum resolution of 11,000 points per timeseries"},

@@ -89,8 +89,8 @@ func TestSlotsInOrder(t *testing.T) {
 }
 
 // TestSlotsAreShared: who has forty requests waiting, which take twenty seconds, keeps nobody else
-// waiting for more than a few turns: mostly for the one that is under way, and for another one where
-// the slot of one shard is given to somebody while that of the other is waited for.
+// waiting for more than a few turns: mostly for the one that is under way, and for another one
+// where the slot of one shard is given to somebody while that of the other is waited for.
 func TestSlotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s slots

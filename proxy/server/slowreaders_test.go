@@ -127,3 +127,33 @@ func TestOneAddressLeavesPlaces(t *testing.T) {
 	}
 	s.Release("go")
 }
+
+// However much is held for answers to one address, there is memory for another one's.
+func TestOneAddressLeavesMemory(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample)+"memory: {budget: 16MiB}\n")
+	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/series", Script: "limit 1MiB stall; generate 40MiB"}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	const all = 18 // of which less than 12 MiB are not enough for
+	answers := make(chan *reply, all)
+	for i := range all {
+		go func() {
+			answers <- r.ask(r.request(ctx, asking{path: "/api/v1/series"}, "match[]", fmt.Sprintf(`up{cluster="heron",i!="%d"}`, i)))
+		}()
+	}
+	if got := <-answers; got.status != http.StatusTooManyRequests || !strings.Contains(got.message.Error, "from this address") {
+		t.Errorf("an address that has its part: %s", got)
+	}
+	other := r.request(t.Context(), asking{path: "/api/v1/query"}, "query", `quantile(0.5, up)`)
+	if got := r.askFrom("127.0.0.2", other); got.status != 200 {
+		t.Errorf("another address: %s", got)
+	}
+	leave()
+	for range all - 1 {
+		<-answers
+	}
+	r.idle()
+}

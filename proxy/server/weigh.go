@@ -24,8 +24,9 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 	heavy = weights{}
 	scale := weigh.Scale{
 		MaxBytes: x.strict.MaxShardBytes, MaxListBytes: x.limits.MaxResponseBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
-		Interval: x.evaluationInterval(), Lookback: x.lookback(), Timeout: x.dec.Request.Timeout, LookbackDelta: x.dec.Request.LookbackDelta,
-		Now: x.view.Now().UnixMilli(), Tenant: x.tenantName(), Lane: x.lane, Known: &x.st.known, Ask: x.countAnswers,
+		Interval: x.evaluationInterval(), Lookback: x.lookback(), LookbackDelta: x.dec.Request.LookbackDelta,
+		Timeout: x.dec.Request.Timeout,
+		Now:     x.view.Now().UnixMilli(), Tenant: x.tenantName(), Lane: x.lane, Known: &x.st.known, Ask: x.countAnswers,
 		Unlearned: x.trial != nil, // which no estimate is to know of
 		Held:      func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
 	}

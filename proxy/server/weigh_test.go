@@ -283,7 +283,8 @@ func TestLookbackIsWeighed(t *testing.T) {
 		if tc.lookback != "" {
 			form.Set("lookback_delta", tc.lookback)
 		}
-		if code, body := ask(t, base, "/api/v1/query", form); code != tc.code || code == 422 && !strings.Contains(string(body), `"bound":"max_shard_bytes"`) {
+		code, body := ask(t, base, "/api/v1/query", form)
+		if code != tc.code || code == 422 && !strings.Contains(string(body), `"bound":"max_shard_bytes"`) {
 			t.Errorf("%+v: %d %.300s", tc, code, body)
 		}
 	}

@@ -81,7 +81,8 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 
 // askPatiently asks those taking part the same thing at once and waits for all of them. left are
 // those that answered. One that did not is none of these, and nothing else follows of it.
-func (s *Shard) askPatiently(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
+func (s *Shard) askPatiently(ctx context.Context, part uint64, req *endpoint.Request,
+) (answers []map[int64]trust.Beats, left uint64, err error) {
 	answers = make([]map[int64]trust.Beats, len(s.Replicas))
 	var all sync.WaitGroup
 	var answered atomic.Uint64

@@ -75,7 +75,7 @@ type Options struct {
 	Dial DialFunc
 	// TracerProvider makes the spans; nil is OpenTelemetry's global one.
 	TracerProvider trace.TracerProvider
-	// GoneWithin is how long a server whose connection broke may take to show that it is still there;
+	// GoneWithin is how long a server whose connection broke may take to show that it is there;
 	// 2 s.
 	GoneWithin time.Duration
 	// UserAgent is sent with every call; empty is Spillway.

@@ -26,9 +26,9 @@ const (
 	// one for a sixtieth of its age: a server that goes on may delete what another one keeps, by
 	// the size of its disk for one.
 	soundFor = time.Hour
-	// What is sound is asked for again at the round half hours, a piece as a whole: each bucket at a
-	// time of its own would have the piece asked for as often as it has buckets. A question that not
-	// all have answered is asked again after renewAgain; it may take renewPatience.
+	// What is sound is asked for again at the round half hours, a piece as a whole: each bucket at
+	// a time of its own would have the piece asked for as often as it has buckets. A question that
+	// not all have answered is asked again after renewAgain; it may take renewPatience.
 	renewGrid, renewAgain, renewPatience = soundFor / 2, 5 * time.Minute, 6 * time.Second
 	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
 	// the last minute. Later than after a minute there would be some that neither tells of.
@@ -175,7 +175,8 @@ type findings struct {
 
 // findBuckets asks those taking part about the buckets that end in [lo, hi]. Those before them,
 // which byPhase looks at, come with the answer.
-func (h *Heartbeats) findBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (found findings, left uint64, err error) {
+func (h *Heartbeats) findBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time,
+) (found findings, left uint64, err error) {
 	found = findings{make(map[int64]finding, (hi-lo)/bucketMs+1), h.restarts()}
 	answers, left, err := ask(ctx, part, &endpoint.Request{
 		ID: endpoint.QueryRange, Query: h.beatQuery("5m"), Start: endpoint.At(lo - maxPhases*bucketMs), End: endpoint.At(hi), Step: Bucket,

@@ -229,8 +229,8 @@ func TestRenewalsTakeNothingAway(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreFew: of a day that is looked at, each piece of six hours is asked for about once an
-// hour, however far apart its buckets have become due.
+// TestRenewalsAreFew: of a day that is looked at, each piece of six hours is asked for about once
+// an hour, however far apart its buckets have become due.
 func TestRenewalsAreFew(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
 	h, s, renewals := New("up", 2), &history{}, 0

@@ -60,8 +60,8 @@ type Scale struct {
 	// Interval is the step of a subquery that has none, Lookback how far back an evaluation looks
 	// for a sample, Timeout how long the request may take.
 	Interval, Lookback, Timeout time.Duration
-	// LookbackDelta is how far back the request itself has it look; 0 is Lookback, with which series
-	// are counted either way.
+	// LookbackDelta is how far back the request itself has it look; 0 is Lookback, with which
+	// series are counted either way.
 	LookbackDelta time.Duration
 	// Now is the time of the request, in milliseconds.
 	Now int64
