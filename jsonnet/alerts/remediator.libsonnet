@@ -7,7 +7,7 @@
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local number = import '../lib/number.libsonnet',
   local cl = c.clusterLabel,
-  local f = { cl: cl, s: c.selectors.remediator, auto: c.severities.auto, w: t.d('30m'), hour: t.d('1h'), silent: number(t.s('30m')), heard: number(t.s('1h')), days: t.d('3d') },
+  local f = { cl: cl, s: c.selectors.remediator, auto: c.severities.auto, quarter: t.d('15m'), hour: t.d('1h'), silent: number(t.s('30m')), heard: number(t.s('1h')), days: t.d('3d') },
 
   // asked are the alerts of the last hour that ask for a node to be taken out, also those about what happened once and end after five minutes. raise-gc-thresh asks for something else.
   local asked = |||
@@ -32,9 +32,9 @@
         interval: t.d('1m'),
         rules: [
           stuck('failed', {
-            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="failed"}[%(w)s])) > 0',
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="failed"}[%(quarter)s])) > 0',
             hold: '30m',
-            description: 'The remediation controller of {{ $labels.%(cl)s }} could not do what it had decided {{ $value | humanize }} times in half an hour: the API server or Alertmanager does not answer as it should.',
+            description: 'The remediation controller of {{ $labels.%(cl)s }} could not do what it had decided {{ $value | humanize }} times in a quarter of an hour: the API server or Alertmanager does not answer as it should.',
           }),
           stuck('refused', {
             // Of a fleet alert there is the next one, and who cordoned a node knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.

@@ -411,7 +411,7 @@ func TestNothingWhileNobodyWatchesTheFleet(t *testing.T) {
 	if r.count(failed, "alertmanager") != 2 {
 		t.Errorf("%s", r.log)
 	}
-	r.manager.watched = r.clock.Add(-2 * time.Minute)
+	r.manager.watched = r.clock.Add(-110 * time.Second)
 	if err := r.post(t, xid(1)); err != nil {
 		t.Fatal(err)
 	}

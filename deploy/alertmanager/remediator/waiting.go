@@ -186,7 +186,7 @@ func (c *controller) due(asked []wish) []wish {
 // settle has a wish wait, or ends its wait, by what was decided.
 func (c *controller) settle(w wish, decision, reason string) {
 	switch {
-	case reason == byFleet:
+	case reason == byFleet, decision == failed && reason == "alertmanager": // that nobody can tell is as good as a fleet alert
 		c.waiting.hold(true, c.now())
 	case decision == cordoned, decision == wouldDo, again(decision, reason): // none fired
 		c.waiting.hold(false, c.now())

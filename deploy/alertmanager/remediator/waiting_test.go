@@ -430,3 +430,28 @@ func TestFleetAlertsAreWaitedForAWeek(t *testing.T) {
 		t.Errorf("%v wait", got)
 	}
 }
+
+// TestNobodyCanTell: while Alertmanager cannot say whether a fleet alert fires, what waits is held as
+// by such an alert, and does not grow too old overnight.
+func TestNobodyCanTell(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
+	for i := range 2 {
+		if err := r.post(t, xid(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(1)}) {
+		t.Fatalf("%v wait\n%s", got, r.log)
+	}
+	r.manager.broken = "<html>"
+	r.later(t, waitEvery)
+	r.later(t, waitFor+time.Hour)
+	if got := r.waits(); !slices.Equal(got, []string{nodeOf(1)}) {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+	r.manager.broken = ""
+	r.later(t, time.Hour)
+	if got := r.waits(); len(got) != 0 || r.count(ignored, "waited") != 0 {
+		t.Errorf("%v wait once Alertmanager tells again\n%s", got, r.log)
+	}
+}
