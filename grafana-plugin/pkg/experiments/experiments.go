@@ -50,8 +50,10 @@ const (
 	coarsest = 5 * time.Minute
 	// atOnce is how many moments of the past one query asks about.
 	atOnce = 20
-	// maxBrief is how many questions ask when experiments began that were there for a few minutes.
-	maxBrief = 40
+	// maxBrief is how many questions ask when experiments began that were there for a few minutes,
+	// maxThereParts in how many parts of a long range it is asked which were there at all: all that a
+	// table may ask are maxQueries.
+	maxBrief, maxThereParts = 16, 8
 )
 
 // experimentsTable lists the experiments of the range, those that were seen last first. Their past
@@ -160,9 +162,9 @@ func (r *Run) sights(p part, step time.Duration, matchers []string) (first, last
 
 // brief are the sights of the experiments that were there between two looks at all of the range, as
 // those that die in their first minutes were: seen has those that are found. Which there are is
-// asked for each day, and when they were there of them alone.
+// asked for each part, and when they were there of them alone.
 func (r *Run) brief(ctx context.Context, seen []prom.Series, chosen []string) ([][]prom.Series, error) {
-	days := parts(r.Until.Add(-r.back()), r.Until, hoursPart)
+	days := parts(r.Until.Add(-r.back()), r.Until, max(hoursPart, r.back()/maxThereParts))
 	there := make([][]question, len(days))
 	for i, day := range days {
 		metrics := []string{"experiment:pods:count"}
@@ -183,7 +185,7 @@ func (r *Run) brief(ctx context.Context, seen []prom.Series, chosen []string) ([
 		known[groupOf(s.Labels)] = true
 	}
 	var first, last []question
-	for i, day := range days {
+	for i, day := range slices.Backward(days) { // those are shown first that were there last
 		var named []Pod // with the experiment as name
 		for _, s := range answers[i] {
 			if g := groupOf(s.Labels); !known[g] && r.searched(g) {

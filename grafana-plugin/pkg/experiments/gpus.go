@@ -3,13 +3,17 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
+	commonmodel "github.com/prometheus/common/model"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
@@ -29,8 +33,18 @@ func gpuTimeSeries(ctx context.Context, r *Run) (data.Frames, error) {
 	chosen := Chosen(r.Query)
 	// At the points of the lines, so that none is missed of which one is drawn.
 	step := min(wholeSeconds(r.back()/lookPoints), max(r.recordedStep(), wholeSeconds(r.back()/maxLinePoints)))
-	means, err := r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "),
-		r.lookEach(Selector(metric, chosen...), r.back(), step)), r.Until)
+	look := func(step time.Duration) ([]prom.Series, error) {
+		return r.Instant(ctx, fmt.Sprintf("avg by (%s) (avg_over_time(%s))", strings.Join(by, ", "),
+			r.lookEach(Selector(metric, chosen...), r.back(), step)), r.Until)
+	}
+	means, err := look(step)
+	coarse, refused := wholeSeconds(r.back()/lookPoints), (*prom.Refusal)(nil)
+	if errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity && step < coarse {
+		// of so many GPUs a server would hold too much: a subquery cannot be cut in time
+		if means, err = look(coarse); err == nil {
+			r.LeftOut("Lines of less than %s may be left out, since there are so many GPUs; choose a shorter time, a team or a cluster.", commonmodel.Duration(coarse))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
