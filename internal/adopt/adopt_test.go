@@ -400,7 +400,7 @@ func TestServicesOfAll(t *testing.T) {
 	slice := discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{
 		{Name: new("web"), Port: new(int32(9090))}, {Name: new("tenants"), Port: new(int32(8080))},
 	}}
-	for i, name := range []string{"p-0", "p-1"} {
+	for i, name := range []string{"p-0", "p-1", "p-2"} {
 		labels := maps.Clone(mark)
 		labels["pod"] = name
 		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
@@ -419,14 +419,14 @@ func TestServicesOfAll(t *testing.T) {
 		service("prom", "10.1.0.1", mark, corev1.ServicePort{Name: "web", Port: 80}, corev1.ServicePort{Name: "tenants", Port: 9090}),
 		service("each", corev1.ClusterIPNone, mark),
 		service("first", "10.1.0.2", pods[0].Labels, corev1.ServicePort{Name: "web", Port: 80}),
-		service("last", "10.1.0.3", pods[1].Labels, corev1.ServicePort{Name: "web", Port: 80}),
+		service("last", "10.1.0.3", pods[2].Labels, corev1.ServicePort{Name: "web", Port: 80}),
 	}
 	for _, s := range services {
 		one := slice
 		one.Labels = map[string]string{discoveryv1.LabelServiceName: s.Name}
 		cut = append(cut, one)
 	}
-	w := &Workload{Kind: "StatefulSet", Namespace: "metrics", Name: "p", Replicas: 2, Port: 9090}
+	w := &Workload{Kind: "StatefulSet", Namespace: "metrics", Name: "p", Replicas: 3, Port: 9090}
 	w.locate(services, cut, pods)
 	want := map[string][]int32{"prom": {80}, "each": {9090}}
 	if !reflect.DeepEqual(w.services, want) || w.Problem != "" {
@@ -439,13 +439,13 @@ func TestServicesOfAll(t *testing.T) {
 		}
 	}
 	p := &Plan{Groups: []*Group{{Workloads: []*Workload{w}}}, Found: &Found{
-		policies: []networkingv1.NetworkPolicy{policy("a", pods[0].Labels), policy("b", pods[1].Labels)},
+		policies: []networkingv1.NetworkPolicy{policy("a", pods[0].Labels), policy("b", pods[1].Labels), policy("c", pods[2].Labels)},
 	}}
 	var names []string
 	for _, o := range p.openings(Settings{Namespace: "monitoring"}) {
 		names = append(names, o.text("metadata", "name"))
 	}
-	if want := []string{"spillway-to-statefulset-p", "spillway-to-statefulset-p-at-b"}; !slices.Equal(names, want) {
+	if want := []string{"spillway-to-statefulset-p", "spillway-to-statefulset-p-at-b", "spillway-to-statefulset-p-at-c"}; !slices.Equal(names, want) {
 		t.Errorf("openings %q, want %q", names, want)
 	}
 }

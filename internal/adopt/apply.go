@@ -170,10 +170,11 @@ func (p *Plan) openings(s Settings) []object {
 			if wall == nil || slices.Contains(walls, wall) {
 				continue
 			}
-			if walls = append(walls, wall); len(walls) == 2 {
-				name += "-at-" + wall.Name
+			own := name
+			if walls = append(walls, wall); len(walls) > 1 {
+				own += "-at-" + wall.Name
 			}
-			out = append(out, opening(wall, name, w.marks, slices.Sorted(maps.Keys(ports)),
+			out = append(out, opening(wall, own, w.marks, slices.Sorted(maps.Keys(ports)),
 				map[string]any{"namespaceSelector": inNamespace(s.Namespace), "podSelector": map[string]any{"matchLabels": ownLabels}}))
 		}
 	}

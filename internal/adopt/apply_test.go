@@ -189,7 +189,7 @@ func TestApplyAndUndo(t *testing.T) {
 			}
 			return 0, ""
 		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("a second has passed"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("five seconds have passed"))
 		defer cancel()
 		var told []string
 		err := c.Apply(ctx, p, c.reach(), settings, func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })

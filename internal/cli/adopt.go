@@ -216,7 +216,14 @@ func (a *adopting) inside() string {
 	if !a.settings.Grafana {
 		line = append(line, "--no-grafana")
 	}
-	return fmt.Sprintf("kubectl -n %s run spillway-adopt --rm -it --restart=Never --image=%s --override-type=strategic --overrides='%s' --command -- %s",
+	kubectl := "kubectl"
+	if a.kubeconfig != "" {
+		kubectl += " --kubeconfig=" + a.kubeconfig
+	}
+	if a.context != "" {
+		kubectl += " --context=" + a.context
+	}
+	return kubectl + fmt.Sprintf(" -n %s run spillway-adopt --rm -it --restart=Never --image=%s --override-type=strategic --overrides='%s' --command -- %s",
 		a.settings.Namespace, cmp.Or(a.settings.Image, "IMAGE"), overrides, strings.Join(line, " "))
 }
 

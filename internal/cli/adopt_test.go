@@ -144,9 +144,12 @@ func TestAdoptElsewhere(t *testing.T) {
 	a := startAdopted(t)
 	a.pod.Close()
 	said := a.run(t, 1, "--out=-", "--only=monitoring/k8s", "--look-in=monitoring", "--look-in=default", "--hashmod", "--no-grafana")
-	_, line, ok := strings.Cut(said, "kubectl -n monitoring run spillway-adopt")
+	_, line, ok := strings.Cut(said, " -n monitoring run spillway-adopt")
 	if line, _, _ = strings.Cut(line, "\n"); !ok {
 		t.Fatalf("it says no command\n%s", said)
+	}
+	if !strings.Contains(said, "kubectl --kubeconfig=") {
+		t.Errorf("it would run in whatever cluster is the current one\n%s", said)
 	}
 	_, command, _ := strings.Cut(line, " --command -- ")
 	const want = "/spillway adopt --via=direct --out=- --namespace=monitoring --only=monitoring/k8s --look-in=monitoring --look-in=default --hashmod --no-grafana"
