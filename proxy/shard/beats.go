@@ -169,12 +169,15 @@ func (s *Shard) refreshBeats(ctx context.Context) {
 	if !ok {
 		return
 	}
-	defer done()
 	ctx, cancel := context.WithTimeoutCause(ctx, beatEvery, errBeatBudget)
 	defer cancel()
 	now := s.topology.opts.Clock()
-	s.beats.Refresh(ctx, s.askAll, s.askPatiently, s.present(time.Now()), now)
-	s.tellLacking(now)
+	func() {
+		defer done()
+		s.beats.Refresh(ctx, s.askAll, s.present(time.Now()), now)
+		s.tellLacking(now)
+	}()
+	s.beats.Renew(ctx, s.askPatiently, s.present(time.Now()), now)
 }
 
 // tellLacking writes to the log who is cut off, and who goes on to lack something, and when that

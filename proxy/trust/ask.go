@@ -28,8 +28,9 @@ const (
 	soundFor = time.Hour
 	// What is sound is asked for again at the round half hours, a piece as a whole: each bucket at
 	// a time of its own would have the piece asked for as often as it has buckets. A question that
-	// not all have answered is asked again after renewAgain; it may take renewPatience.
-	renewGrid, renewAgain, renewPatience = soundFor / 2, 5 * time.Minute, 6 * time.Second
+	// not all have answered is asked again after renewAgain; it may take renewPatience, which is
+	// less than what makes a server late.
+	renewGrid, renewAgain, renewPatience = soundFor / 2, 5 * time.Minute, 4 * time.Second
 	// openFresh is from when on the minutes since the newest closed bucket are asked for anew with
 	// the last minute. Later than after a minute there would be some that neither tells of.
 	openFresh = 45 * time.Second
@@ -74,10 +75,8 @@ func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, 
 }
 
 // Refresh keeps up to date what is known of the last hour and the last minute, and which replica
-// lacks something. The caller holds the turn, and calls it every few seconds. What is known and
-// stands for a while yet is asked for with patiently, after which everybody takes part as before:
-// nobody waits for it, so that who is late has failed nobody.
-func (h *Heartbeats) Refresh(ctx context.Context, ask, patiently Ask, part uint64, now time.Time) {
+// lacks something. The caller holds the turn, and calls it every few seconds.
+func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time.Time) {
 	closed := lastClosed(now.UnixMilli())
 	if bits.OnesCount64(part) < 2 { // nobody to compare with
 		h.noteLacking(0, closed, now)
@@ -89,9 +88,6 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask, patiently Ask, part uint6
 	if err == nil && bits.OnesCount64(left) > 1 {
 		left, err = h.Learn(ctx, ask, left, Window{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
 	}
-	if err == nil && bits.OnesCount64(left) > 1 {
-		h.renew(ctx, patiently, left, now)
-	}
 	if err != nil {
 		h.reachUnknown()
 	} else {
@@ -100,17 +96,18 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask, patiently Ask, part uint6
 	h.noteLacking(part, closed, now)
 }
 
-// renew asks again about a piece of what is known and due. Where somebody did not answer, what is
-// known of all stands as long as it did.
-func (h *Heartbeats) renew(ctx context.Context, ask Ask, part uint64, now time.Time) {
+// Renew asks those taking part again about a piece of what is known, stands for a while yet and is
+// due. Nobody waits for it, so that the caller holds no turn; who does not answer has failed nobody,
+// and what is known of all stands as long as it did.
+func (h *Heartbeats) Renew(ctx context.Context, ask Ask, part uint64, now time.Time) {
 	lo, hi, is := h.toRenew(part, now)
-	if !is {
+	if !is || bits.OnesCount64(part) < 2 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewPatience)
 	defer cancel()
 	found, left, err := h.findBuckets(ctx, ask, part, lo, hi, now)
-	if err == nil && left == part {
+	if err == nil && left == part && slices.Equal(found.before, h.restarts()) {
 		h.keep(found, now)
 		return
 	}
@@ -134,7 +131,8 @@ func (h *Heartbeats) toRenew(part uint64, now time.Time) (lo, hi int64, is bool)
 		return 0, 0, false
 	}
 	due := func(f finding) bool {
-		return f.renew != 0 && now.UnixMilli() >= f.renew && f.known(part, now.UnixMilli())
+		all := (f.asked|f.unsure)&^part == 0 // what is known of one who takes no part at the moment is not lost
+		return all && f.renew != 0 && now.UnixMilli() >= f.renew && f.known(part, now.UnixMilli())
 	}
 	for end, f := range h.buckets {
 		if end >= first && due(f) && (!is || end > hi) {

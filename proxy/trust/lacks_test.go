@@ -90,17 +90,17 @@ func TestHeartbeatOfNothing(t *testing.T) {
 		}
 	}
 	look("before anybody was asked", false, false)
-	h.Refresh(t.Context(), ask, ask, 3, now)
+	h.Refresh(t.Context(), ask, 3, now)
 	look("nothing anywhere", true, true)
 	look("still", true, false)
 	left, now = 1, now.Add(5*time.Minute) // one fails to answer for the last minute, and the bucket that has closed is not asked for
-	h.Refresh(t.Context(), ask, ask, 3, now)
+	h.Refresh(t.Context(), ask, 3, now)
 	look("nothing more is known", true, false)
 	left, now = 3, now.Add(time.Minute)
-	h.Refresh(t.Context(), ask, ask, 3, now)
+	h.Refresh(t.Context(), ask, 3, now)
 	look("nothing anywhere, as before", true, false)
 	has[1] = true
 	now = now.Add(10 * time.Minute)
-	h.Refresh(t.Context(), ask, ask, 3, now)
+	h.Refresh(t.Context(), ask, 3, now)
 	look("one has it", false, true)
 }

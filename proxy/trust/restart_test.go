@@ -164,7 +164,8 @@ func TestSoundBucketsAreRenewed(t *testing.T) {
 	refresh := func(from, until time.Duration) (most int) {
 		for now := start.Add(from); now.Before(start.Add(until)); now = now.Add(10 * time.Second) {
 			s.asked = 0
-			h.Refresh(t.Context(), s.ask, s.ask, 3, now)
+			h.Refresh(t.Context(), s.ask, 3, now)
+			h.Renew(t.Context(), s.ask, 3, now)
 			most = max(most, s.asked)
 		}
 		return most
@@ -217,7 +218,8 @@ func TestRenewalsTakeNothingAway(t *testing.T) {
 			}
 			h.Lookup(3, w, start)
 			for now := start; now.Before(start.Add(118 * time.Minute)); now = now.Add(10 * time.Second) {
-				h.Refresh(t.Context(), s.ask, patiently, 3, now)
+				h.Refresh(t.Context(), s.ask, 3, now)
+				h.Renew(t.Context(), patiently, 3, now)
 				if whole, known := h.Lookup(3, w, now); whole != 3 || !known {
 					t.Fatalf("after %v: whole %b, known %v", now.Sub(start), whole, known)
 				}
@@ -251,7 +253,8 @@ func TestRenewalsAreFew(t *testing.T) {
 	}
 	look(start)
 	for now := start; now.Before(start.Add(8 * time.Hour)); now = now.Add(10 * time.Second) {
-		h.Refresh(t.Context(), s.ask, patiently, 3, now)
+		h.Refresh(t.Context(), s.ask, 3, now)
+		h.Renew(t.Context(), patiently, 3, now)
 		if now.Minute() == 0 && now.Second() == 0 && !look(now) {
 			t.Errorf("after %v it is not known any more", now.Sub(start))
 		}
@@ -261,5 +264,32 @@ func TestRenewalsAreFew(t *testing.T) {
 	}
 	if renewals > 24 {
 		t.Errorf("%d renewals in two hours", renewals)
+	}
+}
+
+// TestRenewalsWaitForAll: while one of three takes no part for a moment, what is known of all three is
+// not replaced by what two say.
+func TestRenewalsWaitForAll(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	h, s := New("up", 3), &history{}
+	ask := func(ctx context.Context, part uint64, req *endpoint.Request) ([]map[int64]Beats, uint64, error) {
+		answers, left, err := s.ask(ctx, part, req)
+		return append(answers, answers[1]), left, err
+	}
+	w, _ := WindowOf(start.Add(-6*time.Hour).UnixMilli(), start.Add(-2*time.Hour).UnixMilli(), start)
+	if _, err := h.Learn(t.Context(), ask, 7, w, start); err != nil {
+		t.Fatal(err)
+	}
+	h.Lookup(7, w, start)
+	for now := start; now.Before(start.Add(118 * time.Minute)); now = now.Add(10 * time.Second) {
+		h.Renew(t.Context(), ask, 3, now)
+		if whole, known := h.Lookup(7, w, now); whole != 7 || !known {
+			t.Fatalf("after %v: whole %b, known %v", now.Sub(start), whole, known)
+		}
+	}
+	now := start.Add(119 * time.Minute)
+	h.Renew(t.Context(), ask, 7, now)
+	if _, known := h.Lookup(7, w, now.Add(30*time.Minute)); !known {
+		t.Error("it is not renewed once all are back")
 	}
 }
