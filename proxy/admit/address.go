@@ -57,19 +57,26 @@ func (a *addresses) leave(d *address) {
 	}
 }
 
-// most is how much one address may take of a pool of that many bytes.
-func most(limit int64) int64 {
+// most is how much one address may take of a pool of that many bytes. Who holds much himself leaves
+// what he leaves of a pool within his address too: a Grafana whose dashboards have filled its part
+// finds some for its alerts.
+func most(limit int64, much bool) int64 {
 	if limit < smallPool {
 		return limit
 	}
-	return limit - limit/othersPart
+	end := limit - limit/othersPart
+	if much {
+		end -= limit / smallsPart
+	}
+	return end
 }
 
-// take counts n bytes more; false where that is more than the address may have.
-func (d *address) take(n, limit int64) bool {
+// take counts n bytes more for somebody who holds much; false where that is more than the address
+// may have.
+func (d *address) take(n, limit int64, much bool) bool {
 	for d != nil {
 		taken := d.taken.Load()
-		if taken+n > most(limit) {
+		if taken+n > most(limit, much) {
 			return false
 		}
 		if d.taken.CompareAndSwap(taken, taken+n) {
@@ -87,8 +94,8 @@ func (d *address) give(n int64) {
 }
 
 // full tells whether it is the address that has no room for n bytes more, and not the pool.
-func (d *address) full(n, limit int64) bool {
-	return d != nil && most(limit) < limit && d.taken.Load()+n > most(limit)
+func (d *address) full(n, limit int64, much bool) bool {
+	return d != nil && limit >= smallPool && d.taken.Load()+n > most(limit, much)
 }
 
 // By says whose the budget is: by the address its requests come from (identity.Request.Peer), ""

@@ -42,8 +42,8 @@ func TestOneAddressLeavesMemory(t *testing.T) {
 		t.Errorf("%d addresses are known, want 2", n)
 	}
 	slow[0].Drop(20 << 20)
-	if err := slow[1].Hold(20 << 20); err != nil {
-		t.Errorf("the first one, once it has given some back: %v", err)
+	if err := slow[16].Hold(20 << 20); err != nil {
+		t.Errorf("the last one, once it has given some back: %v", err)
 	}
 	for _, b := range append(slow, other, nobody) {
 		b.Close()
@@ -59,6 +59,37 @@ func TestOneAddressLeavesMemory(t *testing.T) {
 	}
 	if err := little.Hold(1); err == nil || strings.Contains(err.Error(), "address") {
 		t.Errorf("in a small pool an address has no part: %v", err)
+	}
+}
+
+// TestOneAddressLeavesSmalls: what needs little finds some where large requests of its own address
+// have filled its part.
+func TestOneAddressLeavesSmalls(t *testing.T) {
+	pool := NewPool(512 << 20)
+	var all []*Budget
+	budget := func() *Budget {
+		all = append(all, NewBudget(pool, Limits{}).By("192.0.2.1"))
+		return all[len(all)-1]
+	}
+	first, second, small := budget(), budget(), budget()
+	if err := first.Hold(256 << 20); err != nil {
+		t.Error(err)
+	}
+	for n := 0; ; n++ {
+		err := second.Hold(1 << 20)
+		if err == nil {
+			continue
+		}
+		if e := qerr.From(err); n < 32 || !strings.Contains(e.Message, "from this address") {
+			t.Errorf("after %d MiB: %+v", n, e)
+		}
+		break
+	}
+	if err := small.Hold(16 << 20); err != nil {
+		t.Errorf("who needs little: %v", err)
+	}
+	for _, b := range all {
+		b.Close()
 	}
 }
 
@@ -80,7 +111,7 @@ func TestAddressesAddUp(t *testing.T) {
 					} else {
 						b.Drop(n)
 					}
-					if b.address != nil && (b.address.taken.Load() > most(pool.Limit()) || b.address.taken.Load() < 0) {
+					if b.address != nil && (b.address.taken.Load() > most(pool.Limit(), false) || b.address.taken.Load() < 0) {
 						t.Errorf("an address has %d bytes", b.address.taken.Load())
 					}
 				}

@@ -81,14 +81,15 @@ func (p *Pool) take(n, own int64, of *address) bool {
 		p.high.saw(p.used.Load()) // the pool was not in want
 		return false
 	}
-	if !of.take(n, limit) {
-		p.high.saw(max(p.used.Load()+n, limit+1)) // asked for in vain
+	much := own+n > limit/largeShare
+	if !of.take(n, limit, much) {
+		p.high.saw(p.used.Load()) // the pool was not in want
 		return false
 	}
 	for {
 		used := p.used.Load()
 		end := limit
-		if own+n > limit/largeShare && (used > own || limit >= smallPool) {
+		if much && (used > own || limit >= smallPool) {
 			end -= limit / smallsPart
 		}
 		if n > end-used {
@@ -256,8 +257,8 @@ func (b *Budget) overload(n, need int64) error {
 		e.Seen = seen
 		return e
 	}
-	if b.address.full(need, limit) {
-		e := qerr.Overload("memory.budget", FormatBytes(most(limit)), 2*time.Second, "try again shortly, read answers faster, or ask for fewer series or a shorter range; for good, where all users come from one address: raise memory.budget and the container's memory",
+	if much := b.taken+need > limit/largeShare; b.address.full(need, limit, much) {
+		e := qerr.Overload("memory.budget", FormatBytes(most(limit, false)), 2*time.Second, "try again shortly, read answers faster, or ask for fewer series or a shorter range; for good, where all users come from one address: raise memory.budget and the container's memory",
 			"requests from this address hold three quarters of Spillway's memory for answers (memory.budget %s), and the rest is for others", FormatBytes(limit))
 		e.Seen = seen
 		return e
