@@ -99,28 +99,32 @@ func (s *Server) keeps(cfg *config.Config) error {
 	for i := range left {
 		left[i].Rule = rules[left[i].Digest]
 	}
+	// Where nothing that was looked at held much, it may have been what was too young for that, or
+	// what no request is charged with: nobody is refused for it before it has happened twice.
+	unsure := len(left) > 1 && left[0].Held < heap.MinWeight
 	for i, l := range left {
-		if i < maxSuspects && l.Held >= left[0].Held/suspectShare && (l.Held >= heap.MinWeight || len(left) == 1) {
-			s.suspect(l, now, len(left))
+		if i < maxSuspects && l.Held >= left[0].Held/suspectShare && (l.Held >= heap.MinWeight || unsure || len(left) == 1) {
+			s.suspect(l, now, len(left), unsure)
 		}
 	}
 	return nil
 }
 
-// suspect refuses for a while what was under way when the process was killed.
-func (s *Server) suspect(l journal.Leftover, now time.Time, of int) {
+// suspect refuses for a while what was under way when the process was killed; where it is unsure,
+// only if it was at another kill too.
+func (s *Server) suspect(l journal.Leftover, now time.Time, of int, unsure bool) {
 	r := deny.Rule{
 		Name: "crash-" + l.Digest[:min(len(l.Digest), 12)], Endpoint: l.Endpoint, Digest: l.Digest, Until: now.Add(suspected).UTC(),
 		Reason: fmt.Sprintf("it was under way, one of %d, when Spillway was killed: begun at %s, it held %s", of,
 			l.Began.UTC().Format("15:04:05 UTC"), admit.FormatBytes(l.Held)),
 	}
 	again := s.deny.Remove(r.Name) == nil
-	r.Shadow, r.SparesRules = l.Rule && !again, !again // an alert that nobody hears is worse than another restart
+	r.Shadow, r.SparesRules = (l.Rule || unsure) && !again, !again // an alert that nobody hears is worse than another restart
 	if again || r.Shadow {
 		r.Until = now.Add(suspectedAgain).UTC()
 	}
 	err := s.deny.Add(r, deny.Crash, now)
-	s.log.Warn("a request was under way when Spillway was killed, and is refused for a while", "rule", r.Name, "until", r.Until, "endpoint", l.Endpoint,
+	s.log.Warn("a request was under way when Spillway was killed, and is refused for a while, or counted (shadow) until it is at another kill", "rule", r.Name, "until", r.Until, "endpoint", l.Endpoint,
 		"text", l.Text, "held", l.Held, "shadow", r.Shadow, "err", err)
 }
 
