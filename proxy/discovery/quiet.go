@@ -104,13 +104,13 @@ func (s *source) holds(name string) bool {
 }
 
 // isRead tells whether there is an answer of the file: targets, or a list of nothing. One without a
-// byte is about to be written.
+// list, be it for remarks, is about to be written.
 func (s *source) isRead(name string) bool {
 	if s.groups[name+":0"] != nil {
 		return true
 	}
-	at, err := os.Stat(name)
-	return err == nil && at.Size() > 0 && hasNothing(name)
+	list, ok := shortList(name)
+	return ok && list != nil && len(list) == 0
 }
 
 // mostNothing is how long a file with nothing but remarks in it may be, in bytes.
@@ -119,20 +119,26 @@ const mostNothing = 1 << 20
 // hasNothing tells whether the file can be read and is a list of nothing: such a one is not told of
 // again and again.
 func hasNothing(name string) bool {
+	list, ok := shortList(name)
+	return ok && len(list) == 0
+}
+
+// shortList is the list in the file, nil where there is none; false where it cannot be read or is
+// longer than one of nothing.
+func shortList(name string) (list []any, ok bool) {
 	if at, err := os.Stat(name); err != nil || at.Size() > mostNothing {
-		return false
+		return nil, false
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
-		return false
+		return nil, false
 	}
-	var list []any
 	if strings.EqualFold(filepath.Ext(name), ".json") {
 		err = json.Unmarshal(text, &list)
 	} else {
 		err = yaml.Unmarshal(text, &list)
 	}
-	return err == nil && len(list) == 0
+	return list, err == nil
 }
 
 // unanswered calls f with each file, name or list that has answered before or is new, when it did

@@ -91,11 +91,11 @@ func TestStillAnswered(t *testing.T) {
 // TestEmptyFromTheBeginning: a list of nothing is an answer at a start too; a file without a byte,
 // or one that is cut off, is waited for.
 func TestEmptyFromTheBeginning(t *testing.T) {
-	for text, want := range map[string]string{"[]": "http://a", " [ ]\n": "http://a", "": "", "[{": ""} {
+	for text, want := range map[string]string{"[]": "http://a", "# none\n[ ]\n": "http://a", "": "", "# of team x\n": "", "[{": ""} {
 		dir := t.TempDir()
 		replace(t, filepath.Join(dir, "1.json"), "[{}]")
-		replace(t, filepath.Join(dir, "2.json"), text)
-		s := sourceOf(t, "{files: ['"+dir+"/*.json']}")
+		replace(t, filepath.Join(dir, "2.yml"), text)
+		s := sourceOf(t, "{files: ['"+dir+"/*.json', '"+dir+"/*.yml']}")
 		s.take([]*targetgroup.Group{{
 			Source:  filepath.Join(dir, "1.json") + ":0",
 			Targets: []model.LabelSet{{model.AddressLabel: "a", ShardLabel: "s"}},
@@ -104,7 +104,7 @@ func TestEmptyFromTheBeginning(t *testing.T) {
 		for _, k := range sortedValues(s.known) {
 			got += k.url
 		}
-		if got != want || s.ready != (want != "") || want == "" && !strings.HasSuffix(s.missing(), "2.json") {
+		if got != want || s.ready != (want != "") || want == "" && !strings.HasSuffix(s.missing(), "2.yml") {
 			t.Errorf("beside %q: %q is asked, want %q; missing: %q", text, got, want, s.missing())
 		}
 	}

@@ -163,9 +163,9 @@ func more(ch <-chan []*targetgroup.Group, groups []*targetgroup.Group) []*target
 func (s *source) nextEnd() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := time.Hour
+	next, held := time.Hour, !s.silent.IsZero() || s.late() // until somebody answers, or has been silent for too long
 	for _, k := range s.known {
-		if k.kept && s.silent.IsZero() {
+		if k.kept && !held {
 			next = min(next, max(k.seen.Add(s.keeps()).Sub(s.now()), time.Second))
 		}
 	}

@@ -24,9 +24,8 @@ const (
 	Quantum = 50 * time.Millisecond
 	// byAge is the part of the time of long evaluations that those get which began first, whatever
 	// they have run, one in byAge: where evaluations keep coming that have run less than another,
-	// that one would never run again. maxOwed is how much of it is kept while nobody waits.
-	byAge   = 4
-	maxOwed = 2 * Quantum
+	// that one would never run again.
+	byAge = 4
 	// heavyWork is so many samples, some 20 ms, that who is about to work on them at once is long
 	// from the start.
 	heavyWork = 200_000
@@ -208,10 +207,10 @@ func (t *Turn) Pause() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case t.old:
-		g.owed = max(g.owed-ran, -Quantum)
+	case t.old: // a quantum was taken off when it got the place
+		g.owed = max(g.owed+Quantum-ran, -g.mostOwed())
 	case t.class == long:
-		g.owed = min(g.owed+ran/(byAge-1), maxOwed)
+		g.owed = min(g.owed+ran/(byAge-1), g.mostOwed())
 	}
 	t.old = false
 	g.running[t.class]--
@@ -232,6 +231,7 @@ func (g *Gate) next(class int) {
 		byAge := class == long && g.owed >= Quantum
 		if byAge {
 			i = g.oldest()
+			g.owed -= Quantum
 		}
 		t := g.waiting[class][i]
 		t.old = byAge
@@ -241,6 +241,9 @@ func (g *Gate) next(class int) {
 	}
 	g.noteFirst()
 }
+
+// mostOwed is how much more or less than their part those that began first may have got.
+func (g *Gate) mostOwed() time.Duration { return time.Duration(g.places(long)+1) * Quantum }
 
 // least is the long turn that has run least of those that wait, the earliest of several.
 func (g *Gate) least() int {
@@ -316,7 +319,10 @@ func (t *Turn) wait() error {
 		g.noteFirst()
 	} else { // a place was given at the same moment
 		<-t.place
-		t.old = false
+		if t.old {
+			g.owed += Quantum
+			t.old = false
+		}
 		g.running[t.class]--
 		g.next(t.class)
 	}

@@ -21,7 +21,7 @@ var (
 	errEarlyClose    = errors.New("the answer was closed before its end")
 	errDialTimeout   = errors.New("no connection in time")
 	errCallEnded     = errors.New("the call has ended")
-	errOurFault      = errors.New("Spillway failed while it made the call")
+	errOurFault      = errors.New("the call ended in a fault of Spillway")
 )
 
 // explain turns whatever ended a call into an error that names the replica. The contexts are asked
