@@ -97,8 +97,8 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 }
 
 // Renew asks those taking part again about a piece of what is known, stands for a while yet and is
-// due. Nobody waits for it, so that the caller holds no turn; who does not answer has failed nobody,
-// and what is known of all stands as long as it did.
+// due. Nobody waits for it, so that the caller holds no turn; who does not answer has failed
+// nobody, and what is known of all stands as long as it did.
 func (h *Heartbeats) Renew(ctx context.Context, ask Ask, part uint64, now time.Time) {
 	lo, hi, is := h.toRenew(part, now)
 	if !is || bits.OnesCount64(part) < 2 {

@@ -267,8 +267,8 @@ func TestRenewalsAreFew(t *testing.T) {
 	}
 }
 
-// TestRenewalsWaitForAll: while one of three takes no part for a moment, what is known of all three is
-// not replaced by what two say.
+// TestRenewalsWaitForAll: while one of three takes no part for a moment, what is known of all three
+// is not replaced by what two say.
 func TestRenewalsWaitForAll(t *testing.T) {
 	start := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
 	h, s := New("up", 3), &history{}

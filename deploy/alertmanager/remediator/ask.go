@@ -43,11 +43,11 @@ func (c *controller) fleetAlert(ctx context.Context) (string, error) {
 	return slices.MinFunc(fleet, func(a, b held) int { return strings.Compare(a.name(), b.name()) }).name(), nil
 }
 
-// sentWithin is how long ago the Watchdog of the fleet's rules may have been sent last. Rules send at
-// the first evaluation more than --resend-delay, a minute, after the last time: those of its group,
-// evaluated each 30 s, each 90 s; those of others, each minute, each two minutes. Alertmanager takes a
-// fleet alert for over when it has heard nothing of it for four: who was heard of within this would
-// have told of one too, and it is still there.
+// sentWithin is how long ago the Watchdog of the fleet's rules may have been sent last. Rules send
+// at the first evaluation more than --resend-delay, a minute, after the last time: those of its
+// group, evaluated each 30 s, each 90 s; those of others, each minute, each two minutes.
+// Alertmanager takes a fleet alert for over when it has heard nothing of it for four: who was heard
+// of within this would have told of one too, and it is still there.
 const sentWithin = 2 * time.Minute
 
 // watched is an error unless the rules about the fleet are evaluated for the cluster.
