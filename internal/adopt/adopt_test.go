@@ -439,13 +439,16 @@ func TestServicesOfAll(t *testing.T) {
 		}
 	}
 	p := &Plan{Groups: []*Group{{Workloads: []*Workload{w}}}, Found: &Found{
-		policies: []networkingv1.NetworkPolicy{policy("a", pods[0].Labels), policy("b", pods[1].Labels), policy("c", pods[2].Labels)},
+		policies: []networkingv1.NetworkPolicy{
+			policy("a", pods[0].Labels), policy("b", pods[1].Labels), policy("c", pods[2].Labels),
+		},
 	}}
 	var names []string
 	for _, o := range p.openings(Settings{Namespace: "monitoring"}) {
 		names = append(names, o.text("metadata", "name"))
 	}
-	if want := []string{"spillway-to-statefulset-p", "spillway-to-statefulset-p-at-b", "spillway-to-statefulset-p-at-c"}; !slices.Equal(names, want) {
+	const name = "spillway-to-statefulset-p"
+	if want := []string{name, name + "-at-b", name + "-at-c"}; !slices.Equal(names, want) {
 		t.Errorf("openings %q, want %q", names, want)
 	}
 }

@@ -431,8 +431,8 @@ func TestFleetAlertsAreWaitedForAWeek(t *testing.T) {
 	}
 }
 
-// TestNobodyCanTell: while Alertmanager cannot say whether a fleet alert fires, what waits is held as
-// by such an alert, and does not grow too old overnight.
+// TestNobodyCanTell: while Alertmanager cannot say whether a fleet alert fires, what waits is held
+// as by such an alert, and does not grow too old overnight.
 func TestNobodyCanTell(t *testing.T) {
 	r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
 	for i := range 2 {

@@ -51,8 +51,8 @@ const (
 	// atOnce is how many moments of the past one query asks about.
 	atOnce = 20
 	// maxBrief is how many questions ask when experiments began that were there for a few minutes,
-	// maxThereParts in how many parts of a long range it is asked which were there at all: all that a
-	// table may ask are maxQueries.
+	// maxThereParts in how many parts of a long range it is asked which were there at all: all that
+	// a table may ask are maxQueries.
 	maxBrief, maxThereParts = 16, 8
 )
 
