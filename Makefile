@@ -23,7 +23,7 @@ ALONE := $(ALONE)|TestWideHaveTheirTurn|TestInventedIdentities|TestPushedOutIsFo
 ALONE := $(ALONE)|TestNewcomersOfAFullAddress|TestNewAddresses|TestWideBesideNewcomers|TestLongWideCalls|TestHeldIsWhatTheEngineHolds|TestEmptyIsNotTried|TestFrameIsKept|TestStretchesAreWoven|TestWhatIsTheSameAtAllSteps
 ALONE := $(ALONE)|TestErrorsReadAloud|TestTenantsSeeOnlyTheirs|TestVerdictsTakeBoundedEffort|TestMadeOfWhatIsRead|TestFewSeriesMadeAtStepsPass|TestSeriesMadeAtStepsAreBounded|TestSeriesMadeByJoinsAreBounded
 ALONE := $(ALONE)|TestExactByNameTyped|TestExactByNameStarts|TestWhatLacksIsSaid|TestRewritesLeakNothing
-ALONE := $(ALONE)|TestFederationIsHeld|TestFederatedBytes|TestSlowCallersLeave|TestEndlessAnswersAtOnce|TestGrafanaAllOfAQuery|TestExactByNameWithNames|TestExactByNameSharded
+ALONE := $(ALONE)|TestFederationIsHeld|TestFederatedBytes|TestWhoReadsNoPage|TestSlowCallersLeave|TestEndlessAnswersAtOnce|TestGrafanaAllOfAQuery|TestExactByNameWithNames|TestExactByNameSharded
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth
 # Without what is on real servers with compressed time, and without pure functions in one goroutine.

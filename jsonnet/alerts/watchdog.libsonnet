@@ -28,9 +28,9 @@
           a.alert('Watchdog', {
             // Of each cluster whose nodes the rules know. While a rule fails Alertmanager hears nothing of its alert, and four minutes later takes it for over, FleetGPUUnhealthy too: where a shard is lost
             // nothing would hold the remediation controller back, which therefore asks for this one. It looks back for less than those four minutes: what is recorded can be read for five.
-            // A ruler that was started anew begins each wait of less than --for-grace-period (10m) from its beginning: until those of fleet alerts are over (LocationLost, 5m) it cannot vouch for them.
+            // A ruler that was started anew begins each wait of less than --for-grace-period (10m) from its beginning: until those of fleet alerts are over it cannot vouch for them; FleetNodesNotReady's (10m), which is restored, ends with that period at the latest.
             expr: 'count by (%s) (last_over_time(node:ready:max[%s]))' % [cl, t.recorded('90s')],
-            hold: '6m',
+            hold: '9m30s',
             severity: 'info',
             labels: { scope: 'fleet' },
             dashboard: 'alerts',

@@ -83,7 +83,7 @@ func (p *Pool) take(n, own int64, of *address) bool {
 	}
 	much := own+n > limit/largeShare
 	if !of.take(n, limit, much) {
-		p.high.saw(p.used.Load()) // the pool was not in want
+		p.high.saw(max(p.used.Load()+n, limit+1)) // asked for in vain
 		return false
 	}
 	for {
@@ -258,8 +258,8 @@ func (b *Budget) overload(n, need int64) error {
 		return e
 	}
 	if much := b.taken+need > limit/largeShare; b.address.full(need, limit, much) {
-		e := qerr.Overload("memory.budget", FormatBytes(most(limit, false)), 2*time.Second, "try again shortly, read answers faster, or ask for fewer series or a shorter range; for good, where all users come from one address: raise memory.budget and the container's memory",
-			"requests from this address hold three quarters of Spillway's memory for answers (memory.budget %s), and the rest is for others", FormatBytes(limit))
+		e := qerr.Overload("memory.budget", FormatBytes(most(limit, much)), 2*time.Second, "try again shortly, read answers faster, or ask for fewer series or a shorter range; for good, where all users come from one address: raise memory.budget and the container's memory",
+			"requests from this address hold as much of Spillway's memory for answers as those of one may (memory.budget %s), and the rest is for others", FormatBytes(limit))
 		e.Seen = seen
 		return e
 	}

@@ -100,10 +100,15 @@ func (s *Server) keeps(cfg *config.Config) error {
 		left[i].Rule = rules[left[i].Digest]
 	}
 	// Where nothing that was looked at held much, it may have been what was too young for that, or
-	// what no request is charged with: nobody is refused for it before it has happened twice.
+	// what no request is charged with: the youngest are suspected, and nobody is refused for it
+	// before it has happened twice.
 	unsure := len(left) > 1 && left[0].Held < heap.MinWeight
+	if unsure {
+		slices.SortStableFunc(left, func(a, b journal.Leftover) int { return b.Began.Compare(a.Began) })
+	}
 	for i, l := range left {
-		if i < maxSuspects && l.Held >= left[0].Held/suspectShare && (l.Held >= heap.MinWeight || unsure || len(left) == 1) {
+		held := l.Held >= max(left[0].Held/suspectShare, heap.MinWeight)
+		if i < maxSuspects && (held || unsure || len(left) == 1) {
 			s.suspect(l, now, len(left), unsure)
 		}
 	}
@@ -119,7 +124,8 @@ func (s *Server) suspect(l journal.Leftover, now time.Time, of int, unsure bool)
 			l.Began.UTC().Format("15:04:05 UTC"), admit.FormatBytes(l.Held)),
 	}
 	again := s.deny.Remove(r.Name) == nil
-	r.Shadow, r.SparesRules = (l.Rule || unsure) && !again, !again // an alert that nobody hears is worse than another restart
+	r.Shadow = (l.Rule || unsure) && !again || l.Rule && unsure
+	r.SparesRules = !again || unsure // an alert that nobody hears is worse than another restart
 	if again || r.Shadow {
 		r.Until = now.Add(suspectedAgain).UTC()
 	}

@@ -247,6 +247,34 @@ func TestFewSuspects(t *testing.T) {
 	}
 }
 
+// TestYoungSuspects: what began last is suspected too, whatever the older ones held that are known
+// to have held little; of what is asked for rules no number of such kills has any refused.
+func TestYoungSuspects(t *testing.T) {
+	t.Parallel()
+	dir, all := t.TempDir(), map[string]journal.Leftover{"young": {Rule: true}}
+	for i := range 2 * maxSuspects {
+		all["old + "+itoa(int64(i))] = journal.Leftover{Held: 500 << 10}
+	}
+	for range 2 {
+		left(t, filepath.Join(dir, "running.journal"), all)
+		t.Run("", func(t *testing.T) {
+			r, digest := newRig(t, manyShards(1), "state_dir: "+dir+"\n"), deny.Digest("query", "", "", "young")
+			found := false
+			for _, rule := range r.ruled() {
+				if rule.Digest == digest {
+					found = true
+					if !rule.Shadow {
+						t.Errorf("a rule's request is refused: %+v", rule)
+					}
+				}
+			}
+			if !found {
+				t.Error("the youngest is not suspected")
+			}
+		})
+	}
+}
+
 // TestStateDir: a file that cannot be used keeps nobody from being served; a folder that cannot be
 // made is an error.
 func TestStateDir(t *testing.T) {
@@ -426,6 +454,9 @@ func left(t *testing.T, path string, all map[string]journal.Leftover) {
 	for text, what := range all {
 		text, _, _ = strings.Cut(text, "#")
 		what.Digest, what.Endpoint, what.Text, what.Began = deny.Digest("query", "", "", text), "query", text, time.Now()
+		if what.Held > 0 {
+			what.Began = what.Began.Add(-time.Minute)
+		}
 		j.Enter(what, func() int64 { return what.Held })
 	}
 	var was []byte

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"context"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -108,6 +109,7 @@ func (h *Heartbeats) Renew(ctx context.Context, ask Ask, part uint64, now time.T
 	defer cancel()
 	found, left, err := h.findBuckets(ctx, ask, part, lo, hi, now)
 	if err == nil && left == part && slices.Equal(found.before, h.restarts()) {
+		h.spare(found, part)
 		h.keep(found, now)
 		return
 	}
@@ -119,6 +121,16 @@ func (h *Heartbeats) Renew(ctx context.Context, ask Ask, part uint64, now time.T
 			h.buckets[end] = f
 		}
 	}
+}
+
+// spare takes out of the findings those of buckets of which more is known than of part.
+func (h *Heartbeats) spare(found findings, part uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(found.of, func(end int64, _ finding) bool {
+		f := h.buckets[end]
+		return (f.asked|f.unsure)&^part != 0
+	})
 }
 
 // toRenew is the newest piece of buckets in which nobody lacked anything that are to be asked about

@@ -43,7 +43,7 @@ func (r *Run) Names(ctx context.Context, label string) ([]string, error) {
 	}
 	list := []question{r.at(fmt.Sprintf("group by (%s) (%s)", label, info), r.Until)}
 	if label != "node" || len(r.Query.Experiments) > 0 {
-		for _, p := range parts(r.Until.Add(-r.back()), r.Until, max(hoursPart, r.back()/maxThereParts)) {
+		for _, p := range parts(r.Until.Add(-r.back()), r.Until, max(hoursPart, r.back()/maxHoursParts)) {
 			there := past + "[" + seconds(p.until.Sub(p.from)) + "]"
 			list = append(list, r.at(fmt.Sprintf("group by (%s) (last_over_time(%s))", label, there), p.until))
 		}
