@@ -66,7 +66,9 @@ func worldOf(t testing.TB, name string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shard, err := localprom.Start(context.Background(), localprom.Options{DisableWAL: true}) // t's context would end it with this test
+	// t's context would end it with this test. All stays in the head: blocks of months would be cut
+	// while a slow test asks.
+	shard, err := localprom.Start(context.Background(), localprom.Options{DisableWAL: true, BlockDuration: 1000 * day})
 	if err != nil {
 		t.Fatal(err)
 	}
