@@ -129,7 +129,7 @@ func TestAdopt(t *testing.T) {
 	}
 	a.pod.Close()
 	if said := run(1, "--out="+out, "--apply", "--image=x:1"); !strings.Contains(said, "the server cannot be examined") ||
-		!strings.Contains(said, "kubectl -n monitoring run spillway-adopt --rm") || !strings.Contains(said, "nothing was applied") {
+		!strings.Contains(said, " -n monitoring run spillway-adopt --rm") || !strings.Contains(said, "nothing was applied") {
 		t.Errorf("without the server it says\n%s", said)
 	}
 	a.hidden = func(string) bool { return true }
