@@ -70,7 +70,8 @@ func watchReads(t *testing.T, server string) *readsOf {
 
 // TestOthersAreReadWhereTheBaseLacks: over gaps of both replicas one is read over the window and
 // the other one around the gap of that one, and the answer is what it is where both are read over
-// all, as they are without a heartbeat.
+// all, as they are without a heartbeat. The servers go on being scraped while they are asked: where
+// scrapes end, the last minute has of one replica what it no longer has of the other.
 func TestOthersAreReadWhereTheBaseLacks(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	from, until := now.Add(-6*time.Hour), now.Add(-time.Second)
@@ -79,7 +80,7 @@ func TestOthersAreReadWhereTheBaseLacks(t *testing.T) {
 	}
 	var all, some [2]*readsOf
 	for i, skip := range []func(int, time.Time) bool{away(5*time.Hour, 280*time.Minute), away(2*time.Hour, 90*time.Minute)} {
-		held := scraped(30, from, until, time.Duration(2+4*i)*time.Second, skip)
+		held := scraped(30, from, now.Add(time.Hour), time.Duration(2+4*i)*time.Second, skip)
 		p := promShard(t, labels.FromStrings("replica", string(rune('a'+i))), held)
 		all[i], some[i] = watchReads(t, p.URL()), watchReads(t, p.URL())
 	}
