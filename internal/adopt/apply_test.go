@@ -61,6 +61,15 @@ func (c *cluster) sees(p *Plan, ns string, lost func(*Server) bool) {
 
 func quiet(string, ...any) {}
 
+// onceSaid does f a while after the words were said.
+func onceSaid(words string, after time.Duration, f func()) func(string, ...any) {
+	return func(format string, args ...any) {
+		if strings.Contains(fmt.Sprintf(format, args...), words) {
+			time.AfterFunc(after, f)
+		}
+	}
+}
+
 // TestApplyAndUndo: what is done is taken back, also from halfway, and nothing that somebody else
 // has made or changed meanwhile.
 func TestApplyAndUndo(t *testing.T) {
@@ -170,9 +179,9 @@ func TestApplyAndUndo(t *testing.T) {
 	t.Run("never available", func(t *testing.T) {
 		c, p, before := start(t)
 		c.refuse = nil
-		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("a second has passed"))
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		err := c.Apply(ctx, p, c.reach(), settings, quiet)
+		err := c.Apply(ctx, p, c.reach(), settings, onceSaid("applied Deployment", time.Second, cancel))
 		if err == nil || !strings.Contains(err.Error(), "is not available yet, and Grafana was not touched") {
 			t.Fatalf("applied: %v", err)
 		}
@@ -189,10 +198,14 @@ func TestApplyAndUndo(t *testing.T) {
 			}
 			return 0, ""
 		}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errors.New("five seconds have passed"))
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var told []string
-		err := c.Apply(ctx, p, c.reach(), settings, func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) })
+		leave := onceSaid("no pod of it can be made", 2*poll+time.Second, cancel)
+		err := c.Apply(ctx, p, c.reach(), settings, func(format string, args ...any) {
+			told = append(told, fmt.Sprintf(format, args...))
+			leave(format, args...)
+		})
 		if err == nil || !strings.Contains(err.Error(), message) {
 			t.Errorf("applied: %v", err)
 		}
@@ -286,11 +299,7 @@ func TestApplyAndUndo(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		said := func(format string, args ...any) {
-			if strings.Contains(fmt.Sprintf(format, args...), "applied Deployment") {
-				time.AfterFunc(time.Second, cancel)
-			}
-		}
+		said := onceSaid("applied Deployment", time.Second, cancel)
 		if err := c.Apply(ctx, p, c.reach(), settings, said); err == nil || !strings.Contains(err.Error(), "is not available yet") {
 			t.Errorf("applied: %v", err)
 		}

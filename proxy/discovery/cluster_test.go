@@ -151,7 +151,7 @@ func TestClusterRefuses(t *testing.T) {
 			if c.pods {
 				from = podsOf(k, "")
 			}
-			w := New(t.Context(), Options{Patience: time.Second})
+			w := New(t.Context(), Options{Patience: patience / 2})
 			defer w.Close()
 			_, err := w.Fill(t.Context(), parse(t, from))
 			if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -241,8 +241,10 @@ func TestClusterAway(t *testing.T) {
 			book.has(t, "what was found last is asked on, since it cannot be looked up")
 			book.has(t, "in the namespace monitoring")
 			book.has(t, "127.0.0.1:")
-			if r.state("found") != 0 || r.state("kept") != 2 {
-				t.Errorf("%v servers are found and %v kept, want 0 and 2", r.state("found"), r.state("kept"))
+			for end := time.Now().Add(patience); r.state("found") != 0 || r.state("kept") != 2; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%v servers are found and %v kept, want 0 and 2", r.state("found"), r.state("kept"))
+				}
 			}
 			r.refused(1)
 			book.has(t, "nothing could be looked up for longer than keep (500ms)")

@@ -201,11 +201,19 @@ func (s saying) provoke(t *testing.T) string {
 	if s.before != nil {
 		s.before(r)
 	}
-	req := r.request(context.Background(), a, s.form...)
-	if s.method != "" {
-		req.Method = s.method
+	say := func() *reply {
+		req := r.request(context.Background(), a, s.form...)
+		if s.method != "" {
+			req.Method = s.method
+		}
+		return r.ask(req)
 	}
-	got := r.ask(req)
+	got := say()
+	for range 2 {
+		if slices.Contains(s.form, queueing) && got.message.Spillway.Bound == policy.BoundTimeout { // it woke up when its time was over
+			got = say()
+		}
+	}
 	if got.status == http.StatusOK {
 		t.Errorf("no error: %s", got)
 	}

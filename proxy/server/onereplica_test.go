@@ -24,6 +24,8 @@ import (
 
 // gappyPair is a shard of two replicas that scrape at different moments and were away for a while,
 // beside another shard. The heartbeat's newest bucket of five minutes ends four minutes before now.
+// Scrapes go on after now: where they end, the last minute has of one what it no longer has of the
+// other.
 type gappyPair struct {
 	t           *testing.T
 	now         time.Time
@@ -35,7 +37,7 @@ func newGappyPair(t *testing.T) gappyPair {
 	if now.After(time.Now()) {
 		now = now.Add(-5 * time.Minute)
 	}
-	return gappyPair{t, now, now.Add(-60 * time.Minute), now.Add(-time.Second)}
+	return gappyPair{t, now, now.Add(-60 * time.Minute), now.Add(time.Hour)}
 }
 
 // away tells of a scrape whether it falls in a stretch before now.

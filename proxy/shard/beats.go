@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -31,29 +30,14 @@ var errBeatBudget = errors.New("the time for heartbeats is over")
 // answered, takes part no more, for a while; where one says something else than an answer, that is
 // the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
-	answers = make([]map[int64]trust.Beats, len(s.Replicas))
-	errs := make([]error, len(s.Replicas))
 	began := time.Now()
 	own, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	var all sync.WaitGroup
 	var first sync.Once
 	var grace *time.Timer
-	for i, r := range s.Replicas {
-		if part&(1<<i) == 0 {
-			continue
-		}
-		all.Go(func() {
-			errs[i] = qerr.Guard(func() (err error) {
-				answers[i], err = r.beats(own, req)
-				return err
-			})
-			if errs[i] == nil {
-				first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
-			}
-		})
-	}
-	all.Wait()
+	answers, errs := s.askEach(own, part, req, func() {
+		first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
+	})
 	overdue := grace != nil && !grace.Stop()
 	for i := range s.Replicas {
 		if part&(1<<i) == 0 {
@@ -83,25 +67,37 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 // those that answered. One that did not is none of these, and nothing else follows of it.
 func (s *Shard) askPatiently(ctx context.Context, part uint64, req *endpoint.Request,
 ) (answers []map[int64]trust.Beats, left uint64, err error) {
-	answers = make([]map[int64]trust.Beats, len(s.Replicas))
+	answers, errs := s.askEach(ctx, part, req, func() {})
+	for i := range s.Replicas {
+		if part&(1<<i) != 0 && errs[i] == nil {
+			left |= 1 << i
+		}
+	}
+	return answers, left, ctx.Err()
+}
+
+// askEach asks those taking part the same thing at once, each by itself, and waits for all. done is
+// called for each that answered, while others may not have answered yet.
+func (s *Shard) askEach(ctx context.Context, part uint64, req *endpoint.Request, done func(),
+) (answers []map[int64]trust.Beats, errs []error) {
+	answers, errs = make([]map[int64]trust.Beats, len(s.Replicas)), make([]error, len(s.Replicas))
 	var all sync.WaitGroup
-	var answered atomic.Uint64
 	for i, r := range s.Replicas {
 		if part&(1<<i) == 0 {
 			continue
 		}
 		all.Go(func() {
-			err := qerr.Guard(func() (err error) {
+			errs[i] = qerr.Guard(func() (err error) {
 				answers[i], err = r.beats(ctx, req)
 				return err
 			})
-			if err == nil {
-				answered.Or(1 << i)
+			if errs[i] == nil {
+				done()
 			}
 		})
 	}
 	all.Wait()
-	return answers, answered.Load(), ctx.Err()
+	return answers, errs
 }
 
 // absent tells whether the failure is of a server that could not be asked, and not what it said.

@@ -11,6 +11,12 @@
 //		done()
 //	}
 //
+// In the background Refresh keeps the last hour and the last minute up to date (with the turn), and
+// Renew asks again about what is known of the time before (without, nobody waits for it):
+//
+//	h.Refresh(ctx, ask, part, now)
+//	h.Renew(ctx, patient, part, now)                    // patient waits for all, and charges nobody
+//
 // A replica is whole in a bucket of five minutes if it lacks nothing that another one has beyond
 // what chance explains: series and samples of each job, scrapes of each minute, and targets reached
 // at the newest scrape. Where each lacks something, the buckets before tell what small jobs lack by

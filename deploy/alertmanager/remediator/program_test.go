@@ -294,10 +294,14 @@ func TestProgram(t *testing.T) {
 	}
 	alerts(map[string]string{"alertname": "Watchdog", "severity": "info", "scope": "fleet", "cluster": "jaguar"})
 	until("the node is cordoned", func() bool { return maps.Equal(api.out(), map[string]string{nodeOf(1): "drain-reboot"}) })
+	until("it is counted", func() bool {
+		_, text := send(t, "GET", base+"/metrics", "", "")
+		return strings.Contains(text, `remediator_decisions_total{decision="cordoned",reason="ok"} 1`)
+	})
 	// A fleet alert is asked for at Alertmanager itself, and holds although its own node alerts are
-	// silenced there too.
+	// silenced there too. One that does not wait is refused once.
 	alerts(map[string]string{"alertname": "FleetGPUUnhealthy", "severity": "critical", "cluster": "jaguar"})
-	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(2))); code != 200 {
+	if code, text := send(t, "POST", base+"/webhook", "s3cret", body(xid(2, "alertname", "GPUFellOffBus"))); code != 200 {
 		t.Errorf("%d %s", code, text)
 	}
 	code, metrics := send(t, "GET", base+"/metrics", "", "")
