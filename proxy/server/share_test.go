@@ -112,11 +112,16 @@ func TestIdenticalRequestsAreAskedOnce(t *testing.T) {
 			var first *reply
 			for range crowd {
 				got := <-replies
-				if a.id == endpoint.StatusTSDB && first == nil { // which has the time in it
-					alone, first = got, got
+				if first == nil {
+					first = got
 				}
-				if got.status != alone.status || !bytes.Equal(got.body, alone.body) || got.err != nil {
+				// The shards' clocks have gone on since one asked alone.
+				same := bytes.Equal(digits.ReplaceAll(got.body, nil), digits.ReplaceAll(alone.body, nil))
+				if got.status != alone.status || !same || got.err != nil {
 					t.Errorf("%s, alone %s", got, alone)
+				}
+				if !bytes.Equal(got.body, first.body) {
+					t.Errorf("%s, another one %s", got, first)
 				}
 				for _, h := range []string{"Content-Type", "Content-Length", verdictHeader, "X-Content-Type-Options"} {
 					if got.header.Get(h) != alone.header.Get(h) {
