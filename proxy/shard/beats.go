@@ -26,9 +26,10 @@ var errBeatBudget = errors.New("the time for heartbeats is over")
 
 // askAll asks those taking part the same thing at once, each by itself: the failure of one is
 // nothing that another could be charged with. left are those that answered. One that could not be
-// asked, or was silent for all the time that there is, or for beatGrace after another one had
-// answered, takes part no more, for a while; where one says something else than an answer, that is
-// the error.
+// asked, or was silent about the last minute for all the time that there is, or for beatGrace after
+// another one had answered, takes part no more, for a while. Who says something else than an answer,
+// and who has none in time about what takes longer to say, is there all the same, and may be the
+// only one that lacks nothing: that is the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
 	began := time.Now()
 	own, giveUp := context.WithCancelCause(ctx)
@@ -39,6 +40,7 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 		first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
 	})
 	overdue := grace != nil && !grace.Stop()
+	hurried := !overdue && time.Since(began) < wholeWait // the caller was
 	for i := range s.Replicas {
 		if part&(1<<i) == 0 {
 			continue
@@ -54,8 +56,9 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 		case !absent(errs[i]):
 			s.beats.Failed(i, errs[i], false)
 			err = errs[i]
-		case kind == qerr.Timeout && !overdue && time.Since(began) < wholeWait: // of a caller who was in a hurry
+		case kind == qerr.Timeout && (req.ID != endpoint.Query || hurried):
 			s.beats.Failed(i, errs[i], false)
+			err = errs[i]
 		default:
 			s.beats.Failed(i, errs[i], true)
 		}

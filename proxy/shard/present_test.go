@@ -169,6 +169,82 @@ func TestTheHealthyOneIsNotCharged(t *testing.T) {
 	})
 }
 
+// TestSlowIsNotAbsent: who is only too slow with what was long ago is there all the same, and the
+// other one, which lacks some of it, is not taken for whole; what is known of both stays known.
+func TestSlowIsNotAbsent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		late, limit time.Duration
+		known       bool
+	}{
+		"in a hurry":              {1200 * time.Millisecond, 4 * time.Second, false},
+		"in a great hurry":        {300 * time.Millisecond, time.Second, false},
+		"within the grace":        {1900 * time.Millisecond, 0, true},
+		"beyond the grace":        {2100 * time.Millisecond, 0, false},
+		"beyond it, with a limit": {2600 * time.Millisecond, time.Minute, false},
+		"beyond all there is":     {time.Minute, time.Minute, false},
+		"at once":                 {0, time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				gap := start.Add(17 * time.Minute).Add(-8 * time.Hour).Truncate(trust.Bucket)
+				full := func(_ string, end int64) (int64, int64) {
+					if end == 0 {
+						return 10, 40
+					}
+					return 10, 200
+				}
+				lacks := func(job string, end int64) (int64, int64) {
+					if end > gap.UnixMilli() && end <= gap.Add(time.Hour).UnixMilli() {
+						return 10, 20
+					}
+					return full(job, end)
+				}
+				cfg := beating(full)
+				var late atomic.Int64
+				answer := cfg.Answer
+				cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+					if r.Path == "/api/v1/query_range" {
+						time.Sleep(time.Duration(late.Load()))
+					}
+					return answer(r)
+				}
+				b := newBubble(t, beating(lacks), cfg)
+				g := group(b.urls...)
+				g.Heartbeat = "up"
+				top := build(t, Options{Dial: b.dial}, true, g)
+				s := top.Groups[0].Shards[0]
+				time.Sleep(17 * time.Minute)
+				late.Store(int64(tc.late))
+				ctx, cancel := t.Context(), func() {}
+				if tc.limit > 0 {
+					ctx, cancel = context.WithTimeout(ctx, tc.limit)
+				}
+				defer cancel()
+				now := time.Now()
+				r, whole, err := s.Whole(ctx, gap.UnixMilli(), gap.Add(2*time.Hour).UnixMilli(), now)
+				if err != nil || whole && r.Index != 1 {
+					t.Errorf("whole %t: replica %d, %v", whole, r.Index, err)
+				}
+				if whole != tc.known {
+					t.Errorf("whole %t, want %t", whole, tc.known)
+				}
+				if part := s.present(time.Now()); part != 3 {
+					t.Errorf("%b take part", part)
+				}
+				late.Store(0)
+				time.Sleep(time.Minute)
+				r, whole, err = s.Whole(t.Context(), gap.UnixMilli(), gap.Add(2*time.Hour).UnixMilli(), time.Now())
+				if err != nil || !whole || r.Index != 1 {
+					t.Errorf("afterwards whole %t: replica %d, %v", whole, r.Index, err)
+				}
+				top.Close()
+				b.close()
+			})
+		})
+	}
+}
+
 // TestNobodyWaitsForASilentOne: of a pair one replica falls silent for heartbeats while nobody
 // asks, so that the background work finds it out. Whenever a request comes, also in the middle of
 // that, it gets the other one as whole, within its patience.

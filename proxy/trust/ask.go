@@ -102,14 +102,14 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 // nobody, and what is known of all stands as long as it did.
 func (h *Heartbeats) Renew(ctx context.Context, ask Ask, part uint64, now time.Time) {
 	lo, hi, is := h.toRenew(part, now)
-	if !is || bits.OnesCount64(part) < 2 {
+	if !is || bits.OnesCount64(part) < 2 || ctx.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, renewPatience)
 	defer cancel()
 	found, left, err := h.findBuckets(ctx, ask, part, lo, hi, now)
 	if err == nil && left == part && slices.Equal(found.before, h.restarts()) {
-		h.spare(found, part)
+		h.spare(found, part, now)
 		h.keep(found, now)
 		return
 	}
@@ -123,13 +123,13 @@ func (h *Heartbeats) Renew(ctx context.Context, ask Ask, part uint64, now time.T
 	}
 }
 
-// spare takes out of the findings those of buckets of which more is known than of part.
-func (h *Heartbeats) spare(found findings, part uint64) {
+// spare takes out of the findings those of buckets of which all of part is known, and of others.
+func (h *Heartbeats) spare(found findings, part uint64, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	maps.DeleteFunc(found.of, func(end int64, _ finding) bool {
 		f := h.buckets[end]
-		return (f.asked|f.unsure)&^part != 0
+		return (f.asked|f.unsure)&^part != 0 && f.known(part, now.UnixMilli())
 	})
 }
 
@@ -171,6 +171,7 @@ func (h *Heartbeats) want(first int64, now time.Time) {
 func (h *Heartbeats) askBuckets(ctx context.Context, ask Ask, part uint64, lo, hi int64, now time.Time) (left uint64, err error) {
 	found, left, err := h.findBuckets(ctx, ask, part, lo, hi, now)
 	if err == nil {
+		h.spare(found, left, now)
 		h.keep(found, now)
 	}
 	return left, err
