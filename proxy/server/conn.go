@@ -232,13 +232,26 @@ func conn(r *http.Request) *cappedConn {
 }
 
 // abort ends a handler whose answer must not look whole. net/http cuts the connection and logs
-// nothing. An answer to HTTP/1.0 has no chunks, so that its end is that of the connection: there it
-// is a reset.
+// nothing.
 func abort(r *http.Request) {
 	if c := conn(r); c != nil && !r.ProtoAtLeast(1, 1) {
-		if tcp, ok := c.Conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // the client may be gone
-		}
+		_ = c.Close() // before TLS says that this is the end
 	}
 	panic(http.ErrAbortHandler)
+}
+
+// resetIfCut has the connection of an answer to HTTP/1.0 end in a reset, whatever ends it, this
+// process' own end too, until whole is called: such an answer has no chunks, so that its end is that
+// of the connection.
+func resetIfCut(r *http.Request) (whole func()) {
+	c := conn(r)
+	if c == nil || r.ProtoAtLeast(1, 1) {
+		return func() {}
+	}
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return func() {}
+	}
+	_ = tcp.SetLinger(0) // the client may be gone
+	return func() { _ = tcp.SetLinger(-1) }
 }

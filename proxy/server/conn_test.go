@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -435,6 +437,9 @@ func TestAcceptErrorsAreTold(t *testing.T) {
 // half an answer does not look whole.
 func TestHalfAnAnswerOfOld(t *testing.T) {
 	t.Parallel()
+	ca := newAuthority(t, "ours")
+	ca.issue("server")
+	ask := url.Values{"query": {`up{cluster="jaguar"}`}}.Encode()
 	for name, c := range map[string]struct {
 		script string
 		whole  bool
@@ -445,19 +450,45 @@ func TestHalfAnAnswerOfOld(t *testing.T) {
 		"what is not cut is": {"generate 4MiB", true},
 	} {
 		for _, fields := range []string{"", "Accept-Encoding: gzip\r\n"} {
-			r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, roomy(ample))
-			if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: c.script}); err != nil {
-				t.Fatal(err)
+			for _, web := range []string{"", ca.webConfig("")} {
+				r := newRig(t, []rigGroup{{"jaguar", false, []int{1}}}, roomy(ample), func(o *Options) { o.WebConfigFile = web })
+				if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: c.script}); err != nil {
+					t.Fatal(err)
+				}
+				w := r.wire()
+				if web != "" {
+					w.Conn = tls.Client(w.Conn, &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12})
+					w.r = bufio.NewReader(w.Conn)
+				}
+				w.say("GET /api/v1/query?" + ask + " HTTP/1.0\r\n" + fields + "\r\n")
+				_ = w.SetReadDeadline(time.Now().Add(patience))
+				text, err := io.ReadAll(w.r)
+				said := strings.HasPrefix(string(text), "HTTP/1.0 200 OK\r\n") || !c.whole && len(text) == 0 // a coder keeps what is short
+				if isTimeout(err) || !said || (err == nil) != c.whole {
+					t.Errorf("%s, %q, TLS %t: %d bytes, %v: %.100q", name, fields, web != "", len(text), err, text)
+				}
+				r.idle()
 			}
-			w := r.wire()
-			w.say("GET /api/v1/query?" + url.Values{"query": {`up{cluster="jaguar"}`}}.Encode() + " HTTP/1.0\r\n" + fields + "\r\n")
-			_ = w.SetReadDeadline(time.Now().Add(patience))
-			text, err := io.ReadAll(w.r)
-			said := strings.HasPrefix(string(text), "HTTP/1.0 200 OK\r\n") || !c.whole && len(text) == 0 // a coder keeps what is short
-			if isTimeout(err) || !said || (err == nil) != c.whole {
-				t.Errorf("%s, %q: %d bytes, %v: %.100q", name, fields, len(text), err, text)
-			}
-			r.idle()
 		}
+	}
+}
+
+// TestHalfAnAnswerOfOldAtTheEnd: likewise where this process ends meanwhile.
+func TestHalfAnAnswerOfOldAtTheEnd(t *testing.T) {
+	t.Parallel()
+	r := runAlone(t, 100*time.Millisecond)
+	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: "generate 32MiB"}); err != nil {
+		t.Fatal(err)
+	}
+	w := r.wire()
+	w.say("GET /api/v1/query?query=up HTTP/1.0\r\n\r\n")
+	if _, err := io.ReadFull(w.r, make([]byte, 1<<10)); err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	_ = r.end() // TestDrainLimit
+	_ = w.SetReadDeadline(time.Now().Add(patience))
+	if n, err := io.Copy(io.Discard, w.r); err == nil || isTimeout(err) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

@@ -82,12 +82,13 @@ func (s *Server) mainHandler() http.Handler {
 			if s.crossOrigin(w, r) {
 				return
 			}
-			c := s.coded(w, r)
+			c, whole := s.coded(w, r), resetIfCut(r)
 			defer c.release()
 			s.serveAPI(c, r)
 			if c.end() != nil {
 				abort(r) // the client left in the last moment; what it has lacks its end
 			}
+			whole()
 		}
 	})
 }
