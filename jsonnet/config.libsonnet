@@ -179,6 +179,8 @@
       // How long a machine may take to boot, from when its kubelet falls silent: one of eight GPUs tests its memory for ten minutes and more. Nobody restarts a node that is not ready for less.
       boot: '20m',
       // Reasons of node-problem-detector that speak of a failing disk: a ticket, or a drain where a file system of the node is read-only or cannot be read. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
+      // Errors of a file system that tell of who asks, and not of a disk: node-exporter is no root, and a mount below a folder that is closed to it is refused. Nodes are not drained for those.
+      askersErrors: 'permission denied|no such file or directory',
       diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },
 

@@ -49,17 +49,41 @@
       )
       %(how)s on (%(node)s)
       (
-        node_filesystem_device_error{%(s)s, %(local)s} == 1
+        node_filesystem_device_error{%(s)s, %(local)s, device_error!~"%(asker)s"} == 1
         or
         node_filesystem_readonly{%(s)s, %(local)s} == 1
         and on (%(fs)s)
         node:filesystem_seen_writable:bool
       )
-    ||| % { node: node, npd: c.selectors.npd, reasons: c.node.diskProblems, w: t.d('10m'), how: how, s: s, 'local': c.node.filesystems, fs: fs },
+    ||| % { node: node, npd: c.selectors.npd, reasons: c.node.diskProblems, w: t.d('10m'), how: how, s: s, 'local': c.node.filesystems, fs: fs, asker: c.node.askersErrors },
     // Where the storage of many nodes stumbles FleetNodesFailing, which keeps machines from acting, stands after two minutes.
     hold: '3m',
     summary: 'The kernel log speaks of disk errors.',
     description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s. %s' % [where, text],
+  } + o),
+
+  // unreachable are nodes that probers do not reach, of those that one has reached (and), or that nobody has yet (unless): a new pool behind a firewall that knows the API server and not the probers is ready, and runs what it is given.
+  local unreachable(how, o) = a.alert('NodeUnreachable', onNode {
+    // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes on: the kubelet is broken, which is no reason
+    // to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on purpose.
+    expr: |||
+      %(unreachable)s
+      and on (%(node)s)
+      node:ready:max
+      unless on (%(node)s)
+      (
+        node:ready:max == 0
+        and on (%(node)s)
+        (
+          max_over_time(node:ready:max[%(boot)s]) == 1
+          or on (%(node)s)
+          max by (%(node)s) (up{%(exporter)s}) == 1
+        )
+      )
+      %(how)s on (%(node)s)
+      node:reached:bool
+    ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot), exporter: s, how: how },
+    hold: '5m',
   } + o),
 
   prometheusAlerts+:: {
@@ -69,29 +93,16 @@
         name: 'node',
         interval: t.d('1m'),
         rules: [
-          a.alert('NodeUnreachable', onNode {
-            // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes on: the kubelet is broken, which is no reason
-            // to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on purpose.
-            expr: |||
-              %(unreachable)s
-              and on (%(node)s)
-              node:ready:max
-              unless on (%(node)s)
-              (
-                node:ready:max == 0
-                and on (%(node)s)
-                (
-                  max_over_time(node:ready:max[%(boot)s]) == 1
-                  or on (%(node)s)
-                  max by (%(node)s) (up{%(exporter)s}) == 1
-                )
-              )
-            ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot), exporter: s },
-            hold: '5m',
+          unreachable('and', {
             severity: 'auto',
             labels: { action: 'cordon-reboot' },
             summary: 'A node cannot be reached.',
             description: '{{ $value | humanizePercentage }} of the probers do not reach %s. Its kubelet still reports, or has been silent for longer than a machine boots.' % where,
+          }),
+          unreachable('unless', {
+            severity: 'warning',
+            summary: 'A node was never reached.',
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, and none has yet. A firewall or a route between them is likelier than a dead machine.' % where,
           }),
           a.alert('NodeNotReady', onNode {
             // A node that is not ready gets no pods, and those that it had are gone after five minutes: to drain it changes nothing, and where its machine runs no reboot is owed. Somebody must look, by day. Of a machine that
@@ -144,12 +155,19 @@
             description: 'The file system %s is read-only: the kernel has seen errors on it and stopped writing.' % mount,
           }),
           a.alert('NodeFilesystemDeviceError', onNode {
-            expr: 'max by (%s) (node_filesystem_device_error{%s, %s} == 1)' % [fs, s, c.node.filesystems],
+            expr: 'max by (%s) (node_filesystem_device_error{%s, %s, device_error!~"%s"} == 1)' % [fs, s, c.node.filesystems, c.node.askersErrors],
             hold: '5m',
             severity: 'auto',
             labels: { action: 'drain' },
             summary: 'A file system cannot be read.',
             description: 'The kernel answers no questions about the file system %s. Its size and free space are unknown, so no other alert speaks of it.' % mount,
+          }),
+          a.alert('NodeFilesystemDeviceError', onNode {
+            expr: 'max by (%s, device_error) (node_filesystem_device_error{%s, %s, device_error=~"%s"} == 1)' % [fs, s, c.node.filesystems, c.node.askersErrors],
+            hold: '5m',
+            severity: 'warning',
+            summary: 'A file system is closed to node-exporter.',
+            description: 'node-exporter may not look at the file system %s ({{ $labels.device_error }}). Nothing says that its disk is bad; its size and free space are unknown, so no other alert speaks of it.' % mount,
           }),
           // A drain where the node's own file systems say so too. The kernel has the same words for any block device.
           diskError('and', {

@@ -8,6 +8,7 @@
 //          hard     cordon, drain, reset the GPU; twice in a week: send it back
 //          dead     cordon now and reboot; still there: send it back
 //          link     once is a retry; twice in a day: cordon, drain, look at the whole NVLink domain
+//          info     nothing is to be done, and nothing is told
 //          action   carries its own recovery action, which goes before this table
 //   name   what NVIDIA calls it, shortened
 //   notOn  models, as a regular expression, on which it says nothing (left out: none)
@@ -24,7 +25,7 @@
   { xid: 48, class: 'hard', name: 'double-bit ECC error', source: 'nvidia, imbue' },
   { xid: 62, class: 'hard', name: 'internal micro-controller halt', source: 'nvidia, imbue' },
   { xid: 63, class: 'soft', name: 'row remapping recorded', source: 'gcm; imbue drains' },
-  { xid: 64, class: 'dead', name: 'row remapping failed', source: 'nvidia, imbue' },
+  { xid: 64, class: 'hard', name: 'row remapping failed', source: 'nvidia; imbue reboots' },
   { xid: 68, class: 'app', name: 'video processor exception', source: 'plugin, gcm; imbue drains' },
   // Not on Blackwell (B100, B200, B300, GB200, GB300), which has 144 to 150 in its place.
   { xid: 74, class: 'link', name: 'NVLink error', source: 'nvidia, imbue', notOn: '.*B[123]00.*' },
@@ -36,9 +37,13 @@
   { xid: 110, class: 'hard', name: 'security fault', source: 'nvidia' },
   { xid: 119, class: 'hard', name: 'GSP RPC timeout', source: 'nvidia, imbue' },
   { xid: 120, class: 'hard', name: 'GSP error', source: 'nvidia, imbue' },
+  // A correction; GB200 may tell of many.
+  { xid: 121, class: 'info', name: 'C2C link corrected error', source: 'nvidia' },
   { xid: 136, class: 'hard', name: 'NVLink training failed', source: 'nvidia' },
+  { xid: 137, class: 'app', name: 'NVLink privilege error', source: 'nvidia' },
   { xid: 140, class: 'hard', name: 'unrecovered ECC error', source: 'nvidia' },
-  { xid: 143, class: 'dead', name: 'GPU initialisation failed', source: 'nvidia' },
+  { xid: 141, class: 'info', name: 'CUDA fast path error', source: 'nvidia' },
+  { xid: 143, class: 'hard', name: 'GPU initialisation failed', source: 'nvidia' },
   // Their recovery depends on a subcode that no metric has: many are to be ignored, so that one alone drains nothing, and 154 comes with those that need a reset.
   { xid: 144, class: 'link', name: 'NVLink SAW error', source: 'nvidia' },
   { xid: 145, class: 'link', name: 'NVLink RLW error', source: 'field' },
@@ -49,7 +54,15 @@
   { xid: 150, class: 'link', name: 'NVLink MSE error', source: 'field' },
   { xid: 151, class: 'dead', name: 'key rotation error', source: 'nvidia' },
   { xid: 154, class: 'action', name: 'recovery action changed', source: 'nvidia' },
-  { xid: 155, class: 'hard', name: 'NVLink down by software', source: 'nvidia' },
+  // On purpose: all GPUs of a domain say it while a switch of theirs is serviced, and 154 comes with those that need a reset.
+  { xid: 155, class: 'link', name: 'NVLink down by software', source: 'nvidia; it asks for a reset of each' },
   { xid: 156, class: 'hard', name: 'resource retired', source: 'nvidia' },
   { xid: 158, class: 'hard', name: 'GPU fatal timeout', source: 'nvidia' },
+  { xid: 160, class: 'info', name: 'channel retirement event', source: 'nvidia' },
+  { xid: 161, class: 'info', name: 'channel retirement failure', source: 'nvidia' },
+  { xid: 162, class: 'info', name: 'power smoothing engaged again', source: 'nvidia' },
+  { xid: 163, class: 'info', name: 'power smoothing disengaged', source: 'nvidia' },
+  // Beside 48, which says what to do.
+  { xid: 171, class: 'info', name: 'uncorrectable DRAM error', source: 'nvidia' },
+  { xid: 172, class: 'info', name: 'uncorrectable SRAM error', source: 'nvidia' },
 ]

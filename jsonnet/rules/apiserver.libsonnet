@@ -44,11 +44,11 @@
             },
             {
               // Refusals. The two counters count the same requests, the second one also those that name no resource;
-              // apiserver_flowcontrol_rejected_requests_total stands still where the plain in-flight limit refuses.
+              // apiserver_flowcontrol_rejected_requests_total stands still where the plain in-flight limit refuses. An eviction that a PodDisruptionBudget forbids is answered 429 too, each five seconds anew, and nothing is short.
               record: 'cluster:apiserver_throttled:rate5m',
               expr: |||
                 max by (%(cluster)s) (
-                  label_replace(sum by (%(cluster)s) (rate(apiserver_request_total{%(apiserver)s,code="429"}[%(w)s])), "counter", "requests", "", "")
+                  label_replace(sum by (%(cluster)s) (rate(apiserver_request_total{%(apiserver)s,code="429",subresource!="eviction"}[%(w)s])), "counter", "requests", "", "")
                   or
                   label_replace(sum by (%(cluster)s) (rate(apiserver_request_terminations_total{%(apiserver)s,code="429"}[%(w)s])), "counter", "terminations", "", "")
                 )

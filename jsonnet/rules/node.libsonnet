@@ -168,6 +168,19 @@
             expr: '1 - avg by (%s, prober) (probe_success{%s})' % [cl, c.selectors.nodeMesh],
           },
           {
+            // 1 for each node that a prober has reached, as long as it is probed.
+            record: 'node:reached:bool',
+            expr: |||
+              max by (%(n)s) (probe_success{%(mesh)s}) == 1
+              or
+              (
+                max by (%(n)s) (probe_success{%(mesh)s} == bool 0)
+                and on (%(n)s)
+                last_over_time(node:reached:bool[%(past)s])
+              )
+            ||| % { n: node, mesh: c.selectors.nodeMesh, past: t.d('6h') },
+          },
+          {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
             record: 'cluster:nodes_unreachable:count',
             expr: |||

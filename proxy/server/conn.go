@@ -241,8 +241,8 @@ func abort(r *http.Request) {
 }
 
 // resetIfCut has the connection of an answer to HTTP/1.0 end in a reset, whatever ends it, this
-// process' own end too, until whole is called: such an answer has no chunks, so that its end is that
-// of the connection.
+// process' own end too, until whole is called: such an answer has no chunks, so that its end is
+// that of the connection.
 func resetIfCut(r *http.Request) (whole func()) {
 	c := conn(r)
 	if c == nil || r.ProtoAtLeast(1, 1) {

@@ -27,9 +27,9 @@ var errBeatBudget = errors.New("the time for heartbeats is over")
 // askAll asks those taking part the same thing at once, each by itself: the failure of one is
 // nothing that another could be charged with. left are those that answered. One that could not be
 // asked, or was silent about the last minute for all the time that there is, or for beatGrace after
-// another one had answered, takes part no more, for a while. Who says something else than an answer,
-// and who has none in time about what takes longer to say, is there all the same, and may be the
-// only one that lacks nothing: that is the error.
+// another one had answered, takes part no more, for a while. Who says something else than an
+// answer, and who has none in time about what takes longer to say, is there all the same, and may
+// be the only one that lacks nothing: that is the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
 	began := time.Now()
 	own, giveUp := context.WithCancelCause(ctx)
