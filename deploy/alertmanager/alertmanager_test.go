@@ -1,8 +1,12 @@
 package alertmanager
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"fmt"
 	"maps"
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -25,6 +29,59 @@ func TestCheckConfig(t *testing.T) {
 	}
 	if err := Check(t.Context(), bytes.Replace(Config, []byte("receiver: critical"), []byte("receiver: criticle"), 1)); err == nil {
 		t.Error("a route to a receiver that is not there passes")
+	}
+}
+
+// TestManifestNamesItsAddress: Alertmanager finds an address of its own only where it is a private
+// one of IPv4. The flags of the manifest that are about its cluster start the program, over both
+// families.
+func TestManifestNamesItsAddress(t *testing.T) {
+	text, err := os.ReadFile("kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := regexp.MustCompile(`(?m)^ +- (--cluster\.(?:listen|advertise)-address=.+)$`).FindAllStringSubmatch(string(text), -1)
+	if len(flags) != 2 || !strings.Contains(string(text), "valueFrom: {fieldRef: {fieldPath: status.podIP}}") {
+		t.Fatalf("the manifest has %q", flags)
+	}
+	program, err := Find("prometheus-alertmanager", "alertmanager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ip := range []string{"127.0.0.1", "::1"} {
+		if l, err := net.Listen("tcp", net.JoinHostPort(ip, "0")); err != nil {
+			t.Logf("this machine does not have %s: %v", ip, err)
+			continue
+		} else if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"--config.file=alertmanager.yml", "--storage.path=" + t.TempDir(), "--web.listen-address=127.0.0.1:0"}
+		for _, f := range flags {
+			args = append(args, strings.NewReplacer("$(POD_IP)", ip, "[::]:9094", "["+ip+"]:0", ":9094", ":19094").Replace(f[1]))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		cmd := exec.CommandContext(ctx, program, args...)
+		log, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		for lines := bufio.NewScanner(log); lines.Scan(); {
+			fmt.Fprintln(&said, lines.Text())
+			if strings.Contains(lines.Text(), "Waiting for gossip to settle") {
+				said.Reset()
+				break
+			}
+		}
+		cancel()
+		_ = cmd.Wait() // it was ended
+		if said.Len() > 0 {
+			t.Errorf("%q: %s", args, said.String())
+		}
 	}
 }
 
