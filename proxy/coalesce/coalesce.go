@@ -81,8 +81,9 @@ type Answer[M any] struct {
 // most young old: the caller is the first of a new one, and must call Land. stop ends its work: it
 // is called once at most, when nobody waits for it any more after Left has told that others do, and
 // must not call the group.
-// What is kept for others is taken from the pool.
-func (g *Group[M]) Join(key string, now time.Time, young time.Duration, pool *admit.Pool, stop func()) (f *Flight[M], lead bool) {
+// What is kept for others is taken from the pool, as what the address from has; the key has to hold
+// the address, since all who join are of it.
+func (g *Group[M]) Join(key, from string, now time.Time, young time.Duration, pool *admit.Pool, stop func()) (f *Flight[M], lead bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.flights[key]; f != nil && now.Sub(f.began) <= young {
@@ -90,7 +91,7 @@ func (g *Group[M]) Join(key string, now time.Time, young time.Duration, pool *ad
 		return f, false
 	}
 	f = &Flight[M]{group: g, key: key, began: now, stop: stop, over: make(chan struct{})}
-	f.memory, f.most = admit.NewBudget(pool, admit.Limits{}), pool.Limit()/poolShare
+	f.memory, f.most = admit.NewBudget(pool, admit.Limits{}).By(from), pool.Limit()/poolShare
 	if g.flights == nil {
 		g.flights = map[string]*Flight[M]{}
 	}

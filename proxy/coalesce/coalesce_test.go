@@ -44,7 +44,7 @@ func (w *world) ask(ctx context.Context, key string, pieces []string, fail error
 	w.all.Go(func() {
 		work, stop := context.WithCancel(context.Background())
 		defer stop()
-		f, lead := w.group.Join(key, time.Now(), 10*time.Second, w.pool, stop)
+		f, lead := w.group.Join(key, "", time.Now(), 10*time.Second, w.pool, stop)
 		if c.lead = lead; !lead {
 			a, err := f.Wait(ctx)
 			if errors.Is(err, ErrLarge) || errors.Is(err, ErrAbandoned) {
@@ -169,7 +169,7 @@ func TestYoung(t *testing.T) {
 		slow := make([]string, 30) // 30 s before its first byte that matters
 		slow[29] = "old"
 		work := func() []string { return []string{strings.Join(slow, "")} }
-		f, lead := w.group.Join("a", time.Now(), 10*time.Second, w.pool, func() {})
+		f, lead := w.group.Join("a", "", time.Now(), 10*time.Second, w.pool, func() {})
 		if !lead {
 			t.Fatal("the first one does not lead")
 		}
@@ -233,7 +233,7 @@ func TestLeaving(t *testing.T) {
 func TestAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1<<30)
-		f, _ := w.group.Join("a", time.Now(), time.Second, w.pool, func() {})
+		f, _ := w.group.Join("a", "", time.Now(), time.Second, w.pool, func() {})
 		if f.Left() {
 			t.Error("nobody waits")
 		}
@@ -242,7 +242,7 @@ func TestAbandoned(t *testing.T) {
 		w.all.Wait()
 		w.gets(second, "own")
 
-		f, _ = w.group.Join("b", time.Now(), time.Second, w.pool, func() {})
+		f, _ = w.group.Join("b", "", time.Now(), time.Second, w.pool, func() {})
 		third := w.ask(t.Context(), "b", []string{"own"}, nil)
 		synctest.Wait()
 		f.Abandon()
@@ -295,6 +295,41 @@ func TestTooLargeToKeep(t *testing.T) {
 	}
 }
 
+// What is kept is its address' like anything else it has: where it has all that one may have,
+// nothing is kept for it, and what it leaves is there for others.
+func TestKeptByAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 512<<20)
+		var has []*admit.Budget
+		for full := false; !full; {
+			b := admit.NewBudget(w.pool, admit.Limits{}).By("192.0.2.1")
+			has, full = append(has, b), b.Hold(1<<20) != nil
+		}
+		for _, c := range []struct {
+			from string
+			kept bool
+		}{{"192.0.2.1", false}, {"192.0.2.2", true}} {
+			f, _ := w.group.Join(c.from, c.from, time.Now(), time.Second, w.pool, func() {})
+			if second, lead := w.group.Join(c.from, c.from, time.Now(), time.Second, w.pool, func() {}); second != f || lead {
+				t.Fatal("it is not joined")
+			}
+			_, _ = f.Write(make([]byte, 1<<20), func(p []byte) (int, error) { return len(p), nil })
+			a := f.Land("", nil)
+			if (a != nil) != c.kept || f.Large() == c.kept {
+				t.Errorf("for %s an answer is kept: %t", c.from, a != nil)
+			}
+			if a != nil {
+				a.Release()
+				a.Release()
+			}
+		}
+		for _, b := range has {
+			b.Close()
+		}
+		w.settled()
+	})
+}
+
 // However many answers are kept for those that read slowly, they take an eighth of the pool: others
 // go on as if alone.
 func TestKeptTogether(t *testing.T) {
@@ -305,8 +340,8 @@ func TestKeptTogether(t *testing.T) {
 		wrote := 0
 		for i := range 8 {
 			key := fmt.Sprint(i)
-			f, _ := w.group.Join(key, time.Now(), time.Second, w.pool, func() {})
-			second, lead := w.group.Join(key, time.Now(), time.Second, w.pool, func() {})
+			f, _ := w.group.Join(key, "", time.Now(), time.Second, w.pool, func() {})
+			second, lead := w.group.Join(key, "", time.Now(), time.Second, w.pool, func() {})
 			if second != f || lead {
 				t.Fatal("it is not joined")
 			}

@@ -72,7 +72,7 @@ func (x *exchange) board() (f *flight, lead bool) {
 		return nil, false
 	}
 	young := min(sharedAge, x.dec.Deadline/sharedShare)
-	f, lead = x.s.flights.Join(key, x.s.now(), young, x.st.pool, func() { x.end(qerr.ErrClientLeft) })
+	f, lead = x.s.flights.Join(key, identity.From(x.ctx).Peer, x.s.now(), young, x.st.pool, func() { x.end(qerr.ErrClientLeft) })
 	if lead {
 		x.client.flight = f
 		x.flying.Store(f)
