@@ -118,7 +118,8 @@ var errBeats = errors.New("not an answer to a heartbeat question")
 
 // beats asks the replica for its heartbeats, by bucket end.
 func (r *Replica) beats(ctx context.Context, req *endpoint.Request) (map[int64]trust.Beats, error) {
-	resp, err := r.Do(ctx, req, CallOptions{MaxBytes: trust.MaxAnswer, Entered: true}) // our own, and one at a time for each shard
+	// Our own: of each shard one for requests at a time, and one in the background.
+	resp, err := r.Do(ctx, req, CallOptions{MaxBytes: trust.MaxAnswer, Entered: true})
 	if err != nil {
 		return nil, err
 	}
