@@ -82,22 +82,18 @@ func TestScraped(t *testing.T) {
 	client := &http.Client{Transport: transport}
 	direct, through := Source{"Prometheus", srv.URL(), client}, Source{"the proxy", api, client}
 	// Somebody looks all the while, so that the proxy has something to tell.
-	end := time.After(scraped)
-	tick := time.NewTicker(2 * time.Second)
-	defer tick.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-end:
-			waiting = false
-		case <-tick.C:
-			if _, err := through.Ask(t.Context(),
-				Question{Expr: "sum by (job) (up)", From: time.Now().Add(-time.Minute), To: time.Now(), Step: time.Second}); err != nil {
-				t.Error(err)
-			}
+	look := func() {
+		t.Helper()
+		if _, err := through.Ask(t.Context(),
+			Question{Expr: "sum by (job) (up)", From: time.Now().Add(-time.Minute), To: time.Now(), Step: time.Second}); err != nil {
+			t.Error(err)
 		}
 	}
+	for end := time.Now().Add(scraped); time.Now().Before(end); time.Sleep(2 * time.Second) {
+		look()
+	}
 	f := facts(t)
-	now := time.Now().Add(-2 * time.Second).Truncate(time.Second)
+	now := lookedAt(t, direct, look)
 	for _, name := range dashboards.Names() {
 		v, err := lookEvery(t.Context(), time.Second, direct, load(t, name), now.Add(-time.Minute), now, everything)
 		if err != nil {
@@ -126,6 +122,23 @@ func TestScraped(t *testing.T) {
 	}
 	if missed := w.GivenUp(); missed > 10 {
 		t.Logf("%d scrapes were given up: the machine is too busy for this test", missed)
+	}
+}
+
+// lookedAt is a moment of which the scrapes of the last seconds tell that somebody looked: where
+// the machine is busy a look may take longer than a panel's window.
+func lookedAt(t *testing.T, direct Source, look func()) time.Time {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(500 * time.Millisecond) {
+		look()
+		now := time.Now().Add(-2 * time.Second).Truncate(time.Second)
+		const rate = `sum(rate(spillway_requests_total{job="spillway", cluster="monitoring"}[4s])) > 0`
+		if a := ask(t, direct, Asked{Question: Question{Expr: rate, From: now, To: now, Step: time.Second}}); a != nil && !a.Empty() {
+			return now
+		}
+		if time.Now().After(end) {
+			t.Fatal("the scrapes of the proxy tell of no requests")
+		}
 	}
 }
 
