@@ -41,7 +41,8 @@ func TestManifestNamesItsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	flags := regexp.MustCompile(`(?m)^ +- (--cluster\.(?:listen|advertise)-address=.+)$`).FindAllStringSubmatch(string(text), -1)
-	if len(flags) != 2 || !strings.Contains(string(text), "valueFrom: {fieldRef: {fieldPath: status.podIP}}") {
+	if len(flags) != 2 || strings.Count(string(text), "[$(POD_IP)]:9094") != 2 ||
+		!strings.Contains(string(text), "valueFrom: {fieldRef: {fieldPath: status.podIP}}") {
 		t.Fatalf("the manifest has %q", flags)
 	}
 	program, err := Find("prometheus-alertmanager", "alertmanager")
@@ -57,7 +58,7 @@ func TestManifestNamesItsAddress(t *testing.T) {
 		}
 		args := []string{"--config.file=alertmanager.yml", "--storage.path=" + t.TempDir(), "--web.listen-address=127.0.0.1:0"}
 		for _, f := range flags {
-			args = append(args, strings.NewReplacer("$(POD_IP)", ip, "[::]:9094", "["+ip+"]:0", ":9094", ":19094").Replace(f[1]))
+			args = append(args, strings.NewReplacer("$(POD_IP)", ip, ":9094", ":0").Replace(f[1]))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -208,6 +209,8 @@ func TestLive(t *testing.T) {
 	othersDown := ls("alertname", "TargetDown", "severity", "warning", "cluster", "ibis", "job", "dcgm-exporter")
 	notReadyIbis := ls("alertname", "NodeNotReady", "severity", "warning", "cluster", "ibis", "node", "n2")
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
+	neverReached := ls("alertname", "NodeUnreachable", "severity", "warning", "cluster", "jaguar", "node", "n2")
+	xidThere := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "jaguar", "node", "n2", "gpu", "3", "xid", "79")
 	unreachableIbis := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "ibis", "node", "n2")
 	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
 	shardDownHere := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "jaguar", "group", "jaguar", "shard", "1")
@@ -322,6 +325,14 @@ func TestLive(t *testing.T) {
 			map[string][]string{
 				"remediation": {"GPUXidFatal jaguar n1", "NodeUnreachable jaguar n2"},
 				"warning":     {"NodeNotReady ibis n2"},
+			},
+		},
+		{
+			"one that was never reached works, and has findings of its own",
+			[]map[string]string{neverReached, diskFull, notReady, xidThere},
+			map[string][]string{
+				"remediation": {"GPUXidFatal jaguar n2", "NodeFilesystemFull jaguar n2"},
+				"warning":     {"NodeNotReady jaguar n2", "NodeUnreachable jaguar n2"},
 			},
 		},
 		{"a lost shard silences what follows from it", []map[string]string{

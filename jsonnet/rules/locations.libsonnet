@@ -29,7 +29,7 @@
               group by (%(node)s) (
                 node:ready:max == 0
                 or on (%(node)s)
-                max by (%(node)s) (ALERTS{alertname="NodeUnreachable"})
+                max by (%(node)s) (ALERTS{alertname="NodeUnreachable", severity="auto"})
               )
               unless on (%(node)s)
               node:planned:bool

@@ -110,13 +110,16 @@ func TestIdenticalRequestsAreAskedOnce(t *testing.T) {
 			r.release()
 			ids := map[string]bool{}
 			var first *reply
+			clocked := slices.Contains([]endpoint.ID{endpoint.Rules, endpoint.Targets, endpoint.StatusTSDB}, a.id)
 			for range crowd {
 				got := <-replies
 				if first == nil {
 					first = got
 				}
-				// The shards' clocks have gone on since one asked alone.
-				same := bytes.Equal(digits.ReplaceAll(got.body, nil), digits.ReplaceAll(alone.body, nil))
+				same := bytes.Equal(got.body, alone.body)
+				if clocked { // the shards' clocks have gone on since one asked alone
+					same = bytes.Equal(digits.ReplaceAll(got.body, nil), digits.ReplaceAll(alone.body, nil))
+				}
 				if got.status != alone.status || !same || got.err != nil {
 					t.Errorf("%s, alone %s", got, alone)
 				}

@@ -191,6 +191,9 @@ type Shard struct {
 	hedge    *hedger
 	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
+	// unanswered is until when no request asks for heartbeats, Unix nanoseconds: one has waited for
+	// what did not come in time.
+	unanswered atomic.Int64
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].

@@ -160,16 +160,27 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errBeatBudget)
 	defer cancel()
+	pausing := func() bool { return time.Now().UnixNano() < s.unanswered.Load() }
+	if pausing() {
+		return part, w, false
+	}
 	done, ok := h.Turn(ctx)
 	if !ok {
 		return part, w, false
 	}
 	defer done()
+	if pausing() { // who had the turn has found it out
+		return part, w, false
+	}
 	if part = s.present(time.Now()); bits.OnesCount64(part) < 2 { // who had the turn has found out who is silent
 		return part, w, true
 	}
+	asked := time.Now()
 	left, err := h.Learn(ctx, s.askAll, part, w, now)
 	if err != nil {
+		if time.Since(asked) >= beatGrace { // not of a caller in a hurry
+			s.unanswered.Store(time.Now().Add(trust.Pause).UnixNano())
+		}
 		return part, w, false
 	}
 	return left, w, true

@@ -261,14 +261,15 @@ func (h *Heartbeats) askTail(ctx context.Context, ask Ask, part uint64, now time
 	h.mu.Lock()
 	stale := h.openStale(part, now)
 	h.mu.Unlock()
-	if stale {
-		if part, err = h.askOpen(ctx, ask, part, t, now); err != nil || bits.OnesCount64(part) < 2 {
-			return part, err
-		}
-	}
+	// First, since by this it is known who is silent.
 	answers, left, err := ask(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: h.tailQuery(), Time: endpoint.At(t)})
 	if err != nil {
 		return left, err
+	}
+	if stale && bits.OnesCount64(left) > 1 {
+		if left, err = h.askOpen(ctx, ask, left, t, now); err != nil {
+			return left, err
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
