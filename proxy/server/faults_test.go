@@ -107,7 +107,7 @@ func TestFaults(t *testing.T) {
 			t.Parallel()
 			limit := ample
 			if f.hangs {
-				limit = 3 * time.Second
+				limit = hanging
 			}
 			r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, roomy(limit), f.alive)
 			bad := []*fakeshard.Shard{r.shards["jaguar"][1][0], r.shards["heron"][0][0]}
@@ -141,7 +141,7 @@ func TestFaultsOfOneShard(t *testing.T) {
 			t.Parallel()
 			limit := ample
 			if f.hangs {
-				limit = 3 * time.Second
+				limit = hanging
 			}
 			r := newRig(t, []rigGroup{{"heron", true, []int{1}}}, roomy(limit), f.alive)
 			bad := r.all()
@@ -193,6 +193,10 @@ func (f fault) set(t testing.TB, s *fakeshard.Shard, all []asking) {
 		t.Fatal(err)
 	}
 }
+
+// hanging is the deadline of requests to servers that hang, or drip for eight seconds: a call ends
+// a quarter of a second before it, so that there is time to say which one it was.
+const hanging = 5 * time.Second
 
 // slack is how much later than the deadline an answer may come on a machine that does many other
 // things. That it was the deadline is seen from the status.

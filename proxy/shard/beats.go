@@ -56,7 +56,7 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 		case !absent(errs[i]):
 			s.beats.Failed(i, errs[i], false)
 			err = errs[i]
-		case kind == qerr.Timeout && (req.ID != endpoint.Query || hurried):
+		case kind == qerr.Timeout && (req.ID.Span() != endpoint.SpanInstant || hurried):
 			s.beats.Failed(i, errs[i], false)
 			err = errs[i]
 		default:

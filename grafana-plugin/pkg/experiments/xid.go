@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Class says what a fault asks for. The first six are those of Xids in jsonnet/lib/xid.libsonnet.
+// Class says what a fault asks for. The first seven are those of Xids in jsonnet/lib/xid.libsonnet.
 type Class string
 
 const (
@@ -15,6 +15,7 @@ const (
 	ClassLink   Class = "link"   // NVLink and PCIe: once is a retry
 	ClassSoft   Class = "soft"   // let the job end, then reset the GPU
 	ClassApp    Class = "app"    // the job brought it on itself
+	ClassInfo   Class = "info"   // nothing is to be done
 	// ClassUnknown is that of Xids which are not in the table: treated as soft.
 	ClassUnknown Class = "unknown"
 	// ClassMemory is what DCGM says of memory without an Xid.
@@ -28,7 +29,7 @@ const (
 // Classes are all of them, the worst first.
 var Classes = []Class{
 	ClassDead, ClassHard, ClassMemory, ClassAction, ClassLink, ClassSoft, ClassUnknown, ClassThermal, ClassUnmeasured,
-	ClassApp,
+	ClassApp, ClassInfo,
 }
 
 // rank is smaller for worse classes; one that a site made up itself stands with the unknown.
@@ -54,6 +55,8 @@ func (c Class) Action() string {
 		return "Let the job end; operators reset the GPU before the next one."
 	case ClassApp:
 		return "The job brought it on itself: look at its own log. The GPU is fine."
+	case ClassInfo:
+		return "Nothing is to be done: the driver tells of what it has mended itself, or of what another Xid beside it says."
 	case ClassMemory:
 		return "Save a checkpoint; operators reset the GPU when the job has ended."
 	case ClassThermal:
@@ -83,7 +86,7 @@ var Xids = []Xid{
 	{48, ClassHard, "double-bit ECC error"},
 	{62, ClassHard, "internal micro-controller halt"},
 	{63, ClassSoft, "row remapping recorded"},
-	{64, ClassDead, "row remapping failed"},
+	{64, ClassHard, "row remapping failed"},
 	{68, ClassApp, "video processor exception"},
 	{74, ClassLink, "NVLink error"},
 	{79, ClassDead, "GPU has fallen off the bus"},
@@ -94,9 +97,12 @@ var Xids = []Xid{
 	{110, ClassHard, "security fault"},
 	{119, ClassHard, "GSP RPC timeout"},
 	{120, ClassHard, "GSP error"},
+	{121, ClassInfo, "C2C link corrected error"},
 	{136, ClassHard, "NVLink training failed"},
+	{137, ClassApp, "NVLink privilege error"},
 	{140, ClassHard, "unrecovered ECC error"},
-	{143, ClassDead, "GPU initialisation failed"},
+	{141, ClassInfo, "CUDA fast path error"},
+	{143, ClassHard, "GPU initialisation failed"},
 	{144, ClassLink, "NVLink SAW error"},
 	{145, ClassLink, "NVLink RLW error"},
 	{146, ClassLink, "NVLink TLW error"},
@@ -106,9 +112,15 @@ var Xids = []Xid{
 	{150, ClassLink, "NVLink MSE error"},
 	{151, ClassDead, "key rotation error"},
 	{154, ClassAction, "recovery action changed"},
-	{155, ClassHard, "NVLink down by software"},
+	{155, ClassLink, "NVLink down by software"},
 	{156, ClassHard, "resource retired"},
 	{158, ClassHard, "GPU fatal timeout"},
+	{160, ClassInfo, "channel retirement event"},
+	{161, ClassInfo, "channel retirement failure"},
+	{162, ClassInfo, "power smoothing engaged again"},
+	{163, ClassInfo, "power smoothing disengaged"},
+	{171, ClassInfo, "uncorrectable DRAM error"},
+	{172, ClassInfo, "uncorrectable SRAM error"},
 }
 
 // XidOf returns what is known of the Xid that a label says; for others the name is "not in the
