@@ -45,7 +45,7 @@ var faults = []fault{
 	{name: "hangs after the header", script: "flush; stall", want: 503, hangs: true},
 	{name: "stalls in the body", script: "limit 20 stall; answer", want: 503, hangs: true},
 	{name: "stalls in chunks", script: `chunked; limit 20 stall; answer`, want: 503, hangs: true},
-	{name: "drips", script: "drip 1B/100ms; answer", want: 503, hangs: true},
+	{name: "drips", script: "drip 1B/300ms; answer", want: 503, hangs: true},
 	{name: "answers too late", script: "delay 1h; answer", want: 503, hangs: true},
 
 	{name: "random bytes", script: "garbage", want: 502},
@@ -194,8 +194,8 @@ func (f fault) set(t testing.TB, s *fakeshard.Shard, all []asking) {
 	}
 }
 
-// hanging is the deadline of requests to servers that hang, or drip for eight seconds: a call ends
-// a quarter of a second before it, so that there is time to say which one it was.
+// hanging is the deadline of requests to servers that hang, or drip for longer than that: a call
+// ends a quarter of a second before it, so that there is time to say which one it was.
 const hanging = 5 * time.Second
 
 // slack is how much later than the deadline an answer may come on a machine that does many other
