@@ -529,10 +529,13 @@ func TestRulesAndReload(t *testing.T) {
 		}
 		return v.String() != ""
 	})
-	alerts, err := c.Alerts(t.Context())
-	if err != nil || len(alerts.Alerts) != 1 {
-		t.Errorf("alerts: %v, %v", alerts, err)
-	}
+	eventually(t, "the alert, which is evaluated after it, fires", func() bool {
+		alerts, err := c.Alerts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(alerts.Alerts) == 1
+	})
 	reload := func() (int, string) {
 		res, err := client.Post(s.URL()+"/-/reload", "", nil)
 		if err != nil {
