@@ -77,7 +77,7 @@ func TestGPUHealth(t *testing.T) {
 		equal(t, "counts", numbers(t, frames), []string{
 			"class=dead 1 none", "class=hard 1 none", "class=memory 2 none", "class=action 0 none", "class=link 1 none",
 			"class=soft 1 none", "class=unknown 0 none",
-			"class=thermal 2 none", "class=unmeasured 0 none", "class=app 1 none",
+			"class=thermal 2 none", "class=unmeasured 0 none", "class=app 1 none", "class=info 0 none",
 		})
 	})
 }
