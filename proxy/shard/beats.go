@@ -55,9 +55,11 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 			return nil, 0, errs[i]
 		case !absent(errs[i]):
 			s.beats.Failed(i, errs[i], false)
+			s.unanswered.note(time.Since(began))
 			err = errs[i]
 		case kind == qerr.Timeout && (req.ID.Span() != endpoint.SpanInstant || hurried):
 			s.beats.Failed(i, errs[i], false)
+			s.unanswered.note(time.Since(began))
 			err = errs[i]
 		default:
 			s.beats.Failed(i, errs[i], true)

@@ -191,9 +191,9 @@ type Shard struct {
 	hedge    *hedger
 	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
-	// unanswered is until when no request asks for heartbeats, Unix nanoseconds: one has waited for
-	// what did not come in time.
-	unanswered atomic.Int64
+	// unanswered is of questions for heartbeats that had no answer in time, crowded of waits for the
+	// turn to ask one.
+	unanswered, crowded vain
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].

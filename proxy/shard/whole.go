@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -160,30 +161,37 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errBeatBudget)
 	defer cancel()
-	pausing := func() bool { return time.Now().UnixNano() < s.unanswered.Load() }
-	if pausing() {
+	if s.unanswered.spares(wait) {
 		return part, w, false
 	}
-	done, ok := h.Turn(ctx)
+	done, ok := s.beatTurn(ctx, wait)
 	if !ok {
 		return part, w, false
 	}
 	defer done()
-	if pausing() { // who had the turn has found it out
+	if s.unanswered.spares(wait) { // who had the turn has found it out
 		return part, w, false
 	}
 	if part = s.present(time.Now()); bits.OnesCount64(part) < 2 { // who had the turn has found out who is silent
 		return part, w, true
 	}
-	asked := time.Now()
 	left, err := h.Learn(ctx, s.askAll, part, w, now)
 	if err != nil {
-		if time.Since(asked) >= beatGrace { // not of a caller in a hurry
-			s.unanswered.Store(time.Now().Add(trust.Pause).UnixNano())
-		}
 		return part, w, false
 	}
 	return left, w, true
+}
+
+// beatTurn waits for the turn to ask for heartbeats, with so much patience; where others have just
+// waited as long in vain it takes the turn only if it is free.
+func (s *Shard) beatTurn(ctx context.Context, patience time.Duration) (done func(), ok bool) {
+	if s.crowded.spares(patience) {
+		return s.beats.TryTurn()
+	}
+	if done, ok = s.beats.Turn(ctx); !ok && qerr.TimedOut(ctx) {
+		s.crowded.note(patience)
+	}
+	return done, ok
 }
 
 // Lack is a replica with the stretches in which it lacks what another one has, sorted.

@@ -355,3 +355,13 @@ func (h *Heartbeats) Turn(ctx context.Context) (done func(), ok bool) {
 		return nil, false
 	}
 }
+
+// TryTurn is Turn for who does not wait.
+func (h *Heartbeats) TryTurn() (done func(), ok bool) {
+	select {
+	case h.asking <- struct{}{}:
+		return func() { <-h.asking }, true
+	default:
+		return nil, false
+	}
+}
