@@ -18,7 +18,7 @@ const (
 )
 
 // What Wait returns where the caller has to ask for itself: ErrLarge where the answer is too much
-// to be kept, which the same question would find out again, and ErrAbandoned where it is nobody's.
+// to be kept, by itself or at the moment, and ErrAbandoned where it is nobody's.
 var (
 	ErrLarge     = errors.New("the answer is too large to be kept for others")
 	ErrAbandoned = errors.New("the answer is nobody's")
@@ -50,6 +50,7 @@ type Flight[M any] struct {
 	state   state
 	waiting int  // how many wait
 	gone    bool // the leader's caller has left
+	large   bool // the answer is too much to be kept, whatever others hold
 	kept    *Answer[M]
 	err     error
 	writers int // of kept that have not released it
@@ -173,7 +174,7 @@ func (f *Flight[M]) keep(p []byte) (before [][]byte, kept bool) {
 		f.group.kept += n
 		return nil, true
 	}
-	before = f.kept.Chunks
+	before, f.large = f.kept.Chunks, f.kept.Size+n > min(MaxBytes, f.most)
 	f.drop(ErrLarge)
 	f.state, f.waiting = alone, 0
 	close(f.over)
@@ -193,11 +194,12 @@ func (f *Flight[M]) drop(err error) {
 }
 
 // Large tells, once the answer has been written, that others had to ask for themselves because it
-// was too much to be kept.
+// was too much to be kept, as the same question would find out again: not because there was no room
+// left for it at the moment.
 func (f *Flight[M]) Large() bool {
 	f.group.mu.Lock()
 	defer f.group.mu.Unlock()
-	return f.err == ErrLarge
+	return f.large
 }
 
 // Land ends the leader's part with what became of its answer: err, or nil and what is to be told of
