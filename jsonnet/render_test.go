@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,27 @@ func TestOtherLabels(t *testing.T) {
 			if strings.Contains(v, "$labels.cluster") {
 				t.Errorf("%s: annotation %s names the label cluster: %s", name, k, v)
 			}
+		}
+	}
+}
+
+// TestOtherSeverities: where the severities are called otherwise no rule asks for alerts by their old
+// names.
+func TestOtherSeverities(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "values.json")
+	if err := os.WriteFile(at, []byte(`{"severities": {"auto": "bot", "info": "note", "warning": "ticket", "critical": "page"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, err := Render(Options{Config: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rulesOf(t, files) {
+		if s := r.Labels["severity"]; r.Alert != "" && !slices.Contains([]string{"bot", "note", "ticket", "page"}, s) {
+			t.Errorf("%s is of severity %q", r.Alert, s)
+		}
+		if old := regexp.MustCompile(`severity=~?"[^"]*(auto|info|warning|critical)`).FindString(r.Expr); old != "" {
+			t.Errorf("%s%s asks for %s", r.Alert, r.Record, old)
 		}
 	}
 }

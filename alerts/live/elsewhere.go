@@ -51,7 +51,7 @@ var Elsewhere = map[string]string{
 	"PrometheusReplaySlow":             notHere + "the model's servers replay within minutes",
 	"PrometheusRuleFailures":           notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"PrometheusSeriesAPIUnbounded":     servicesOwn,
-	"ProxyCallsWaiting":                servicesOwn,
+	"ProxyCallsWaiting":                servicesOwn + ", once its rules have begun",
 	"ProxyConfigReloadFailed":          servicesOwn,
 	"ProxyDiscoveryRefused":            servicesOwn,
 	"ProxyDown":                        servicesOwn,

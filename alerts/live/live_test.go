@@ -151,6 +151,7 @@ func TestTroublesRaiseTheirAlerts(t *testing.T) {
 		j.expect(staged{Case: teamless, from: now, until: now.Add(2 * time.Hour)})
 	}
 	j.expect(staged{Case: starting, from: time.Now(), until: time.Now().Add(2 * time.Hour)})
+	j.expect(staged{Case: beginning, from: time.Now(), until: time.Now().Add(settle)})
 	time.Sleep(settle)
 	r.remember(t, patience)
 

@@ -102,7 +102,7 @@
           unreachable('unless', {
             severity: 'warning',
             summary: 'A node was never reached.',
-            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, and none has yet. A firewall or a route between them is likelier than a dead machine.' % where,
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, and fewer than %g ever have. A firewall or a route between them is likelier than a dead machine.' % [where, c.thresholds.node.probers],
           }),
           a.alert('NodeNotReady', onNode {
             // A node that is not ready gets no pods, and those that it had are gone after five minutes: to drain it changes nothing, and where its machine runs no reboot is owed. Somebody must look, by day. Of a machine that

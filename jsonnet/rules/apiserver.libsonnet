@@ -24,6 +24,17 @@
     writes: le(slo.slowWrite),
   },
 
+  // inTime are the requests that were in time, by verb.
+  local inTime = {
+    local bucket(of) = 'sum by (%%(cluster)s, scope) (rate(apiserver_request_sli_duration_seconds_bucket{%%(apiserver)s,%s,subresource!~"%%(notCounted)s",%s}[%%(w)s]))' % of,
+    read: std.join('\nor\n', [
+      bucket(['%(read)s', 'scope=~"resource|",le=~"%(resource)s"']),
+      bucket(['%(read)s', 'scope="namespace",le=~"%(namespace)s"']),
+      bucket(['%(read)s', 'scope="cluster",le=~"%(everywhere)s"']),
+    ]),
+    write: bucket(['%(write)s', 'le=~"%(writes)s"']),
+  },
+
   local both(record, expr) = [
     { record: record, labels: { verb: verb }, expr: expr % (f { verb: verb, verbs: f[verb] }) }
     for verb in ['read', 'write']
@@ -69,24 +80,30 @@
           |||)
           // A scope whose bucket was dropped has no series here, and KubeAPIErrorBudgetBlind says so; the other scopes are still judged.
           + [
+            { record: 'cluster_verb_scope:apiserver_sli_in_time:rate5m', labels: { verb: verb }, expr: inTime[verb] % f }
+            for verb in ['read', 'write']
+          ]
+          // In one expression: the halves that were recorded may be of two evaluations, and where the traffic changes their difference would be requests that were slow.
+          + [
             {
-              record: 'cluster_verb_scope:apiserver_sli_in_time:rate5m',
-              labels: { verb: 'read' },
+              record: 'cluster_verb:apiserver_sli_slow:rate5m',
+              labels: { verb: verb },
               expr: |||
-                sum by (%(cluster)s, scope) (rate(apiserver_request_sli_duration_seconds_bucket{%(apiserver)s,%(read)s,subresource!~"%(notCounted)s",scope=~"resource|",le=~"%(resource)s"}[%(w)s]))
-                or
-                sum by (%(cluster)s, scope) (rate(apiserver_request_sli_duration_seconds_bucket{%(apiserver)s,%(read)s,subresource!~"%(notCounted)s",scope="namespace",le=~"%(namespace)s"}[%(w)s]))
-                or
-                sum by (%(cluster)s, scope) (rate(apiserver_request_sli_duration_seconds_bucket{%(apiserver)s,%(read)s,subresource!~"%(notCounted)s",scope="cluster",le=~"%(everywhere)s"}[%(w)s]))
-              ||| % f,
-            },
-            {
-              record: 'cluster_verb_scope:apiserver_sli_in_time:rate5m',
-              labels: { verb: 'write' },
-              expr: |||
-                sum by (%(cluster)s, scope) (rate(apiserver_request_sli_duration_seconds_bucket{%(apiserver)s,%(write)s,subresource!~"%(notCounted)s",le=~"%(writes)s"}[%(w)s]))
-              ||| % f,
-            },
+                sum by (%(cluster)s) (
+                  clamp_min(
+                    sum by (%(cluster)s, scope) (rate(apiserver_request_sli_duration_seconds_count{%(apiserver)s,%(verbs)s,subresource!~"%(notCounted)s"}[%(w)s]))
+                    - on (%(cluster)s, scope)
+                    (
+                      %(inTime)s
+                    ),
+                    0
+                  )
+                )
+              ||| % (f { verbs: f[verb], inTime: std.strReplace(inTime[verb] % f, '\n', '\n      ') }),
+            }
+            for verb in ['read', 'write']
+          ]
+          + [
             {
               // Requests whose time can be judged: the denominator of the slow share.
               record: 'cluster_verb:apiserver_sli_judged:rate5m',
@@ -95,19 +112,6 @@
                   cluster_verb_scope:apiserver_sli_requests:rate5m
                   and on (%(cluster)s, verb, scope)
                   cluster_verb_scope:apiserver_sli_in_time:rate5m
-                )
-              ||| % f,
-            },
-            {
-              record: 'cluster_verb:apiserver_sli_slow:rate5m',
-              expr: |||
-                sum by (%(cluster)s, verb) (
-                  clamp_min(
-                    cluster_verb_scope:apiserver_sli_requests:rate5m
-                    - on (%(cluster)s, verb, scope)
-                    cluster_verb_scope:apiserver_sli_in_time:rate5m,
-                    0
-                  )
                 )
               ||| % f,
             },

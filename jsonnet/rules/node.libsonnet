@@ -168,17 +168,17 @@
             expr: '1 - avg by (%s, prober) (probe_success{%s})' % [cl, c.selectors.nodeMesh],
           },
           {
-            // 1 for each node that a prober has reached, as long as it is probed.
+            // 1 for each node that as many probers have reached as NodeUnreachable asks for, as long as it is probed: one beside it, behind a firewall that keeps the others out, says nothing of what these will see.
             record: 'node:reached:bool',
             expr: |||
-              max by (%(n)s) (probe_success{%(mesh)s}) == 1
+              group by (%(n)s) (count by (%(n)s) (probe_success{%(mesh)s} == 1) >= %(probers)g)
               or
               (
-                max by (%(n)s) (probe_success{%(mesh)s} == bool 0)
+                group by (%(n)s) (probe_success{%(mesh)s})
                 and on (%(n)s)
                 last_over_time(node:reached:bool[%(past)s])
               )
-            ||| % { n: node, mesh: c.selectors.nodeMesh, past: t.d('6h') },
+            ||| % { n: node, mesh: c.selectors.nodeMesh, probers: c.thresholds.node.probers, past: t.d('6h') },
           },
           {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
