@@ -162,8 +162,8 @@ func TestOtherLabels(t *testing.T) {
 	}
 }
 
-// TestOtherSeverities: where the severities are called otherwise no rule asks for alerts by their old
-// names.
+// TestOtherSeverities: where the severities are called otherwise no rule asks for alerts by their
+// old names.
 func TestOtherSeverities(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "values.json")
 	if err := os.WriteFile(at, []byte(`{"severities": {"auto": "bot", "info": "note", "warning": "ticket", "critical": "page"}}`), 0o600); err != nil {

@@ -305,8 +305,8 @@ var (
 		Name:   "servers that have just started",
 		Beside: map[string]string{"ProxyRawPlans": "no replica is known to be whole yet"},
 	}
-	// beginning is true of the time in which everything settles: all rules begin at once, nothing is
-	// known yet of what they cost or of who is whole, and two processors answer them.
+	// beginning is true of the time in which everything settles: all rules begin at once, nothing
+	// is known yet of what they cost or of who is whole, and two processors answer them.
 	beginning = Case{
 		Name:   "rules that have just begun",
 		Beside: map[string]string{"ProxyCallsWaiting": "the first evaluations of all groups come at once, and are read raw"},
