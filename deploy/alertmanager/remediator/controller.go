@@ -123,6 +123,7 @@ type wish struct {
 	action string
 	alert  alert
 	since  time.Time // when it was asked for first
+	broke  time.Time // when the error was, at the earliest, that it was asked for last
 
 	waits bool          // it was refused before
 	until time.Time     // how long it waits
@@ -199,9 +200,9 @@ func (c *controller) wishes(p payload) []wish {
 		i, ok := at[l["node"]]
 		if !ok {
 			at[l["node"]] = len(out)
-			out = append(out, wish{node: l["node"], action: action, alert: a, since: c.now()})
+			out = append(out, wish{node: l["node"], action: action, alert: a, since: c.now(), broke: a.earliest(c.now())})
 		} else if weight(action) > weight(out[i].action) {
-			out[i].action, out[i].alert = action, a
+			out[i].action, out[i].alert, out[i].broke = action, a, a.earliest(c.now())
 		}
 	}
 	return out
@@ -260,6 +261,9 @@ type plan struct {
 // byFleet is the reason while a fleet alert fires.
 const byFleet = "fleet_alert"
 
+// rebooted is the reason why nobody takes out a node whose machine was started anew since.
+const rebooted = "rebooted"
+
 // outByOthers is the reason why a node that somebody else has cordoned is left alone: a mark would
 // have it drained or rebooted in the middle of that work, and would still be there after it.
 const outByOthers = "planned"
@@ -275,7 +279,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		return failed, "api", err
 	}
 	if w.waits && n.Status.NodeInfo.BootID != w.boot {
-		return ignored, "rebooted", nil
+		return ignored, rebooted, nil
 	}
 	w.boot = n.Status.NodeInfo.BootID
 	mark := n.Metadata.Labels[markLabel] == "true"
@@ -317,14 +321,15 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		c.planned[w.node] = plan{c.now(), isLight(w.action), n.Metadata.Labels}
 		return wouldDo, "act_not_set", nil
 	}
-	at, err := c.kube.cordon(ctx, w.node, w.action, reasonOf(w.alert), c.now(), c.markCordoned)
-	if errors.Is(err, errNoNode) { // in between
+	at, err := c.kube.cordon(ctx, *w, c.now(), c.markCordoned)
+	switch {
+	case errors.Is(err, errNoNode): // in between
 		return ignored, "gone", nil
-	}
-	if errors.Is(err, errOthers) { // likewise
+	case errors.Is(err, errOtherStart): // likewise
+		return ignored, rebooted, nil
+	case errors.Is(err, errOthers):
 		return refused, outByOthers, nil
-	}
-	if err != nil {
+	case err != nil:
 		return failed, "api", err
 	}
 	c.done.add(at, n, isLight(w.action))

@@ -48,6 +48,8 @@ type fakeNode struct {
 	unschedulable bool
 	taints        []taint
 	boot          string
+	ready         string    // the status of the condition Ready
+	since         time.Time // when that changed last
 }
 
 func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
@@ -56,7 +58,8 @@ func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
 	for i := range nodes {
 		name := fmt.Sprintf("gpu-%05d", i)
 		f.nodes[name] = &fakeNode{
-			name: name, version: 1, boot: "first", labels: map[string]string{"rack": "r1"}, notes: map[string]string{},
+			name: name, version: 1, boot: "first", ready: "True", since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+			labels: map[string]string{"rack": "r1"}, notes: map[string]string{},
 		}
 	}
 	f.Server = httptest.NewServer(f)
@@ -69,7 +72,13 @@ func (n *fakeNode) object() map[string]any {
 		"kind": "Node", "apiVersion": "v1",
 		"metadata": map[string]any{"name": n.name, "resourceVersion": strconv.Itoa(n.version), "labels": n.labels, "annotations": n.notes},
 		"spec":     map[string]any{"unschedulable": n.unschedulable, "taints": n.taints},
-		"status":   map[string]any{"nodeInfo": map[string]any{"bootID": n.boot}},
+		"status": map[string]any{
+			"nodeInfo": map[string]any{"bootID": n.boot},
+			"conditions": []any{
+				map[string]any{"type": "MemoryPressure", "status": "False", "lastTransitionTime": n.since.Add(time.Hour)},
+				map[string]any{"type": "Ready", "status": n.ready, "lastTransitionTime": n.since},
+			},
+		},
 	}
 }
 

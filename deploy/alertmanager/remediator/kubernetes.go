@@ -39,9 +39,10 @@ const (
 )
 
 var (
-	errNoNode   = errors.New("the node does not exist")
-	errConflict = errors.New("the node changed in between")
-	errOthers   = errors.New("the node was cordoned by somebody else")
+	errNoNode     = errors.New("the node does not exist")
+	errConflict   = errors.New("the node changed in between")
+	errOthers     = errors.New("the node was cordoned by somebody else")
+	errOtherStart = errors.New("the node was started anew in between")
 )
 
 // kube is the part of the Kubernetes API that is needed, over plain HTTP.
@@ -88,7 +89,23 @@ type node struct {
 		NodeInfo struct {
 			BootID string `json:"bootID"` // another one after each start of the machine
 		} `json:"nodeInfo"`
+		Conditions []struct {
+			Type               string    `json:"type"`
+			Status             string    `json:"status"`
+			LastTransitionTime time.Time `json:"lastTransitionTime"`
+		} `json:"conditions"`
 	} `json:"status"`
+}
+
+// readySince tells whether the node has become ready after a time, as each start of its machine
+// ends.
+func (n node) readySince(t time.Time) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True" && c.LastTransitionTime.After(t)
+		}
+	}
+	return false
 }
 
 // others tells that somebody else has cordoned the node: it bears no mark of here.
@@ -263,19 +280,25 @@ func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
 
 // cordon marks a node, taints it and keeps new pods away. The patch names the version that was
 // read: a list of taints is replaced as a whole, and another's must not be lost. A node that others
-// have cordoned is marked where evenOthers says so. It answers with the time that is on the node.
-func (k *kube) cordon(ctx context.Context, name, action, reason string, at time.Time, evenOthers bool) (string, error) {
+// have cordoned is marked where evenOthers says so, and one that has another start than the wish
+// was decided on with is another machine, or a cured one. It answers with the time that is on the
+// node.
+func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool) (string, error) {
+	name, action := w.node, w.action
 	for try := 1; ; try++ {
 		n, err := k.node(ctx, name)
 		if err != nil {
 			return "", err
+		}
+		if n.Status.NodeInfo.BootID != w.boot {
+			return "", errOtherStart
 		}
 		if n.others() && !evenOthers {
 			return "", errOthers
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})
-		annotations := map[string]string{markReason: reason, markAction: action}
+		annotations := map[string]string{markReason: reasonOf(w.alert), markAction: action}
 		// A node that was given back and kept the mark is taken out anew, and so is one that is
 		// drained after a light action.
 		since := n.Metadata.Annotations[markTime]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"time"
 )
 
 // maxPayload bounds a payload's bytes: an alert has about 1 KiB, so this is more than one for each
@@ -23,7 +24,25 @@ type alert struct {
 	Status      string            `json:"status"` // firing, resolved
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
+	StartsAt    string            `json:"startsAt"`
 	Fingerprint string            `json:"fingerprint"`
+}
+
+// errorWithin is how long ago the error may be that an alert is about which fires now and passes:
+// its window, and the time until somebody is told.
+const errorWithin = 6 * time.Minute
+
+// earliest is when what it is about may have happened, at the earliest: Alertmanager posts again
+// what it could not deliver, and what has gone on firing may be about another error since.
+func (a alert) earliest(now time.Time) time.Time {
+	at, err := time.Parse(time.RFC3339, a.StartsAt)
+	if err != nil || at.After(now) {
+		return now
+	}
+	if most := now.Add(-errorWithin); at.Before(most) {
+		return most
+	}
+	return at
 }
 
 // readPayload reads one payload and nothing after it.

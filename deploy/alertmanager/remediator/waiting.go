@@ -258,6 +258,11 @@ func (c *controller) wait(ctx context.Context) {
 				c.note(failed, "api", w.node, w.action, w.alert, err)
 				return
 			}
+			if n.readySince(w.broke) {
+				c.waiting.drop(w)
+				c.note(ignored, rebooted, w.node, w.action, w.alert, nil)
+				continue
+			}
 			c.waiting.booted(w.node, n.Status.NodeInfo.BootID)
 		}
 	}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// restarted is a node whose machine was started anew, and is ready since.
+func (r *rig) restarted(i int) {
+	r.api.mu.Lock()
+	defer r.api.mu.Unlock()
+	n := r.api.nodes[nodeOf(i)]
+	n.boot, n.ready, n.since = n.boot+" again", "True", r.clock
+}
+
+// TestRestartedBeforeItWasLookedAt: with which start a node waits is not known where the API server
+// was away when it was asked for. One that has become ready since was started anew, and is cured.
+// One that is not ready may be as sick as it was.
+func TestRestartedBeforeItWasLookedAt(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.api.broken = 503
+	if err := r.post(t, xid(1), xid(2), xid(3)); err == nil {
+		t.Fatal("no error")
+	}
+	r.clock = r.clock.Add(3 * time.Minute)
+	r.restarted(1)
+	n := r.api.nodes[nodeOf(2)]
+	n.ready, n.since = "Unknown", r.clock
+	r.api.broken = 0
+	r.later(t, 10*time.Second)
+	want(t, r, map[string]string{nodeOf(2): "drain-reboot", nodeOf(3): "drain-reboot"})
+	if got := r.waits(); len(got) != 0 || r.count(ignored, "rebooted") != 1 {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+}
+
+// TestAskedForAgainAfterItsStart: what is asked for after the start is not of before it, though it
+// has the turn of what was.
+func TestAskedForAgainAfterItsStart(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.api.broken = 503
+	if err := r.post(t, xid(1)); err == nil {
+		t.Fatal("no error")
+	}
+	r.clock = r.clock.Add(3 * time.Minute)
+	r.restarted(1)
+	r.clock = r.clock.Add(time.Minute)
+	if err := r.post(t, xid(1)); err == nil {
+		t.Fatal("no error")
+	}
+	r.api.broken = 0
+	r.later(t, waitEvery)
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+}
+
+// TestAnotherNodeInBetween: a node that is made anew between the decision and the deed, under the
+// same name, bears no mark for what its predecessor had.
+func TestAnotherNodeInBetween(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.api.before = func(n *fakeNode) { n.version++; n.boot = "another" }
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{})
+	if got := r.waits(); !slices.Equal(got, []string{}) || r.count(ignored, "rebooted") != 1 {
+		t.Errorf("%v wait\n%s", got, r.log)
+	}
+}
+
+// TestWhenItBroke: what is posted again is about an error of before, and what has fired for hours
+// about one of the last minutes.
+func TestWhenItBroke(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for starts, want := range map[string]time.Duration{
+		"2026-11-21T11:58:00Z": 2 * time.Minute,
+		"2026-11-21T08:00:00Z": errorWithin,
+		"2026-11-21T13:00:00Z": 0, // by another clock
+		"":                     0,
+	} {
+		if got := now.Sub((alert{StartsAt: starts}).earliest(now)); got != want {
+			t.Errorf("%q: %s ago, want %s", starts, got, want)
+		}
+	}
+}
