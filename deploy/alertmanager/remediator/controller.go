@@ -129,6 +129,7 @@ type wish struct {
 	until time.Time     // how long it waits
 	held  time.Duration // how much of that is for fleet alerts
 	boot  string        // with which start of the node; one that was started anew is another case
+	stuck time.Time     // when it was refused or failed last for what is its node's own; zero: never
 }
 
 // decide handles one payload. An error means that something could not be asked or done, so that the

@@ -37,7 +37,7 @@ type fakeAPI struct {
 	silent  bool            // does not say how many remain
 	before  func(*fakeNode) // called before a patch is looked at, once
 	broken  int             // status of every answer, if not 0
-	stuck   string          // a node that no patch is taken for
+	stuck   []string        // nodes that no patch is taken for
 	token   string
 }
 
@@ -99,7 +99,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(http.StatusNotFound, "no such node")
 	case one && r.Method == http.MethodGet:
 		_ = json.NewEncoder(w).Encode(n.object())
-	case one && r.Method == http.MethodPatch && name == f.stuck:
+	case one && r.Method == http.MethodPatch && slices.Contains(f.stuck, name):
 		fail(http.StatusForbidden, "an admission webhook says no")
 	case one && r.Method == http.MethodPatch:
 		f.patch(w, r, n)

@@ -166,21 +166,40 @@ func (q *waiting) booted(node, boot string) {
 	}
 }
 
+// tried says that a wish was refused, or failed, for what is its node's own.
+func (q *waiting) tried(node string, now time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w, ok := q.by[node]; ok {
+		w.stuck = now
+		q.by[node] = w
+	}
+}
+
 // due are those that may be decided on again: it is known with which start of their node they wait,
-// and no payload asks for as much right now.
+// and no payload asks for as much right now. There may be more of them than one round looks at.
+// What the first ones are refused for all are, unless it is for what is the node's own, as its
+// rack. Those that were take half of the places, or what the others leave, by turns: they starve
+// nobody, and are not starved.
 func (c *controller) due(asked []wish) []wish {
-	var out []wish
+	var out, stuck []wish
 	most := fewLook
 	if asked == nil {
 		most = waitLook
 	}
 	for _, w := range c.waiting.list() {
 		fresh := slices.ContainsFunc(asked, func(a wish) bool { return a.node == w.node && weight(a.action) >= weight(w.action) })
-		if !fresh && w.boot != "" && w.until.After(c.now()) && len(out) < most {
+		switch {
+		case fresh, w.boot == "", !w.until.After(c.now()):
+		case w.stuck.IsZero():
 			out = append(out, w)
+		default:
+			stuck = append(stuck, w)
 		}
 	}
-	return out
+	slices.SortStableFunc(stuck, func(a, b wish) int { return a.stuck.Compare(b.stuck) })
+	out = out[:min(len(out), max(most/2, most-len(stuck)))]
+	return append(out, stuck[:min(len(stuck), most-len(out))]...)
 }
 
 // settle has a wish wait, or ends its wait, by what was decided.
@@ -193,6 +212,8 @@ func (c *controller) settle(w wish, decision, reason string) {
 	}
 	passes, sure := passes(w.alert)
 	switch {
+	case w.waits && (decision == failed && reason == "api" || reason == maxOf):
+		c.waiting.tried(w.node, c.now())
 	case w.waits && (decision == failed || again(decision, reason)):
 	case decision == failed, again(decision, reason): // what failed comes again, but perhaps not for long
 		if passes && (sure || again(decision, reason) && reason != byFleet) {

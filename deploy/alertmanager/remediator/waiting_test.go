@@ -225,7 +225,7 @@ func TestOneThatFailsHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.later(t, waitEvery)
-	r.manager.names, r.api.stuck = nil, nodeOf(1)
+	r.manager.names, r.api.stuck = nil, []string{nodeOf(1)}
 	if err := r.post(t, xid(3, "action", "drain")); err != nil {
 		t.Error(err)
 	}
