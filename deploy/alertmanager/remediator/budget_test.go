@@ -283,20 +283,23 @@ func TestWouldGoFromLightToHeavy(t *testing.T) {
 	}
 }
 
-// TestStepsThatAreFree: a taint that was taken off says that nobody takes the node away.
+// TestStepsThatAreFree: a node whose taint was taken off is out for somebody else, and only where
+// those are marked it takes a place.
 func TestStepsThatAreFree(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
-		free     bool
+		even     bool // those are marked that others have cordoned
+		refused  string
 	}{
-		{"cordon", "reset-when-idle", true},
-		{"cordon", "drain", false},
-		{"reset-when-idle", "cordon-reboot", false},
-		{"drain", "drain-reboot", true},
-		{"", "drain", false},
-		{"of-before", "drain", false},
+		{"cordon", "reset-when-idle", false, ""},
+		{"cordon", "drain", false, "max_nodes"},
+		{"reset-when-idle", "cordon-reboot", false, "max_nodes"},
+		{"drain", "drain-reboot", false, ""},
+		{"", "drain", false, "planned"},
+		{"", "drain", true, "max_nodes"},
+		{"of-before", "drain", false, "max_nodes"},
 	} {
-		r := newRig(t, 10, func(s *settings) { s.maxNodes = 1 })
+		r := newRig(t, 10, func(s *settings) { s.maxNodes, s.markCordoned = 1, c.even })
 		if err := r.post(t, xid(1)); err != nil {
 			t.Fatal(err)
 		}
@@ -309,7 +312,7 @@ func TestStepsThatAreFree(t *testing.T) {
 		if err := r.post(t, xid(2, "action", c.to)); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.api.out()[nodeOf(2)] == c.to; got != c.free || r.count(refused, "max_nodes") != map[bool]int{false: 1}[c.free] {
+		if got := r.api.out()[nodeOf(2)] == c.to; got != (c.refused == "") || !got && r.count(refused, c.refused) != 1 {
 			t.Errorf("%+v: %v\n%s", c, r.api.out(), r.log)
 		}
 	}

@@ -108,9 +108,11 @@ func (n node) readySince(t time.Time) bool {
 	return false
 }
 
-// others tells that somebody else has cordoned the node: it bears no mark of here.
+// others tells that somebody else has cordoned the node: it does not bear both the label and the
+// taint of here. The label alone may have been left behind after a repair.
 func (n node) others() bool {
-	return n.Spec.Unschedulable && n.Metadata.Labels[markLabel] != "true"
+	own := slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return t.Key == taintKey })
+	return n.Spec.Unschedulable && (!own || n.Metadata.Labels[markLabel] != "true")
 }
 
 // goesOn tells that an action makes of a node nothing that it is not already: what reads its taint

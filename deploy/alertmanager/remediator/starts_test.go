@@ -83,3 +83,37 @@ func TestWhenItBroke(t *testing.T) {
 		}
 	}
 }
+
+// TestMarkThatWasLeftBehind: who repairs a node may leave the label on it. When somebody cordons it
+// later for work of their own, that is theirs, and nobody drains or reboots it meanwhile; nor does
+// one wait for it that was asked for before.
+func TestMarkThatWasLeftBehind(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.maxNodes = 10 })
+	if err := r.post(t, xid(1, "action", "drain"), xid(2, "action", "drain"), xid(3, "action", "drain")); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		r.giveBack(i+1, true)
+	}
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, waitEvery)
+	for i := range 2 {
+		r.api.nodes[nodeOf(i+1)].unschedulable = true
+	}
+	r.later(t, waitEvery)
+	if got := r.waits(); len(got) != 0 {
+		t.Errorf("%v wait", got)
+	}
+	r.manager.names = nil
+	r.api.before = func(n *fakeNode) { n.version++; n.unschedulable = true }
+	if err := r.post(t, xid(1), xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(1): "", nodeOf(2): "", nodeOf(3): ""})
+	if got := r.count(refused, "planned"); got != 3 {
+		t.Errorf("%d are planned work\n%s", got, r.log)
+	}
+}

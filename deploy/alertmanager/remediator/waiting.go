@@ -284,13 +284,19 @@ func (c *controller) wait(ctx context.Context) {
 				c.note(ignored, rebooted, w.node, w.action, w.alert, nil)
 				continue
 			}
+			if n.others() && !c.markCordoned {
+				c.waiting.drop(w)
+				c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
+				continue
+			}
 			c.waiting.booted(w.node, n.Status.NodeInfo.BootID)
 		}
 	}
 	_ = c.round(ctx, nil) // what failed is noted
 }
 
-// outByOthers are the nodes that somebody else has cordoned.
+// outByOthers are the nodes that somebody else has cordoned, as far as lists of metadata tell: one
+// that bears the label is seen to be somebody else's when it is looked at.
 func (c *controller) outByOthers(ctx context.Context) (map[string]bool, error) {
 	all, err := c.kube.cordoned(ctx)
 	out := map[string]bool{}
