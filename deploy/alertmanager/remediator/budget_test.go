@@ -423,3 +423,25 @@ func TestLightGivenBackCounts(t *testing.T) {
 		t.Errorf("%d were cordoned\n%s", got, r.log)
 	}
 }
+
+// TestLostAnswerCounts: a cordon that was done, and whose answer was lost, has used its place in
+// the window, whether or not the node still bears the mark. What was refused has used none, and
+// the nodes are not read again for it.
+func TestLostAnswerCounts(t *testing.T) {
+	r := newRig(t, 10, func(s *settings) { s.maxNodes = 2 })
+	r.api.stuck = []string{nodeOf(0)}
+	if err := r.post(t, xid(0)); err == nil || !r.c.done.recalled {
+		t.Errorf("%v, recalled %v", err, r.c.done.recalled)
+	}
+	for i := range 3 {
+		r.api.lost = 504
+		if err := r.post(t, xid(i+1, "alertname", "GPUFellOffBus")); (err == nil) != (i == 2) {
+			t.Fatal(err)
+		}
+		r.giveBack(i+1, false)
+		r.clock = r.clock.Add(time.Minute)
+	}
+	if got := r.count(refused, "max_nodes"); got != 1 || r.api.patches != 2 {
+		t.Errorf("%d patches\n%s", r.api.patches, r.log)
+	}
+}

@@ -331,6 +331,9 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	case errors.Is(err, errOthers):
 		return refused, outByOthers, nil
 	case err != nil:
+		if perhapsDone(err) { // the nodes tell, before there is a next one
+			c.done.recalled = false
+		}
 		return failed, "api", err
 	}
 	c.done.add(at, n, isLight(w.action))

@@ -37,6 +37,7 @@ type fakeAPI struct {
 	silent  bool            // does not say how many remain
 	before  func(*fakeNode) // called before a patch is looked at, once
 	broken  int             // status of every answer, if not 0
+	lost    int             // status of the answer to the next patch, which is done all the same
 	stuck   []string        // nodes that no patch is taken for
 	token   string
 }
@@ -146,6 +147,11 @@ func (f *fakeAPI) patch(w http.ResponseWriter, r *http.Request, n *fakeNode) {
 	maps.Copy(n.labels, p.Metadata.Labels)
 	maps.Copy(n.notes, p.Metadata.Annotations)
 	n.unschedulable, n.taints = p.Spec.Unschedulable, p.Spec.Taints
+	if f.lost != 0 {
+		http.Error(w, "no answer in time", f.lost)
+		f.lost = 0
+		return
+	}
 	_ = json.NewEncoder(w).Encode(n.object())
 }
 

@@ -45,6 +45,26 @@ var (
 	errOtherStart = errors.New("the node was started anew in between")
 )
 
+// saysNo is an answer of the API server that is none of success.
+type saysNo struct {
+	method, path, status string
+	code                 int
+	text                 string
+}
+
+func (e saysNo) Error() string {
+	return fmt.Sprintf("%s %s: the API server says %s: %s", e.method, e.path, e.status, e.text)
+}
+
+// perhapsDone tells of a change that failed whether it may have been made all the same: the answer
+// was lost, or says only that something went wrong behind the server.
+func perhapsDone(err error) bool {
+	if no, ok := errors.AsType[saysNo](err); ok {
+		return no.code >= 500 || no.code == http.StatusRequestTimeout
+	}
+	return !errors.Is(err, errConflict)
+}
+
 // kube is the part of the Kubernetes API that is needed, over plain HTTP.
 type kube struct {
 	base      string // https://host:port
@@ -204,7 +224,7 @@ func (k *kube) do(ctx context.Context, method, path string, body any, contentTyp
 	case res.StatusCode == http.StatusConflict:
 		return errConflict
 	case res.StatusCode/100 != 2:
-		return fmt.Errorf("%s %s: the API server says %s: %s", method, path, res.Status, text[:min(len(text), 300)])
+		return saysNo{method, path, res.Status, res.StatusCode, string(text[:min(len(text), 300)])}
 	}
 	if err := json.Unmarshal(text, into); err != nil {
 		return fmt.Errorf("%s %s: the API server's answer makes no sense: %w", method, path, err)
