@@ -125,11 +125,12 @@ type wish struct {
 	since  time.Time // when it was asked for first
 	broke  time.Time // when the error was, at the earliest, that it was asked for last
 
-	waits bool          // it was refused before
-	until time.Time     // how long it waits
-	held  time.Duration // how much of that is for fleet alerts
-	boot  string        // with which start of the node; one that was started anew is another case
-	stuck time.Time     // when it was refused or failed last for what is its node's own; zero: never
+	waits  bool          // it was refused before
+	until  time.Time     // how long it waits
+	held   time.Duration // how much of that is for fleet alerts
+	boot   string        // with which start of the node; one that was started anew is another case
+	stuck  time.Time     // when it was refused or failed last for what is its node's own; zero: never
+	beside *wish         // something lighter that was asked for since, perhaps after another start
 }
 
 // decide handles one payload. An error means that something could not be asked or done, so that the

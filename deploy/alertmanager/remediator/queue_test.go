@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestNobodyIsStarved: those that are refused or fail each by itself, time and again, are heavier
@@ -51,6 +52,95 @@ func TestNobodyIsStarved(t *testing.T) {
 		}
 		if got := r.api.out(); got[nodeOf(heavy-1)] != "replace" {
 			t.Errorf("%s: %v", name, slices.Sorted(maps.Keys(got)))
+		}
+	}
+}
+
+// kept are wishes that were kept one after another, a minute apart: pairs of action and start.
+func kept(r *rig, pairs ...string) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		r.clock = r.clock.Add(time.Minute)
+		r.c.waiting.keep(wish{
+			node: nodeOf(1), action: pairs[i], boot: pairs[i+1], alert: xid(1, "action", pairs[i]), since: r.clock, broke: r.clock,
+		}, r.clock)
+	}
+}
+
+// TestLighterAfterAStart: what is asked for after a start of the node waits, though something
+// heavier waits of before it. Where nobody knows which start that is of, both do, and the lighter
+// one has its turn when the other one is over.
+func TestLighterAfterAStart(t *testing.T) {
+	for _, c := range []struct {
+		kept []string
+		boot string // of the node, which is ready since the first wish
+		out  string
+	}{
+		{[]string{"drain-reboot", "first", "drain", "second"}, "second", "drain"},
+		{[]string{"drain-reboot", "first", "drain", "second", "drain-reset", ""}, "second", "drain-reset"},
+		{[]string{"drain-reboot", "first", "drain", ""}, "second", "drain"},
+		{[]string{"drain-reboot", "first", "drain", ""}, "first", "drain-reboot"},
+		{[]string{"drain-reboot", "", "drain", ""}, "second", "drain"},
+		{[]string{"drain-reboot", "", "drain", "second"}, "second", "drain"},
+		{[]string{"drain-reboot", "", "drain-reset", "", "drain", ""}, "second", "drain-reset"},
+		{[]string{"drain-reboot", "", "drain-reset", "first", "drain", "second"}, "second", "drain"},
+		{[]string{"drain-reboot", "first", "drain", "first"}, "second", ""},
+		{[]string{"drain-reboot", "first", "drain", "first"}, "first", "drain-reboot"},
+		{[]string{"drain-reboot", "first", "drain", "", "replace", "second"}, "second", "replace"},
+	} {
+		r := newRig(t, 10, nil)
+		at := r.clock.Add(90 * time.Second) // after the first wish, before the second
+		kept(r, c.kept...)
+		n := r.api.nodes[nodeOf(1)]
+		if n.boot = c.boot; c.boot != "first" {
+			n.since = at
+		}
+		for range 3 {
+			r.later(t, waitEvery)
+		}
+		if got := r.api.out()[nodeOf(1)]; got != c.out || len(r.waits()) != 0 {
+			t.Errorf("%v, started %s: %q, and %v wait\n%s", c.kept, c.boot, got, r.waits(), r.log)
+		}
+	}
+}
+
+// TestWaitsBesideAnother: the lighter one ends with its own alert, waits for as long as any other,
+// and outlives the one that it waits beside.
+func TestWaitsBesideAnother(t *testing.T) {
+	r := newRig(t, 100, func(s *settings) { s.maxCordoned = 0.01 })
+	r.api.nodes[nodeOf(9)].unschedulable = true // there is no place for another one
+	kept(r, "drain-reboot", "first")
+	r.later(t, 2*time.Hour)
+	disk := xid(1, "alertname", "NodeDiskError", "action", "drain")
+	beside := wish{node: nodeOf(1), action: "drain", alert: disk, since: r.clock, broke: r.clock}
+	r.c.waiting.keep(beside, r.clock)
+	if err := r.post(t, xid(1, "alertname", "NodeDiskError", "action", "drain", "status", "resolved")); err != nil {
+		t.Fatal(err)
+	}
+	if w := r.c.waiting.list(); len(w) != 1 || w[0].beside != nil || w[0].action != "drain-reboot" {
+		t.Errorf("%+v", w)
+	}
+	r.c.waiting.keep(beside, r.clock)
+	r.manager.names = []string{"FleetNodesFailing"}
+	r.later(t, waitEvery)
+	r.later(t, 8*time.Hour) // that does not count
+	r.manager.names = nil
+	r.later(t, waitEvery)
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{
+		{time.Minute, "drain-reboot"},
+		{4 * time.Hour, "drain"},
+		{time.Hour, "drain"},
+		{time.Hour, ""},
+	} {
+		r.later(t, c.after)
+		got := ""
+		for _, w := range r.c.waiting.list() {
+			got = w.action
+		}
+		if got != c.want {
+			t.Errorf("after %s more %q waits, want %q", c.after, got, c.want)
 		}
 	}
 }

@@ -81,11 +81,22 @@ func (q *waiting) pass(now time.Time) {
 		return
 	}
 	for node, w := range q.by {
-		more := min(since, heldMost-w.held)
-		w.held, w.until = w.held+more, w.until.Add(more)
+		w.hold(since)
+		if w.beside != nil {
+			w.beside.hold(since)
+		}
 		q.by[node] = w
 	}
 }
+
+// hold has it wait so much longer, up to the most in all.
+func (w *wish) hold(more time.Duration) {
+	more = min(more, heldMost-w.held)
+	w.held, w.until = w.held+more, w.until.Add(more)
+}
+
+// otherStart tells of two wishes that are known to be of two starts of their node.
+func (w *wish) otherStart(o wish) bool { return w.boot != "" && o.boot != "" && w.boot != o.boot }
 
 // hold says whether a fleet alert fires from now on.
 func (q *waiting) hold(held bool, now time.Time) {
@@ -96,22 +107,27 @@ func (q *waiting) hold(held bool, now time.Time) {
 }
 
 // keep has a wish wait. A newer one of the same weight takes the place of the one that waits, and
-// its turn: the error has come again.
+// its turn: the error has come again. What is heavier and of another start of the node is over.
+// Where it may be, the newer one waits beside it.
 func (q *waiting) keep(w wish, now time.Time) {
 	q.pass(now)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if old, ok := q.by[w.node]; ok {
+	w.waits, w.until, w.held = true, now.Add(waitFor), 0
+	if old, ok := q.by[w.node]; ok && !old.otherStart(w) {
 		if weight(old.action) > weight(w.action) {
+			b := old.beside
+			if (old.boot == "" || w.boot == "") && (b == nil || weight(b.action) <= weight(w.action) || b.otherStart(w)) {
+				old.beside = &w
+				q.by[w.node] = old
+			}
 			return
 		}
 		w.since = old.since
-		sameStart := old.boot == "" || w.boot == "" || old.boot == w.boot
-		if sameStart && weight(old.action) == weight(w.action) && comesAgain(w.alert) && !comesAgain(old.alert) {
+		if weight(old.action) == weight(w.action) && comesAgain(w.alert) && !comesAgain(old.alert) {
 			w.alert = old.alert // whatever else ends, it waits for this one
 		}
 	}
-	w.waits, w.until, w.held = true, now.Add(waitFor), 0
 	q.by[w.node] = w
 	if len(q.by) <= waitMost {
 		return
@@ -134,12 +150,35 @@ func (q *waiting) drop(w wish) {
 	}
 }
 
+// over ends the wait of one that waits, for its own sake: what waits beside it goes on.
+func (q *waiting) over(w wish) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	old, ok := q.by[w.node]
+	switch {
+	case !ok || old.action != w.action || !old.broke.Equal(w.broke): // another one came meanwhile
+	case old.beside != nil:
+		q.by[w.node] = *old.beside
+	default:
+		delete(q.by, w.node)
+	}
+}
+
 // ended ends the wait for an alert that has ended and comes again by itself.
 func (q *waiting) ended(a alert) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	node := a.Labels["node"]
-	if w, ok := q.by[node]; ok && comesAgain(w.alert) && maps.Equal(w.alert.Labels, a.Labels) {
+	is := func(w wish) bool { return comesAgain(w.alert) && maps.Equal(w.alert.Labels, a.Labels) }
+	w, ok := q.by[node]
+	switch {
+	case !ok:
+	case w.beside != nil && is(*w.beside):
+		w.beside = nil
+		q.by[node] = w
+	case is(w) && w.beside != nil:
+		q.by[node] = *w.beside
+	case is(w):
 		delete(q.by, node)
 	}
 }
@@ -219,6 +258,8 @@ func (c *controller) settle(w wish, decision, reason string) {
 		if passes && (sure || again(decision, reason) && reason != byFleet) {
 			c.waiting.keep(w, c.now())
 		}
+	case w.waits && reason == rebooted:
+		c.waiting.over(w)
 	default:
 		c.waiting.drop(w)
 	}
@@ -262,7 +303,7 @@ func (c *controller) wait(ctx context.Context) {
 	for _, w := range list {
 		switch {
 		case !w.until.After(c.now()):
-			c.waiting.drop(w)
+			c.waiting.over(w)
 			c.note(ignored, "waited", w.node, w.action, w.alert, nil)
 		case out[w.node] && !c.markCordoned:
 			c.waiting.drop(w)
@@ -280,7 +321,7 @@ func (c *controller) wait(ctx context.Context) {
 				return
 			}
 			if n.readySince(w.broke) {
-				c.waiting.drop(w)
+				c.waiting.over(w)
 				c.note(ignored, rebooted, w.node, w.action, w.alert, nil)
 				continue
 			}
