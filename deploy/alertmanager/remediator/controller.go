@@ -32,7 +32,7 @@ var outcomes = map[string][]string{
 	wouldDo:  {"act_not_set"},
 	already:  {"same"},
 	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, excluded},
-	ignored:  {"cluster"},
+	ignored:  {"cluster", waited, queueFull},
 	failed:   {"api", "alertmanager"},
 }
 
@@ -429,8 +429,11 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 func (c *controller) note(decision, reason, node, action string, a alert, err error) {
 	c.decisions.WithLabelValues(decision, reason).Inc()
 	level := slog.LevelInfo
-	if decision == failed {
+	switch {
+	case decision == failed:
 		level = slog.LevelError
+	case reason == waited, reason == queueFull:
+		level = slog.LevelWarn
 	}
 	attrs := []any{
 		"decision", decision, "reason", reason, "node", node, "action", action, "act", c.act,

@@ -28,6 +28,12 @@ const (
 	waitLook, fewLook = 50, 2
 )
 
+// Reasons why a node is given up that nobody else tells of.
+const (
+	waited    = "waited"     // for too long
+	queueFull = "queue_full" // too many wait, and it is the lightest
+)
+
 // waiting are wishes that were refused and that Alertmanager will not repeat: an alert about an Xid
 // ends with the window of the exporter, five minutes after the error, and not with the repair. It
 // is in memory: a restart forgets it.
@@ -108,8 +114,9 @@ func (q *waiting) hold(held bool, now time.Time) {
 
 // keep has a wish wait. A newer one of the same weight takes the place of the one that waits, and
 // its turn: the error has come again. What is heavier and of another start of the node is over.
-// Where it may be, the newer one waits beside it.
-func (q *waiting) keep(w wish, now time.Time) {
+// Where it may be, the newer one waits beside it. It answers with the one that goes for it, if too
+// many wait.
+func (q *waiting) keep(w wish, now time.Time) *wish {
 	q.pass(now)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -121,7 +128,7 @@ func (q *waiting) keep(w wish, now time.Time) {
 				old.beside = &w
 				q.by[w.node] = old
 			}
-			return
+			return nil
 		}
 		w.since = old.since
 		if weight(old.action) == weight(w.action) && comesAgain(w.alert) && !comesAgain(old.alert) {
@@ -130,7 +137,7 @@ func (q *waiting) keep(w wish, now time.Time) {
 	}
 	q.by[w.node] = w
 	if len(q.by) <= waitMost {
-		return
+		return nil
 	}
 	last := w
 	for _, o := range q.by {
@@ -139,6 +146,7 @@ func (q *waiting) keep(w wish, now time.Time) {
 		}
 	}
 	delete(q.by, last.node)
+	return &last
 }
 
 // drop ends the wait for one that was decided on, unless something heavier waits for that node.
@@ -256,7 +264,9 @@ func (c *controller) settle(w wish, decision, reason string) {
 	case w.waits && (decision == failed || again(decision, reason)):
 	case decision == failed, again(decision, reason): // what failed comes again, but perhaps not for long
 		if passes && (sure || again(decision, reason) && reason != byFleet) {
-			c.waiting.keep(w, c.now())
+			if last := c.waiting.keep(w, c.now()); last != nil {
+				c.note(ignored, queueFull, last.node, last.action, last.alert, nil)
+			}
 		}
 	case w.waits && reason == rebooted:
 		c.waiting.over(w)
@@ -304,7 +314,7 @@ func (c *controller) wait(ctx context.Context) {
 		switch {
 		case !w.until.After(c.now()):
 			c.waiting.over(w)
-			c.note(ignored, "waited", w.node, w.action, w.alert, nil)
+			c.note(ignored, waited, w.node, w.action, w.alert, nil)
 		case out[w.node] && !c.markCordoned:
 			c.waiting.drop(w)
 			c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
