@@ -266,8 +266,9 @@ const byFleet = "fleet_alert"
 // rebooted is the reason why nobody takes out a node whose machine was started anew since.
 const rebooted = "rebooted"
 
-// outByOthers is the reason why a node that somebody else has cordoned is left alone: a mark would
-// have it drained or rebooted in the middle of that work, and would still be there after it.
+// outByOthers is the reason why a node that somebody else has cordoned, or takes away, is left
+// alone: a mark would have it drained or rebooted in the middle of that work, and would still be
+// there after it.
 const outByOthers = "planned"
 
 // one decides on one node: cheap before dear, and everything that may say no before anything is
@@ -288,7 +289,7 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	if c.exclude.match(n.Metadata.Labels) {
 		return refused, excluded, nil
 	}
-	if n.others() && !c.markCordoned {
+	if n.isPlanned(c.markCordoned) {
 		return refused, outByOthers, nil
 	}
 	for _, t := range n.Spec.Taints {

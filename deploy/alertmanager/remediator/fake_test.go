@@ -51,6 +51,7 @@ type fakeNode struct {
 	boot          string
 	ready         string    // the status of the condition Ready
 	since         time.Time // when that changed last
+	deleted       string    // when somebody deleted it; it stays until its finalizers are off
 }
 
 func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
@@ -69,9 +70,13 @@ func newFakeAPI(t *testing.T, nodes int) *fakeAPI {
 }
 
 func (n *fakeNode) object() map[string]any {
+	of := map[string]any{"name": n.name, "resourceVersion": strconv.Itoa(n.version), "labels": n.labels, "annotations": n.notes}
+	if n.deleted != "" {
+		of["deletionTimestamp"] = n.deleted
+	}
 	return map[string]any{
 		"kind": "Node", "apiVersion": "v1",
-		"metadata": map[string]any{"name": n.name, "resourceVersion": strconv.Itoa(n.version), "labels": n.labels, "annotations": n.notes},
+		"metadata": of,
 		"spec":     map[string]any{"unschedulable": n.unschedulable, "taints": n.taints},
 		"status": map[string]any{
 			"nodeInfo": map[string]any{"bootID": n.boot},

@@ -41,7 +41,7 @@ const (
 var (
 	errNoNode     = errors.New("the node does not exist")
 	errConflict   = errors.New("the node changed in between")
-	errOthers     = errors.New("the node was cordoned by somebody else")
+	errOthers     = errors.New("the node was cordoned or is taken away by somebody else")
 	errOtherStart = errors.New("the node was started anew in between")
 )
 
@@ -135,6 +135,23 @@ func (n node) others() bool {
 	return n.Spec.Unschedulable && (!own || n.Metadata.Labels[markLabel] != "true")
 }
 
+// leavingTaints are those that autoscalers and clouds set on a node which they take away, as
+// _config.node.toBeDeleted of the mixin has them.
+var leavingTaints = []string{
+	"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption",
+	"cloud.google.com/impending-node-termination",
+}
+
+// leaving tells that the node is taken away.
+func (n node) leaving() bool {
+	return n.Metadata.DeletionTimestamp != "" ||
+		slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return slices.Contains(leavingTaints, t.Key) })
+}
+
+// isPlanned tells of a node that is left to those who are at work on it: it is leaving, or others
+// have cordoned it and such nodes are not marked.
+func (n node) isPlanned(evenOthers bool) bool { return n.leaving() || n.others() && !evenOthers }
+
 // goesOn tells that an action makes of a node nothing that it is not already: what reads its taint
 // takes the jobs away, or the action lets them run as what it replaces does. Where somebody has
 // taken the taint off nobody takes them away.
@@ -146,10 +163,11 @@ func (n node) goesOn(action string) bool {
 }
 
 type meta struct {
-	Name            string            `json:"name"`
-	ResourceVersion string            `json:"resourceVersion"`
-	Labels          map[string]string `json:"labels"`
-	Annotations     map[string]string `json:"annotations"`
+	Name              string            `json:"name"`
+	ResourceVersion   string            `json:"resourceVersion"`
+	Labels            map[string]string `json:"labels"`
+	Annotations       map[string]string `json:"annotations"`
+	DeletionTimestamp string            `json:"deletionTimestamp"`
 }
 
 // isLight tells of a node that was taken out here for a light action. A mark of before there were
@@ -315,7 +333,7 @@ func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool
 		if n.Status.NodeInfo.BootID != w.boot {
 			return "", errOtherStart
 		}
-		if n.others() && !evenOthers {
+		if n.isPlanned(evenOthers) {
 			return "", errOthers
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })

@@ -335,7 +335,7 @@ func (c *controller) wait(ctx context.Context) {
 				c.note(ignored, rebooted, w.node, w.action, w.alert, nil)
 				continue
 			}
-			if n.others() && !c.markCordoned {
+			if n.isPlanned(c.markCordoned) {
 				c.waiting.drop(w)
 				c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
 				continue
