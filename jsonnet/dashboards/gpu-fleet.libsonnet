@@ -138,11 +138,11 @@
             trouble: ['GPUXidFatal', 'GPUUncorrectableECC', 'GPURowRemapFailure', 'GPURowRemapPending'],
           }),
           g.table('GPUs with Xid errors', {
-            description: 'In the time shown, most errors first. A click leads to the GPU: look at what ran there and whether it has happened before.',
+            description: 'In the time shown, most errors first; those that want nothing done (class info) are left out. A click leads to the GPU: look at what ran there and whether it has happened before.',
             unit: 'none',
             w: 14,
             h: 8,
-            targets: [q('topk(50, sum by (%(by)s, xid, class) (sum_over_time(gpu:xid_errors:count5m{%(cl)s}[$__range])))')],
+            targets: [q('topk(50, sum by (%(by)s, xid, class) (sum_over_time(gpu:xid_errors:count5m{%(cl)s,class!="info"}[$__range])))')],
             columns: [
               cluster,
               node,
