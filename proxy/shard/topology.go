@@ -191,9 +191,10 @@ type Shard struct {
 	hedge    *hedger
 	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
-	// unanswered is of questions for heartbeats that had no answer in time, crowded of waits for
-	// the turn to ask one.
-	unanswered, crowded vain
+	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last wait
+	// in vain for the turn to ask one.
+	unanswered vain
+	crowded    atomic.Pointer[turnOf]
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -119,4 +120,43 @@ func TestNobodyWaitsInVainAgain(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTheTurnIsFreeAgain: one has waited in vain for somebody who had the turn for long. When that
+// one has ended, those who come at once wait for each other as ever.
+func TestTheTurnIsFreeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var late, lateTail atomic.Int64
+		s, stop := beatingLate(t, &late, &lateTail)
+		time.Sleep(17*time.Minute + beatEvery/2) // the background does not ask now
+		from, until := time.Now().Add(-8*time.Hour).UnixMilli(), time.Now().UnixMilli()
+		done, ok := s.beats.TryTurn()
+		if !ok {
+			t.Fatal("somebody has the turn")
+		}
+		ask := func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, whole, err := s.Whole(ctx, from, until, time.Now())
+			if err != nil {
+				t.Error(err)
+			}
+			return whole
+		}
+		if began := time.Now(); ask() || ask() || time.Since(began) != wholeWait {
+			t.Errorf("while another one has the turn two wait for %s together, want %s", time.Since(began), wholeWait)
+		}
+		done()
+		late.Store(int64(300 * time.Millisecond))
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() {
+				if !ask() {
+					t.Error("one of those who came when the turn was free is not told that the window is whole")
+				}
+			})
+		}
+		all.Wait()
+		stop()
+	})
 }

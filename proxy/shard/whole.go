@@ -5,7 +5,6 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -180,18 +179,6 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 		return part, w, false
 	}
 	return left, w, true
-}
-
-// beatTurn waits for the turn to ask for heartbeats, with so much patience; where others have just
-// waited as long in vain it takes the turn only if it is free.
-func (s *Shard) beatTurn(ctx context.Context, patience time.Duration) (done func(), ok bool) {
-	if s.crowded.spares(patience) {
-		return s.beats.TryTurn()
-	}
-	if done, ok = s.beats.Turn(ctx); !ok && qerr.TimedOut(ctx) {
-		s.crowded.note(patience)
-	}
-	return done, ok
 }
 
 // Lack is a replica with the stretches in which it lacks what another one has, sorted.

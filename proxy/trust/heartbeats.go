@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,6 +46,7 @@ type Span struct{ From, Until int64 }
 type Heartbeats struct {
 	selector string        // of the heartbeat; empty: none is asked for
 	asking   chan struct{} // holds one token while somebody asks, so that many requests ask once
+	turns    atomic.Uint64
 	mu       sync.Mutex
 	learning Window            // what is asked for by who holds the token
 	buckets  map[int64]finding // by end, milliseconds
@@ -350,7 +352,7 @@ func (h *Heartbeats) Failed(replica int, why error, silent bool) {
 func (h *Heartbeats) Turn(ctx context.Context) (done func(), ok bool) {
 	select {
 	case h.asking <- struct{}{}:
-		return func() { <-h.asking }, true
+		return h.turn(), true
 	case <-ctx.Done():
 		return nil, false
 	}
@@ -360,8 +362,16 @@ func (h *Heartbeats) Turn(ctx context.Context) (done func(), ok bool) {
 func (h *Heartbeats) TryTurn() (done func(), ok bool) {
 	select {
 	case h.asking <- struct{}{}:
-		return func() { <-h.asking }, true
+		return h.turn(), true
 	default:
 		return nil, false
 	}
+}
+
+// Turns is how many turns there have been: the number of who has it now, or had it last.
+func (h *Heartbeats) Turns() uint64 { return h.turns.Load() }
+
+func (h *Heartbeats) turn() (done func()) {
+	h.turns.Add(1)
+	return func() { <-h.asking }
 }
