@@ -191,8 +191,8 @@ type Shard struct {
 	hedge    *hedger
 	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
-	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last wait
-	// in vain for the turn to ask one.
+	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last
+	// wait in vain for the turn to ask one.
 	unanswered vain
 	crowded    atomic.Pointer[turnOf]
 }
