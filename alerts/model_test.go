@@ -85,6 +85,14 @@ func simulated(t *testing.T) map[string]map[string]*shown {
 	return out
 }
 
+// notSimulated are metrics that the simulated cluster's pages lack, with the reason.
+var notSimulated = map[string]string{
+	"DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION": commentedOut,
+	"DCGM_FI_DEV_GPU_RECOVERY_ACTION":     commentedOut,
+}
+
+const commentedOut = "an exporter that is too old does not start with it: its line in deploy/exporters/dcgm-counters.csv is commented out"
+
 // Every metric that the rules name is on the pages of the simulated cluster, of the same type and
 // with the labels that the real exporter has.
 func TestModelHasWhatRulesName(t *testing.T) {
@@ -99,6 +107,12 @@ func TestModelHasWhatRulesName(t *testing.T) {
 		}
 		for name, want := range j.Metrics {
 			got := pages[job][name]
+			if why := notSimulated[name]; why != "" {
+				if got != nil {
+					t.Errorf("the simulated %s has %s, which it is said to lack: %s", job, name, why)
+				}
+				continue
+			}
 			if got == nil {
 				t.Errorf("the simulated %s has no %s", job, name)
 				continue

@@ -121,6 +121,9 @@
         failed: 'DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS',
         recovered: 'DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS',
       },
+      // Names of the gauge that says which recovery a GPU's driver wants (dcgm_fields.h: 1523), all of which are read, one at least. dcgm-exporter knows the first from 4.5.1-4.8.0 on and the second from
+      // 4.6.0-4.8.3 on, and an older one does not start with a field that it does not know: the lines are commented out in our counters file. Where there is none a change of it (Xid 154) is a ticket.
+      recovery: ['DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION', 'DCGM_FI_DEV_GPU_RECOVERY_ACTION'],
       // Label of a MIG slice; empty on a whole GPU.
       instance: 'GPU_I_ID',
       // Label of a MIG slice's profile, such as 1g.10gb.

@@ -21,6 +21,7 @@ var Elsewhere = map[string]string{
 	"GPUAllocatedIdle":                 notHere + "two hours are four minutes for one alert",
 	"GPUHoldersUnknown":                byRuleTest,
 	"GPUPodsNotScheduled":              byRuleTest,
+	"GPURecoveryAction":                notHere + "older exporters do not start with its field, so that the rig's do not have it",
 	"GPUXidFatalLegacy":                notHere + "for exporters without the count of Xids, which the rig's have",
 	"GPUXidUnknown":                    notHere + "the model reports no Xid that has no class",
 	"InternetEgressJump":               byRuleTest,

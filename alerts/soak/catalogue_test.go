@@ -63,6 +63,7 @@ func TestEveryAlertIsStaged(t *testing.T) {
 		"ClusterAutoscalerStuck":     "the autoscaler's troubles are not staged",
 		"FleetGPUUnhealthy":          "comes beside others, never alone",
 		"LocationLost":               "comes beside others; zones are as large as the cluster",
+		"GPURecoveryAction":          "the model's exporters do not have its field, which older ones do not start with",
 		"GPUXidFatalLegacy":          "the exporter counts Xids, so it comes only beside others",
 	}
 	groups, err := shipped().read()

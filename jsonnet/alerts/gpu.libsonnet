@@ -86,6 +86,31 @@
   local onGPU = { dashboard: 'gpuNode', vars: { node: d.node, gpu: d.gpu } },
   local onNode = { dashboard: 'gpuNode', vars: { node: c.nodeLabel } },
 
+  // unread leaves out the nodes of whose GPUs the recovery action is known; the label is the node's name in expr.
+  local unread(expr, label) =
+    |||
+      %(expr)s
+      unless on (%(cl)s, %(label)s)
+      %(known)s
+    ||| % {
+      expr: std.rstripChars(expr, '\n'),
+      cl: cl,
+      label: label,
+      local known = 'group by (%s, %s) (%s)' % [cl, d.node, g.recovery('>= 0 < 100')],
+      known: if label == d.node then known else g.onNode(known),
+    },
+
+  // recovery are the GPUs whose driver wants a recovery.
+  local recovery(compared, o) = a.alert('GPURecoveryAction', onGPU {
+    expr: |||
+      max by (%s) (
+        %s
+      )
+    ||| % [g.by, std.join(' or ', [g.recovery(one) for one in compared])],
+    hold: '2m',
+    description: '%s of {{ $labels.%s }} %s' % [which, cl, o.wants],
+  } + o),
+
   local fatal(class, action, todo) = a.alert('GPUXidFatal', onGPU {
     expr: counted(xids([class])),
     severity: 'auto',
@@ -104,7 +129,6 @@
         rules: [
           fatal('hard', 'drain-reset', 'Cordon, drain, reset the GPU.'),
           fatal('dead', 'drain-reboot', 'Cordon now; jobs on it are lost. Reboot, and send the GPU back if it stays.'),
-          fatal('action', 'recovery-action', 'The driver says in the kernel log which recovery it wants; that goes before our own table.'),
           a.alert('GPUXidFatal', onGPU {
             // An incident is five minutes in which there were errors, however many: a GPU's links go down together, each with an Xid of its own. The exporter shows them for five minutes,
             // in which steps of five minutes see them once, or twice at the edge: the second of two is none, unless there was one before the first.
@@ -147,12 +171,34 @@
             description: '%s of {{ $labels.%s }} had NVLink errors {{ $value }} times in a day. Once is a retry; twice slows down every job that spans its NVLink domain.' % [which, cl],
           }),
           a.alert('GPUXidFatalLegacy', onGPU {
-            expr: uncounted(fresh('=~"%s"' % xids(['hard', 'dead', 'action']))),
+            // Not 154, which says nothing of what is wrong and hides the Xid that it came with.
+            expr: uncounted(fresh('=~"%s"' % xids(['hard', 'dead']))),
             hold: '1m',
             severity: 'auto',
             labels: { action: 'drain' },
             summary: 'A GPU reported an Xid after which it must not be used, seen only in the gauge of the last Xid.',
             description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }} within the last hour. The exporter does not count Xids (DCGM_EXP_XID_ERRORS_COUNT is off), so a second equal one would not be seen.' % [which, cl],
+          }),
+          a.alert('GPURecoveryAction', onGPU {
+            // 154 comes with every change of the action, also to none, or to one that comes and goes in operation. Where the action is known what is wanted counts, and not that it changed.
+            expr: |||
+              (
+                %(counted)s
+              )
+              or
+              (
+                %(gauge)s
+              )
+            ||| % {
+              local deep(expr) = std.strReplace(std.rstripChars(expr, '\n'), '\n', '\n  '),
+              counted: deep(unread(counted(xids(['action'])), if d.xidSource == 'kernel' then c.nodeLabel else d.node)),
+              gauge: deep(unread(uncounted(fresh('=~"%s"' % xids(['action']))), d.node)),
+            },
+            hold: '1m',
+            severity: 'warning',
+            labels: { recovery: 'unread' },
+            summary: 'The recovery action of a GPU has changed, and is not known.',
+            description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}: the recovery that its driver wants has changed, perhaps to none. Read which in the kernel log (the number: R610 has other texts), or export %s (deploy/exporters). The Xid that came with it acts by itself; where the exporter does not count Xids it may be hidden.' % [which, cl, d.recovery[0]],
           }),
           a.alert('GPUXidUnknown', onGPU {
             expr: |||
@@ -203,6 +249,49 @@
             labels: { action: 'reset-when-idle' },
             summary: 'A GPU waits for a reset to put a spare memory row in place.',
             description: '%s of {{ $labels.%s }} has a row to remap. Let the job end, then reset the GPU before it is given away again.' % [which, cl],
+          }),
+          // What the driver wants now, not that it changed (Xid 154), goes for each GPU by its value (dcgm_fields.h: 0 is none). What is from 100 on is none.
+          recovery(['== 1'], {
+            severity: 'auto',
+            labels: { action: 'drain-reset' },
+            summary: 'A GPU must be reset, its driver says.',
+            wants: 'wants to be reset: its driver says so (recovery action {{ $value }}). Cordon, drain, reset the GPU.',
+          }),
+          a.alert('GPURecoveryAction', onNode {
+            // All GPUs of a node have it together.
+            expr: g.onNode(|||
+              count by (%(cl)s, %(node)s) (
+                group by (%(by)s) (
+                  %(x)s
+                )
+              )
+            ||| % { cl: cl, node: d.node, by: g.by, x: g.recovery('== 2') }),
+            hold: '2m',
+            severity: 'auto',
+            labels: { action: 'drain-reboot' },
+            summary: 'A node must be rebooted, the driver of its GPUs says.',
+            description: 'Node {{ $labels.%s }} of {{ $labels.%s }} must be rebooted: the driver says so of {{ $value }} of its GPUs (recovery action 2). Cordon, drain, reboot.' % [c.nodeLabel, cl],
+          }),
+          recovery(['== 4'], {
+            severity: 'auto',
+            labels: { action: 'reset-when-idle' },
+            summary: 'A GPU is to be reset when its jobs have ended, its driver says.',
+            wants: 'is to get no new work, and to be reset when what runs has ended: its driver says so (recovery action {{ $value }}).',
+          }),
+          recovery(['== 3', '== 5'], {
+            // They are set and cleared in operation, without a fault.
+            hold: '30m',
+            severity: 'warning',
+            labels: { recovery: 'links' },
+            summary: 'A GPU waits for the links to others for long.',
+            wants: 'has wanted the recovery action {{ $value }} for half an hour: 3 is to drain what goes between GPUs (P2P), 5 to recover the IMEX domain. Both come and go in operation; one that stays needs somebody to look.',
+          }),
+          recovery(['> 5 < 100'], {
+            // Nobody has said what a program should do about them.
+            severity: 'warning',
+            labels: { recovery: 'other' },
+            summary: 'A GPU wants a recovery that no program does.',
+            wants: 'wants the recovery action {{ $value }}: 6 is a reset of the bus, 7 a reboot of the system, what is above is new. Somebody must look at it before its node gets new jobs.',
           }),
           a.alert('GPUFellOffBus', onNode {
             // Cards that DCGM saw against those that it sees. What the node says it has is no measure: time slicing multiplies it, a change of MIG mode changes it, and

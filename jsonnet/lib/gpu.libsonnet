@@ -65,6 +65,9 @@ function(config) {
       )
     ||| % [$.by, $.series(metric)],
 
+  // recovery are the GPUs of whose driver's recovery action the comparison is true, by each name that exporters have for it.
+  recovery(compared):: std.join(' or ', ['%s %s' % [$.series(m), compared] for m in d.recovery]),
+
   // risen is the present value of a count on each GPU on which it is higher
   // than it was a window ago, whatever labels its series had then. What ended
   // before that tells nothing: a pod's series keeps the count that the GPU had

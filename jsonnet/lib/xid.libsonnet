@@ -9,7 +9,8 @@
 //          dead     cordon now and reboot; still there: send it back
 //          link     once is a retry; twice in a day: cordon, drain, look at the whole NVLink domain
 //          info     nothing is to be done, and nothing is told
-//          action   carries its own recovery action, which goes before this table
+//          action   says that the recovery which the driver wants has changed, perhaps to none: it drains nothing. GPURecoveryAction
+//                   acts on what is wanted, where it is known, and is a ticket where it is not; the Xid that came with it acts by itself
 //   name   what NVIDIA calls it, shortened
 //   notOn  models, as a regular expression, on which it says nothing (left out: none)
 //   source who classes it so. nvidia: the Xid catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: RESET_GPU is hard, RESTART_VM dead) and the health checks made of it; plugin: ignored by NVIDIA's device plugin for
@@ -44,7 +45,7 @@
   { xid: 140, class: 'hard', name: 'unrecovered ECC error', source: 'nvidia' },
   { xid: 141, class: 'info', name: 'CUDA fast path error', source: 'nvidia' },
   { xid: 143, class: 'hard', name: 'GPU initialisation failed', source: 'nvidia' },
-  // Their recovery depends on a subcode that no metric has: many are to be ignored, so that one alone drains nothing, and 154 comes with those that need a reset.
+  // Their recovery depends on a subcode that no metric has: many are to be ignored, so that one alone drains nothing; of those that need a reset GPURecoveryAction tells.
   { xid: 144, class: 'link', name: 'NVLink SAW error', source: 'nvidia' },
   { xid: 145, class: 'link', name: 'NVLink RLW error', source: 'field' },
   { xid: 146, class: 'link', name: 'NVLink TLW error', source: 'field' },
@@ -54,7 +55,7 @@
   { xid: 150, class: 'link', name: 'NVLink MSE error', source: 'field' },
   { xid: 151, class: 'dead', name: 'key rotation error', source: 'nvidia' },
   { xid: 154, class: 'action', name: 'recovery action changed', source: 'nvidia' },
-  // On purpose: all GPUs of a domain say it while a switch of theirs is serviced, and 154 comes with those that need a reset.
+  // On purpose: all GPUs of a domain say it while a switch of theirs is serviced; of those that need a reset GPURecoveryAction tells.
   { xid: 155, class: 'link', name: 'NVLink down by software', source: 'nvidia; it asks for a reset of each' },
   { xid: 156, class: 'hard', name: 'resource retired', source: 'nvidia' },
   { xid: 158, class: 'hard', name: 'GPU fatal timeout', source: 'nvidia' },

@@ -11,7 +11,7 @@ type Class string
 const (
 	ClassDead   Class = "dead"   // cordon now and reboot; still there: send it back
 	ClassHard   Class = "hard"   // drain, reset the GPU
-	ClassAction Class = "action" // the driver says in the kernel log what it wants
+	ClassAction Class = "action" // what the driver wants has changed, perhaps to nothing
 	ClassLink   Class = "link"   // NVLink and PCIe: once is a retry
 	ClassSoft   Class = "soft"   // let the job end, then reset the GPU
 	ClassApp    Class = "app"    // the job brought it on itself
@@ -48,7 +48,7 @@ func (c Class) Action() string {
 	case ClassHard:
 		return "Restart the job without this node. Operators drain it and reset the GPU."
 	case ClassAction:
-		return "The driver says in the kernel log which recovery it wants: ask the operators for it."
+		return "The recovery that the driver wants has changed, perhaps to none: operators know which. The Xid beside it says what happened."
 	case ClassLink:
 		return "Once is a retry. Twice in a day slows every job that spans the link: restart without this node."
 	case ClassSoft, ClassUnknown:
