@@ -50,8 +50,8 @@
           }),
           stuck('waited', {
             // What waits longest has no alert any more that fires, and the sick node stays in use.
-            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="ignored", reason=~"waited|queue_full"}[%(hour)s])) > 0',
-            description: 'The remediation controller of {{ $labels.%(cl)s }} has given up sick nodes within the last hour ({{ printf "%%.0f" $value }}): they have waited for their turn for six hours, or more of them wait than it remembers. Their alerts have ended and will not come again; its log names them.',
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="ignored", reason=~"waited|queue_full|perhaps_rebooted"}[%(hour)s])) > 0',
+            description: 'The remediation controller of {{ $labels.%(cl)s }} has given up sick nodes within the last hour ({{ printf "%%.0f" $value }}): they have waited for their turn for six hours, more of them wait than it remembers, or they became ready again while Kubernetes could not be asked, and may have been rebooted. Their alerts have ended and will not come again; its log names them.',
           }),
           stuck('held', {
             // A page that fires for so long is worked at by somebody who may have forgotten this; of a rack there is a ticket alone, on a Friday evening for Monday, and who silenced either sees neither.

@@ -11,7 +11,7 @@ import (
 
 func TestBudget(t *testing.T) {
 	r := newRig(t, 100, func(s *settings) { s.maxNodes = 2 })
-	if err := r.post(t, xid(1), xid(2), xid(3), xid(4)); err != nil {
+	if err := r.post(t, xid(1), xid(2), xid(3), xid(4, "alertname", "GPUFellOffBus")); err != nil {
 		t.Fatal(err)
 	}
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
@@ -186,13 +186,13 @@ func TestShareOfFewNodes(t *testing.T) {
 // TestCountsBeginWithNothing: a first cordon, or a first refusal, is a step from 0.
 func TestCountsBeginWithNothing(t *testing.T) {
 	r := newRig(t, 10, nil)
-	if n, most := testutil.CollectAndCount(r.c.decisions), 15; n != most {
+	if n, most := testutil.CollectAndCount(r.c.decisions), 16; n != most {
 		t.Errorf("%d counts are there at the start, want %d", n, most)
 	}
 	if err := r.post(t, xid(1)); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.CollectAndCount(r.c.decisions); n != 15 || r.count(cordoned, "ok") != 1 {
+	if n := testutil.CollectAndCount(r.c.decisions); n != 16 || r.count(cordoned, "ok") != 1 {
 		t.Errorf("%d", n)
 	}
 }

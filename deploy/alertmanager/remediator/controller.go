@@ -32,7 +32,7 @@ var outcomes = map[string][]string{
 	wouldDo:  {"act_not_set"},
 	already:  {"same"},
 	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, excluded},
-	ignored:  {"cluster", waited, queueFull},
+	ignored:  {"cluster", waited, queueFull, perhapsRebooted},
 	failed:   {"api", "alertmanager"},
 }
 
@@ -129,6 +129,7 @@ type wish struct {
 	until  time.Time     // how long it waits
 	held   time.Duration // how much of that is for fleet alerts
 	boot   string        // with which start of the node; one that was started anew is another case
+	before string        // the start that was known when it was asked for, where its own could not be read
 	stuck  time.Time     // when it was refused or failed last for what is its node's own; zero: never
 	beside *wish         // something lighter that was asked for since, perhaps after another start
 }
@@ -216,10 +217,16 @@ type refusal struct {
 	at     time.Time
 	reason string
 	but    map[string]bool
+	looks  int // how many of the others were read all the same
 }
 
 // refusalFor is how long a refusal holds for the nodes behind it.
 const refusalFor = 15 * time.Second
+
+// noLook is how many nodes of a payload are read, at most, that are refused for what another one
+// was: with which start they wait. Alertmanager posts each node by itself; of more that come
+// together the next round looks at the others.
+const noLook = 8
 
 // inTurn decides on one node while nobody else decides.
 func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision, reason string, err error) {
@@ -230,6 +237,7 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 	}
 	holds := no.reason != maxLight || isLight(w.action)
 	if _, planned := c.planned[w.node]; no.reason != "" && holds && time.Since(no.at) < refusalFor && !no.but[w.node] && !planned {
+		c.readStart(ctx, w, no)
 		return refused, no.reason, nil
 	}
 	decision, reason, err = c.one(ctx, w)
@@ -253,6 +261,21 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 	return refused, reason, nil
 }
 
+// readStart reads with which start its node will wait: later it might seem to have been started
+// since. It asks no more once the API server does not answer.
+func (c *controller) readStart(ctx context.Context, w *wish, no *refusal) {
+	if passes, _ := passes(w.alert); !passes || w.boot != "" || no.looks >= noLook {
+		return
+	}
+	no.looks++
+	switch n, err := c.kube.node(ctx, w.node); {
+	case err == nil:
+		w.boot = n.Status.NodeInfo.BootID
+	case !errors.Is(err, errNoNode): // who decides on it notes that
+		no.looks = noLook
+	}
+}
+
 // plan is what would have been done to a node, and when.
 type plan struct {
 	at     time.Time
@@ -265,6 +288,10 @@ const byFleet = "fleet_alert"
 
 // rebooted is the reason why nobody takes out a node whose machine was started anew since.
 const rebooted = "rebooted"
+
+// perhapsRebooted is the reason where that is only likely: nobody could read with which start its
+// node waited, and it has become ready since.
+const perhapsRebooted = "perhaps_rebooted"
 
 // outByOthers is the reason why a node that somebody else has cordoned, or takes away, is left
 // alone: a mark would have it drained or rebooted in the middle of that work, and would still be
@@ -433,7 +460,7 @@ func (c *controller) note(decision, reason, node, action string, a alert, err er
 	switch {
 	case decision == failed:
 		level = slog.LevelError
-	case reason == waited, reason == queueFull:
+	case reason == waited, reason == queueFull, reason == perhapsRebooted:
 		level = slog.LevelWarn
 	}
 	attrs := []any{

@@ -30,8 +30,72 @@ func TestRestartedBeforeItWasLookedAt(t *testing.T) {
 	r.api.broken = 0
 	r.later(t, 10*time.Second)
 	want(t, r, map[string]string{nodeOf(2): "drain-reboot", nodeOf(3): "drain-reboot"})
-	if got := r.waits(); len(got) != 0 || r.count(ignored, "rebooted") != 1 {
+	if got := r.waits(); len(got) != 0 || r.count(ignored, "perhaps_rebooted") != 1 {
 		t.Errorf("%v wait\n%s", got, r.log)
+	}
+	// That is not known for sure, and nobody else tells of it.
+	if got := told(t, r, "perhaps_rebooted"); !slices.Equal(got, []string{"WARN " + nodeOf(1) + " GPUXidFatal drain-reboot"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestReadyAgainIsNoStart: a node that could not be reached for a moment, or whose kubelet was
+// started anew, is ready since then and as sick as before. With which start it waits is known, also
+// of one that is refused for what another one was, and of one that is asked for again while the API
+// server is away.
+func TestReadyAgainIsNoStart(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1), xid(3)); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, waitEvery)
+	r.clock = r.clock.Add(time.Minute)
+	second := xid(2)
+	second.StartsAt = r.clock.Add(-time.Minute).Format(time.RFC3339)
+	if err := r.post(t, second); err != nil { // after the first one, which waits for longer
+		t.Fatal(err)
+	}
+	r.api.broken = 503
+	if err := r.post(t, xid(3)); err == nil {
+		t.Fatal("no error")
+	}
+	r.api.broken = 0
+	r.clock = r.clock.Add(time.Second)
+	for i := range 3 {
+		r.api.nodes[nodeOf(i+1)].since = r.clock
+	}
+	r.later(t, waitEvery)
+	r.manager.names = nil
+	r.later(t, waitEvery)
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot", nodeOf(3): "drain-reboot"})
+}
+
+// TestManyAtOnceAreStillRead: of many that come together some are read at once, and all soon.
+func TestManyAtOnceAreStillRead(t *testing.T) {
+	r := newRig(t, 40, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	var all []alert
+	for i := range 40 {
+		all = append(all, xid(i))
+	}
+	known := func() (n int) {
+		for _, w := range r.c.waiting.list() {
+			if w.boot != "" {
+				n++
+			}
+		}
+		return n
+	}
+	if err := r.post(t, all...); err != nil {
+		t.Fatal(err)
+	}
+	if got := known(); got != 1+noLook {
+		t.Errorf("%d are read", got)
+	}
+	r.later(t, waitEvery)
+	if got := known(); got != 40 {
+		t.Errorf("%d are read", got)
 	}
 }
 

@@ -7,21 +7,24 @@ import (
 	"time"
 )
 
+// told are the lines about nodes that were ignored for a reason.
+func told(t *testing.T, r *rig, reason string) (of []string) {
+	t.Helper()
+	for line := range strings.Lines(r.log.String()) {
+		var m struct{ Level, Decision, Reason, Node, Alert, Action string }
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		if m.Decision == ignored && m.Reason == reason {
+			of = append(of, m.Level+" "+m.Node+" "+m.Alert+" "+m.Action)
+		}
+	}
+	return of
+}
+
 // TestGivenUpIsTold: nobody else tells of a node that was given up, because it has waited for too
 // long or because too many wait. It is a warning that names node, alert and action, and counted.
 func TestGivenUpIsTold(t *testing.T) {
-	told := func(r *rig, reason string) (of []string) {
-		for line := range strings.Lines(r.log.String()) {
-			var m struct{ Level, Decision, Reason, Node, Alert, Action string }
-			if err := json.Unmarshal([]byte(line), &m); err != nil {
-				t.Fatal(err)
-			}
-			if m.Decision == ignored && m.Reason == reason {
-				of = append(of, m.Level+" "+m.Node+" "+m.Alert+" "+m.Action)
-			}
-		}
-		return of
-	}
 	r := newRig(t, 10, func(s *settings) { s.maxCordoned = 0.01 })
 	r.api.nodes[nodeOf(9)].unschedulable = true
 	if err := r.post(t, xid(1)); err != nil {
@@ -30,7 +33,7 @@ func TestGivenUpIsTold(t *testing.T) {
 	r.later(t, waitEvery)
 	r.later(t, waitFor)
 	want := "WARN " + nodeOf(1) + " GPUXidFatal drain-reboot"
-	if got := strings.Join(told(r, "waited"), ", "); got != want || r.count(ignored, "waited") != 1 {
+	if got := strings.Join(told(t, r, "waited"), ", "); got != want || r.count(ignored, "waited") != 1 {
 		t.Errorf("%s\n%s", got, r.log)
 	}
 	r = newRig(t, waitMost+10, nil)
@@ -47,7 +50,7 @@ func TestGivenUpIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	want = "WARN " + nodeOf(waitMost+5) + " GPUXidFatal drain, WARN " + nodeOf(waitMost+6) + " GPUXidFatal drain-reboot"
-	if got := strings.Join(told(r, "queue_full"), ", "); got != want || r.count(ignored, "queue_full") != 2 {
+	if got := strings.Join(told(t, r, "queue_full"), ", "); got != want || r.count(ignored, "queue_full") != 2 {
 		t.Errorf("%s", got)
 	}
 }

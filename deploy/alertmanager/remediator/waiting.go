@@ -121,6 +121,9 @@ func (q *waiting) keep(w wish, now time.Time) *wish {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.waits, w.until, w.held = true, now.Add(waitFor), 0
+	if old, ok := q.by[w.node]; ok && w.boot == "" {
+		w.before = cmp.Or(old.boot, old.before)
+	}
 	if old, ok := q.by[w.node]; ok && !old.otherStart(w) {
 		if weight(old.action) > weight(w.action) {
 			b := old.beside
@@ -320,30 +323,37 @@ func (c *controller) wait(ctx context.Context) {
 			c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
 		case w.boot == "" && looks < waitLook:
 			looks++
-			n, err := c.kube.node(ctx, w.node)
-			if errors.Is(err, errNoNode) {
-				c.waiting.drop(w)
-				c.note(ignored, "gone", w.node, w.action, w.alert, nil)
-				continue
-			}
-			if err != nil {
-				c.note(failed, "api", w.node, w.action, w.alert, err)
+			if !c.look(ctx, w) {
 				return
 			}
-			if n.readySince(w.broke) {
-				c.waiting.over(w)
-				c.note(ignored, rebooted, w.node, w.action, w.alert, nil)
-				continue
-			}
-			if n.isPlanned(c.markCordoned) {
-				c.waiting.drop(w)
-				c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
-				continue
-			}
-			c.waiting.booted(w.node, n.Status.NodeInfo.BootID)
 		}
 	}
 	_ = c.round(ctx, nil) // what failed is noted
+}
+
+// look finds out with which start of its node one waits. One that has become ready since the error
+// was started anew, as far as anybody knows, unless its start is the one of before. It answers
+// false where the API server does not.
+func (c *controller) look(ctx context.Context, w wish) bool {
+	n, err := c.kube.node(ctx, w.node)
+	boot := n.Status.NodeInfo.BootID
+	switch {
+	case errors.Is(err, errNoNode):
+		c.waiting.drop(w)
+		c.note(ignored, "gone", w.node, w.action, w.alert, nil)
+	case err != nil:
+		c.note(failed, "api", w.node, w.action, w.alert, err)
+		return false
+	case boot != w.before && n.readySince(w.broke):
+		c.waiting.over(w)
+		c.note(ignored, perhapsRebooted, w.node, w.action, w.alert, nil)
+	case n.isPlanned(c.markCordoned):
+		c.waiting.drop(w)
+		c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
+	default:
+		c.waiting.booted(w.node, boot)
+	}
+	return true
 }
 
 // outByOthers are the nodes that somebody else has cordoned, as far as lists of metadata tell: one
