@@ -37,8 +37,8 @@
             description: 'The remediation controller of {{ $labels.%(cl)s }} could not do what it had decided {{ $value | humanize }} times in a quarter of an hour: the API server or Alertmanager does not answer as it should.',
           }),
           stuck('refused', {
-            // Of a fleet alert there is the next one, and who cordoned a node knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
-            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned|excluded"}[%(hour)s])) > 0',
+            // Of a fleet alert there is the next one, and who cordoned a node, or takes it away, knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned|leaving|excluded"}[%(hour)s])) > 0',
             hold: '6h',
             description: 'The remediation controller of {{ $labels.%(cl)s }} has refused nodes for six hours, {{ $value | humanize }} times in the last one: its budget is used up, and sick nodes wait. What uses it up is hardly about single nodes.',
           }),

@@ -31,7 +31,7 @@ var outcomes = map[string][]string{
 	cordoned: {"ok"},
 	wouldDo:  {"act_not_set"},
 	already:  {"same"},
-	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, excluded},
+	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, leaving, excluded},
 	ignored:  {"cluster", waited, queueFull, perhapsRebooted},
 	failed:   {"api", "alertmanager"},
 }
@@ -241,7 +241,7 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 		return refused, no.reason, nil
 	}
 	decision, reason, err = c.one(ctx, w)
-	if !again(decision, reason) || reason == maxOf {
+	if !again(decision, reason) || isOwn(reason) {
 		return decision, reason, err
 	}
 	*no = refusal{at: time.Now(), reason: reason, but: map[string]bool{}}
@@ -293,10 +293,17 @@ const rebooted = "rebooted"
 // node waited, and it has become ready since.
 const perhapsRebooted = "perhaps_rebooted"
 
-// outByOthers is the reason why a node that somebody else has cordoned, or takes away, is left
-// alone: a mark would have it drained or rebooted in the middle of that work, and would still be
-// there after it.
+// outByOthers is the reason why a node that somebody else has cordoned, or deleted, is left alone:
+// a mark would have it drained or rebooted in the middle of that work, and would still be there
+// after it.
 const outByOthers = "planned"
+
+// leaving is the reason while an autoscaler means to take a node away. It waits: where the drain
+// fails the autoscaler leaves it.
+const leaving = "leaving"
+
+// isOwn tells of a refusal that is the node's own, and says nothing of other nodes.
+func isOwn(reason string) bool { return reason == maxOf || reason == leaving }
 
 // one decides on one node: cheap before dear, and everything that may say no before anything is
 // changed.
@@ -316,8 +323,8 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	if c.exclude.match(n.Metadata.Labels) {
 		return refused, excluded, nil
 	}
-	if n.isPlanned(c.markCordoned) {
-		return refused, outByOthers, nil
+	if reason := n.leftTo(c.markCordoned); reason != "" {
+		return refused, reason, nil
 	}
 	for _, t := range n.Spec.Taints {
 		// A node that waits for something heavier does not get something lighter instead.
@@ -359,6 +366,8 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 		return ignored, rebooted, nil
 	case errors.Is(err, errOthers):
 		return refused, outByOthers, nil
+	case errors.Is(err, errLeaving):
+		return refused, leaving, nil
 	case err != nil:
 		if perhapsDone(err) { // the nodes tell, before there is a next one
 			c.done.recalled = false

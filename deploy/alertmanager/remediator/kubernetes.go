@@ -41,7 +41,8 @@ const (
 var (
 	errNoNode     = errors.New("the node does not exist")
 	errConflict   = errors.New("the node changed in between")
-	errOthers     = errors.New("the node was cordoned or is taken away by somebody else")
+	errOthers     = errors.New("the node was cordoned by somebody else, or is deleted")
+	errLeaving    = errors.New("an autoscaler takes the node away")
 	errOtherStart = errors.New("the node was started anew in between")
 )
 
@@ -142,15 +143,20 @@ var leavingTaints = []string{
 	"cloud.google.com/impending-node-termination",
 }
 
-// leaving tells that the node is taken away.
-func (n node) leaving() bool {
-	return n.Metadata.DeletionTimestamp != "" ||
-		slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return slices.Contains(leavingTaints, t.Key) })
+// leftTo is the reason why a node is left to those who are at work on it, "" if it is not: it is
+// deleted, an autoscaler means to take it away, or others have cordoned it and such nodes are not
+// marked.
+func (n node) leftTo(evenOthers bool) string {
+	switch {
+	case n.Metadata.DeletionTimestamp != "":
+		return outByOthers
+	case slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return slices.Contains(leavingTaints, t.Key) }):
+		return leaving
+	case n.others() && !evenOthers:
+		return outByOthers
+	}
+	return ""
 }
-
-// isPlanned tells of a node that is left to those who are at work on it: it is leaving, or others
-// have cordoned it and such nodes are not marked.
-func (n node) isPlanned(evenOthers bool) bool { return n.leaving() || n.others() && !evenOthers }
 
 // goesOn tells that an action makes of a node nothing that it is not already: what reads its taint
 // takes the jobs away, or the action lets them run as what it replaces does. Where somebody has
@@ -333,8 +339,11 @@ func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool
 		if n.Status.NodeInfo.BootID != w.boot {
 			return "", errOtherStart
 		}
-		if n.isPlanned(evenOthers) {
+		switch n.leftTo(evenOthers) {
+		case outByOthers:
 			return "", errOthers
+		case leaving:
+			return "", errLeaving
 		}
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t taint) bool { return t.Key == taintKey })
 		taints = append(taints, taint{Key: taintKey, Value: action, Effect: "NoSchedule"})

@@ -6,11 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// TestLeavingNodesAreLeftAlone: a node that an autoscaler takes away, or that is deleted, is
-// planned work, also where those are marked that others have cordoned: its place in the budget is
-// for one that stays.
+// TestLeavingNodesAreLeftAlone: a node that is deleted is planned work, and one that an autoscaler
+// takes away is leaving, also where those are marked that others have cordoned: its place in the
+// budget is for one that stays.
 func TestLeavingNodesAreLeftAlone(t *testing.T) {
 	for _, even := range []bool{false, true} {
 		r := newRig(t, 10, func(s *settings) { s.maxNodes, s.markCordoned = 10, even })
@@ -32,9 +33,63 @@ func TestLeavingNodesAreLeftAlone(t *testing.T) {
 		if err := r.post(t, xid(leaving+1)); err != nil {
 			t.Fatal(err)
 		}
-		if got := r.count(refused, "planned"); got != leaving+1 || r.api.patches != 1 || len(r.waits()) != 0 {
-			t.Errorf("marks those of others %v: %d are planned work, %v wait\n%s", even, got, r.waits(), r.log)
+		// And one that an autoscaler begins to take away.
+		r.api.before = func(n *fakeNode) { n.version++; n.taints = []taint{{Key: leavingTaints[1], Effect: "NoSchedule"}} }
+		if err := r.post(t, xid(leaving+2)); err != nil {
+			t.Fatal(err)
 		}
+		if got := r.count(refused, "planned"); got != 2 || r.api.patches != 1 {
+			t.Errorf("marks those of others %v: %d are planned work\n%s", even, got, r.log)
+		}
+		if got := r.count(refused, "leaving"); got != leaving || len(r.waits()) != leaving {
+			t.Errorf("marks those of others %v: %d are leaving, %v wait\n%s", even, got, r.waits(), r.log)
+		}
+	}
+}
+
+// TestLeavingNodesMayStay: an autoscaler that cannot drain a node takes its taint off again, which
+// is nothing unusual. What was asked for meanwhile waits for that, also where the autoscaler has
+// cordoned the node, and takes nobody's place or turn. It ends with the node.
+func TestLeavingNodesMayStay(t *testing.T) {
+	for _, cordons := range []bool{false, true} {
+		r := newRig(t, 10, func(s *settings) { s.maxNodes = 2 })
+		leave := []taint{{Key: leavingTaints[0], Effect: "NoSchedule"}}
+		for _, i := range []int{1, 3} {
+			r.api.nodes[nodeOf(i)].taints, r.api.nodes[nodeOf(i)].unschedulable = leave, cordons
+		}
+		if err := r.post(t, xid(1), xid(2), xid(3)); err != nil {
+			t.Fatal(err)
+		}
+		r.later(t, waitEvery)
+		if got := r.waits(); !slices.Equal(got, []string{nodeOf(1), nodeOf(3)}) || r.api.out()[nodeOf(2)] != "drain-reboot" {
+			t.Errorf("it cordons %v: %v wait, %v are out\n%s", cordons, got, r.api.out(), r.log)
+		}
+		r.api.nodes[nodeOf(1)].taints, r.api.nodes[nodeOf(1)].unschedulable = nil, false
+		delete(r.api.nodes, nodeOf(3))
+		r.later(t, waitEvery)
+		r.later(t, waitEvery)
+		want(t, r, map[string]string{nodeOf(1): "drain-reboot", nodeOf(2): "drain-reboot"})
+		if got := r.waits(); len(got) != 0 || r.count(ignored, "gone") != 1 {
+			t.Errorf("it cordons %v: %v wait\n%s", cordons, got, r.log)
+		}
+	}
+}
+
+// TestLeavingSaysNothingOfTheFleet: the refusal comes before it is asked for fleet alerts, and the
+// time for which one fires does not count.
+func TestLeavingSaysNothingOfTheFleet(t *testing.T) {
+	r := newRig(t, 10, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	r.api.nodes[nodeOf(1)].taints = []taint{{Key: leavingTaints[0], Effect: "NoSchedule"}}
+	if err := r.post(t, xid(1, "action", "replace"), xid(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.post(t, xid(1, "action", "replace")); err != nil {
+		t.Fatal(err)
+	}
+	r.later(t, waitFor+time.Hour)
+	if got := r.waits(); len(got) != 2 {
+		t.Errorf("%v wait\n%s", got, r.log)
 	}
 }
 

@@ -257,12 +257,13 @@ func (c *controller) settle(w wish, decision, reason string) {
 	switch {
 	case reason == byFleet, decision == failed && reason == "alertmanager": // that nobody can tell is as good as a fleet alert
 		c.waiting.hold(true, c.now())
+	case reason == leaving: // nobody was asked
 	case decision == cordoned, decision == wouldDo, again(decision, reason): // none fired
 		c.waiting.hold(false, c.now())
 	}
 	passes, sure := passes(w.alert)
 	switch {
-	case w.waits && (decision == failed && reason == "api" || reason == maxOf):
+	case w.waits && (decision == failed && reason == "api" || isOwn(reason)):
 		c.waiting.tried(w.node, c.now())
 	case w.waits && (decision == failed || again(decision, reason)):
 	case decision == failed, again(decision, reason): // what failed comes again, but perhaps not for long
@@ -278,7 +279,8 @@ func (c *controller) settle(w wish, decision, reason string) {
 	}
 }
 
-// again tells of a refusal that may be another one later: for the budget or a fleet alert.
+// again tells of a refusal that may be another one later: for the budget, a fleet alert or an
+// autoscaler.
 func again(decision, reason string) bool {
 	return decision == refused && reason != outByOthers && reason != excluded
 }
@@ -312,31 +314,32 @@ func (c *controller) wait(ctx context.Context) {
 		c.note(failed, "api", list[0].node, list[0].action, list[0].alert, err)
 		return
 	}
-	looks := 0
+	var unclear []wish
 	for _, w := range list {
 		switch {
 		case !w.until.After(c.now()):
 			c.waiting.over(w)
 			c.note(ignored, waited, w.node, w.action, w.alert, nil)
-		case out[w.node] && !c.markCordoned:
-			c.waiting.drop(w)
-			c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
-		case w.boot == "" && looks < waitLook:
-			looks++
-			if !c.look(ctx, w) {
-				return
-			}
+		case w.boot == "", out[w.node] && !c.markCordoned:
+			unclear = append(unclear, w)
+		}
+	}
+	slices.SortStableFunc(unclear, func(a, b wish) int { return a.stuck.Compare(b.stuck) })
+	for _, w := range unclear[:min(len(unclear), waitLook)] {
+		if !c.look(ctx, w) {
+			return
 		}
 	}
 	_ = c.round(ctx, nil) // what failed is noted
 }
 
-// look finds out with which start of its node one waits. One that has become ready since the error
-// was started anew, as far as anybody knows, unless its start is the one of before. It answers
+// look finds out with which start of its node one waits, and whether others have taken that out: an
+// autoscaler, which may have cordoned it too, may yet leave it. One that has become ready since the
+// error was started anew, as far as anybody knows, unless its start is the one of before. It answers
 // false where the API server does not.
 func (c *controller) look(ctx context.Context, w wish) bool {
 	n, err := c.kube.node(ctx, w.node)
-	boot := n.Status.NodeInfo.BootID
+	boot, left := n.Status.NodeInfo.BootID, n.leftTo(c.markCordoned)
 	switch {
 	case errors.Is(err, errNoNode):
 		c.waiting.drop(w)
@@ -344,14 +347,17 @@ func (c *controller) look(ctx context.Context, w wish) bool {
 	case err != nil:
 		c.note(failed, "api", w.node, w.action, w.alert, err)
 		return false
-	case boot != w.before && n.readySince(w.broke):
+	case w.boot == "" && boot != w.before && n.readySince(w.broke):
 		c.waiting.over(w)
 		c.note(ignored, perhapsRebooted, w.node, w.action, w.alert, nil)
-	case n.isPlanned(c.markCordoned):
+	case left == outByOthers:
 		c.waiting.drop(w)
 		c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
 	default:
 		c.waiting.booted(w.node, boot)
+		if left != "" {
+			c.waiting.tried(w.node, c.now())
+		}
 	}
 	return true
 }
