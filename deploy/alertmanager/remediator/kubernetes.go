@@ -129,6 +129,18 @@ func (n node) readySince(t time.Time) bool {
 	return false
 }
 
+// startingSince tells whether its kubelet has said, after a time, that the node is not ready, as
+// each start of its machine begins: the start that it shows may be a new one. Of one that nobody
+// hears of (Unknown) it is the last one.
+func (n node) startingSince(t time.Time) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "False" && c.LastTransitionTime.After(t)
+		}
+	}
+	return false
+}
+
 // others tells that somebody else has cordoned the node: it does not bear both the label and the
 // taint of here. The label alone may have been left behind after a repair.
 func (n node) others() bool {

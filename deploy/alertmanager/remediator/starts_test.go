@@ -118,6 +118,47 @@ func TestAskedForAgainAfterItsStart(t *testing.T) {
 	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
 }
 
+// TestStartingIsNotLookedAt: a node that is about to start shows its new start before it is ready.
+// What was asked for before is not of that one. A start that was known before is not another one.
+func TestStartingIsNotLookedAt(t *testing.T) {
+	starts := func(r *rig, boot string) {
+		n := r.api.nodes[nodeOf(1)]
+		n.boot, n.ready, n.since = boot, "False", r.clock
+	}
+	r := newRig(t, 10, nil)
+	r.api.broken = 503
+	if err := r.post(t, xid(1)); err == nil {
+		t.Fatal("no error")
+	}
+	r.clock = r.clock.Add(3 * time.Minute)
+	starts(r, "second")
+	r.api.broken = 0
+	r.later(t, waitEvery)
+	r.restarted(1)
+	r.api.nodes[nodeOf(1)].boot = "second"
+	r.later(t, waitEvery)
+	want(t, r, map[string]string{})
+	if got := r.count(ignored, "perhaps_rebooted"); got != 1 || len(r.waits()) != 0 {
+		t.Errorf("%d were rebooted, %v wait\n%s", got, r.waits(), r.log)
+	}
+
+	r = newRig(t, 10, nil)
+	r.manager.names = []string{"FleetNodesFailing"}
+	if err := r.post(t, xid(1)); err != nil {
+		t.Fatal(err)
+	}
+	r.clock = r.clock.Add(time.Minute)
+	r.api.broken = 503
+	if err := r.post(t, xid(1)); err == nil {
+		t.Fatal("no error")
+	}
+	r.api.broken, r.manager.names = 0, nil
+	r.clock = r.clock.Add(time.Second)
+	starts(r, "first")
+	r.later(t, waitEvery)
+	want(t, r, map[string]string{nodeOf(1): "drain-reboot"})
+}
+
 // TestAnotherNodeInBetween: a node that is made anew between the decision and the deed, under the
 // same name, bears no mark for what its predecessor had.
 func TestAnotherNodeInBetween(t *testing.T) {

@@ -335,8 +335,8 @@ func (c *controller) wait(ctx context.Context) {
 
 // look finds out with which start of its node one waits, and whether others have taken that out: an
 // autoscaler, which may have cordoned it too, may yet leave it. One that has become ready since the
-// error was started anew, as far as anybody knows, unless its start is the one of before. It answers
-// false where the API server does not.
+// error was started anew, as far as anybody knows, and one that has become not ready may be about
+// to, unless its start is the one of before. It answers false where the API server does not.
 func (c *controller) look(ctx context.Context, w wish) bool {
 	n, err := c.kube.node(ctx, w.node)
 	boot, left := n.Status.NodeInfo.BootID, n.leftTo(c.markCordoned)
@@ -353,6 +353,8 @@ func (c *controller) look(ctx context.Context, w wish) bool {
 	case left == outByOthers:
 		c.waiting.drop(w)
 		c.note(refused, outByOthers, w.node, w.action, w.alert, nil)
+	case w.boot == "" && boot != w.before && n.startingSince(w.broke):
+		c.waiting.tried(w.node, c.now()) // it is looked at again
 	default:
 		c.waiting.booted(w.node, boot)
 		if left != "" {
