@@ -445,3 +445,89 @@ func TestLostAnswerCounts(t *testing.T) {
 		t.Errorf("%d patches\n%s", r.api.patches, r.log)
 	}
 }
+
+// TestPatchesThatFailListNobody: an admission webhook that is down fails each patch, and of a fleet
+// all nodes are listed once for that, not for each: the API server is ill as it is.
+func TestPatchesThatFailListNobody(t *testing.T) {
+	r := newRig(t, 40, func(s *settings) { s.maxNodes = 100 })
+	r.api.refuses = 500
+	var all []alert
+	for i := range 20 {
+		all = append(all, xid(i))
+	}
+	for range 2 {
+		if err := r.post(t, all...); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	if r.api.lists > 1 || r.count(failed, "api") != 40 {
+		t.Errorf("%d lists\n%s", r.api.lists, r.log)
+	}
+	// None was done, and none has used a place.
+	r.api.refuses, r.c.maxNodes = 0, 2
+	if err := r.post(t, xid(30), xid(31), xid(32)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, r, map[string]string{nodeOf(30): "drain-reboot", nodeOf(31): "drain-reboot"})
+}
+
+// TestUnsureTakesAPlace: a cordon of which nobody can tell whether it was done counts until the
+// node can be read again, the light ones among those.
+func TestUnsureTakesAPlace(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		r := newRig(t, 100, func(s *settings) { s.maxNodes = 3 })
+		r.api.lost = 504
+		if !done {
+			r.api.lost, r.api.refuses = 0, 500
+		}
+		if err := r.post(t, xid(1, "action", "cordon")); err == nil {
+			t.Fatal("no error")
+		}
+		r.giveBack(1, false)
+		r.api.refuses, r.api.unread = 0, nodeOf(1)
+		if err := r.post(t, xid(2, "action", "cordon")); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.count(refused, "max_light"); got != 1 {
+			t.Errorf("done %v: %d light ones are refused\n%s", done, got, r.log)
+		}
+		if err := r.post(t, xid(3), xid(4), xid(5)); err != nil {
+			t.Fatal(err)
+		}
+		want(t, r, map[string]string{nodeOf(3): "drain-reboot", nodeOf(4): "drain-reboot"})
+		r.api.unread = ""
+		if err := r.post(t, xid(6)); err != nil {
+			t.Fatal(err)
+		}
+		if out := r.api.out(); len(out) != 3 == !done {
+			t.Errorf("done %v: %v\n%s", done, out, r.log)
+		}
+	}
+}
+
+// TestLostAnswerFromLightToHeavy: a node that was out for a light action is one, whether or not the
+// heavier one was done whose answer was lost.
+func TestLostAnswerFromLightToHeavy(t *testing.T) {
+	for _, done := range []bool{true, false} {
+		r := newRig(t, 100, func(s *settings) { s.maxNodes = 2 })
+		if err := r.post(t, xid(1, "action", "cordon")); err != nil {
+			t.Fatal(err)
+		}
+		r.clock = r.clock.Add(time.Minute)
+		r.api.lost = 504
+		if !done {
+			r.api.lost, r.api.refuses = 0, 500
+		}
+		if err := r.post(t, xid(1)); err == nil {
+			t.Fatal("no error")
+		}
+		r.giveBack(1, false)
+		r.api.refuses = 0
+		if err := r.post(t, xid(2), xid(3)); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(r.api.out()); got != 1 || r.count(refused, "max_nodes") != 1 {
+			t.Errorf("done %v: %d are out\n%s", done, got, r.log)
+		}
+	}
+}

@@ -91,7 +91,7 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	c := &controller{
 		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log:    log, now: time.Now, planned: map[string]plan{}, done: done{by: map[cordon]bool{}}, waiting: waiting{by: map[string]wish{}},
+		log:    log, now: time.Now, planned: map[string]plan{}, done: newDone(), waiting: waiting{by: map[string]wish{}},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -369,8 +369,8 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	case errors.Is(err, errLeaving):
 		return refused, leaving, nil
 	case err != nil:
-		if perhapsDone(err) { // the nodes tell, before there is a next one
-			c.done.recalled = false
+		if at != "" && perhapsDone(err) { // the node tells, before there is a next one
+			c.done.doubt(at, n, isLight(w.action))
 		}
 		return failed, "api", err
 	}
@@ -403,7 +403,7 @@ func (c *controller) overBudget(ctx context.Context, w *wish, n node) (string, e
 	if err != nil {
 		return "", err
 	}
-	if err := c.recall(ctx); err != nil {
+	if err := c.recall(ctx, marked, n.Metadata); err != nil {
 		return "", err
 	}
 	within, lightWithin, marks := c.inTheWindow(marked, n)

@@ -39,6 +39,9 @@ type fakeAPI struct {
 	broken  int             // status of every answer, if not 0
 	lost    int             // status of the answer to the next patch, which is done all the same
 	stuck   []string        // nodes that no patch is taken for
+	refuses int             // status of the answer to every patch, of which none is done, if not 0
+	unread  string          // a node that cannot be read by itself
+	lists   int             // lists of all nodes, a page each
 	token   string
 }
 
@@ -103,6 +106,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(f.broken, "broken")
 	case one && n == nil:
 		fail(http.StatusNotFound, "no such node")
+	case one && r.Method == http.MethodGet && name == f.unread:
+		fail(http.StatusInternalServerError, "not now")
+	case one && r.Method == http.MethodPatch && f.refuses != 0:
+		fail(f.refuses, "failed calling webhook")
 	case one && r.Method == http.MethodGet:
 		_ = json.NewEncoder(w).Encode(n.object())
 	case one && r.Method == http.MethodPatch && slices.Contains(f.stuck, name):
@@ -162,6 +169,9 @@ func (f *fakeAPI) patch(w http.ResponseWriter, r *http.Request, n *fakeNode) {
 
 func (f *fakeAPI) list(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
+	if q.Get("labelSelector") == "" && q.Get("fieldSelector") == "" && q.Get("limit") != "1" {
+		f.lists++
+	}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(f.nodes)) {
 		n := f.nodes[name]

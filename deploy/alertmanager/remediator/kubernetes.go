@@ -270,6 +270,7 @@ func (k *kube) do(ctx context.Context, method, path string, body any, contentTyp
 
 const (
 	wholeObject  = "application/json"
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
@@ -278,6 +279,13 @@ func (k *kube) node(ctx context.Context, name string) (node, error) {
 	var n node
 	err := k.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, "", wholeObject, &n)
 	return n, err
+}
+
+// metadata reads that of one node.
+func (k *kube) metadata(ctx context.Context, name string) (meta, error) {
+	var n node
+	err := k.do(ctx, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(name), nil, "", metadataOnly, &n)
+	return n.Metadata, err
 }
 
 // total counts all nodes by asking for one: the server says how many remain, or else they are
@@ -340,7 +348,7 @@ func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
 // read: a list of taints is replaced as a whole, and another's must not be lost. A node that others
 // have cordoned is marked where evenOthers says so, and one that has another start than the wish
 // was decided on with is another machine, or a cured one. It answers with the time that is on the
-// node.
+// node, or may be where the change failed; without one where none was sent.
 func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool) (string, error) {
 	name, action := w.node, w.action
 	for try := 1; ; try++ {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -20,19 +22,76 @@ func (d cordon) within(since time.Time) bool {
 type done struct {
 	by       map[cordon]bool // whether for a light action
 	recalled bool            // what was done before this program was started is in it
+	unsure   map[string]doubt
 }
+
+// doubt is a cordon that may have been done or not.
+type doubt struct {
+	at     string
+	before node
+	light  bool
+}
+
+func newDone() done { return done{by: map[cordon]bool{}, unsure: map[string]doubt{}} }
 
 // add remembers a cordon of a node as it was before.
 func (d *done) add(at string, before node, light bool) {
-	if before.waitsLightly() { // the node is one, and takes one place
-		delete(d.by, cordon{before.Metadata.Name, before.Metadata.Annotations[markTime]})
-	}
+	d.replace(before)
 	d.by[cordon{before.Metadata.Name, at}] = light
 }
 
+// replace forgets the light action that a node waits for: it is one, and takes one place.
+func (d *done) replace(before node) {
+	if before.waitsLightly() {
+		delete(d.by, cordon{before.Metadata.Name, before.Metadata.Annotations[markTime]})
+	}
+}
+
+// doubt remembers one that may have been done or not.
+func (d *done) doubt(at string, before node, light bool) {
+	d.replace(before)
+	d.unsure[before.Metadata.Name] = doubt{at, before, light}
+}
+
+// tells ends a doubt by what stands on the node.
+func (d *done) tells(m meta) {
+	u, ok := d.unsure[m.Name]
+	if _, err := time.Parse(time.RFC3339, m.Annotations[markTime]); ok && err == nil {
+		d.add(m.Annotations[markTime], u.before, isLight(m.Annotations[markAction]))
+	}
+	delete(d.unsure, m.Name)
+}
+
+// ask reads the nodes of which that is in doubt. One that is gone may have been cordoned. Those
+// that cannot be read stay in doubt, and after two such nobody asks further: where each patch fails
+// the API server is ill.
+func (c *controller) ask(ctx context.Context, known []meta) {
+	for _, m := range known {
+		c.done.tells(m)
+	}
+	unread := 0
+	for name, u := range c.done.unsure {
+		m, err := c.kube.metadata(ctx, name)
+		switch {
+		case err == nil:
+			c.done.tells(m)
+		case errors.Is(err, errNoNode):
+			c.done.add(u.at, u.before, u.light)
+			delete(c.done.unsure, name)
+		default:
+			unread++
+		}
+		if unread == 2 {
+			return
+		}
+	}
+}
+
 // recall reads once from all nodes which were cordoned here before. Of one node the last time is
-// known, and of those that are gone nothing.
-func (c *controller) recall(ctx context.Context) error {
+// known, and of those that are gone nothing. Later it reads only those of which it is in doubt;
+// others have just been read.
+func (c *controller) recall(ctx context.Context, marked []meta, next meta) error {
+	c.ask(ctx, append(slices.Clip(marked), next))
 	if c.done.recalled {
 		return nil
 	}
@@ -51,7 +110,8 @@ func (c *controller) recall(ctx context.Context) error {
 
 // inTheWindow counts what was taken out within the window, how much of it for light actions, and
 // all marks but that of the node in question. If it waits for a light action, that is none besides:
-// it is counted as the next one. What is of before the window is forgotten.
+// it is counted as the next one. What is of before the window is forgotten, and what is in doubt
+// counts.
 func (c *controller) inTheWindow(marked []meta, next node) (within, light, marks int) {
 	name, since := next.Metadata.Name, c.now().Add(-c.window)
 	maps.DeleteFunc(c.done.by, func(d cordon, _ bool) bool { return !d.within(since) })
@@ -70,6 +130,12 @@ func (c *controller) inTheWindow(marked []meta, next node) (within, light, marks
 	for _, isLight := range all {
 		within++
 		if isLight {
+			light++
+		}
+	}
+	for _, u := range c.done.unsure {
+		within++
+		if u.light {
 			light++
 		}
 	}
