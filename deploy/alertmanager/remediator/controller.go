@@ -91,7 +91,7 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	c := &controller{
 		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
 		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log:    log, now: time.Now, planned: map[string]plan{}, done: newDone(), waiting: waiting{by: map[string]wish{}},
+		log:    log, now: time.Now, planned: map[string]plan{}, done: newDone(), waiting: waiting{by: map[string][]wish{}},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -131,7 +131,6 @@ type wish struct {
 	boot   string        // with which start of the node; one that was started anew is another case
 	before string        // the start that was known when it was asked for, where its own could not be read
 	stuck  time.Time     // when it was refused or failed last for what is its node's own; zero: never
-	beside *wish         // something lighter that was asked for since, perhaps after another start
 }
 
 // decide handles one payload. An error means that something could not be asked or done, so that the

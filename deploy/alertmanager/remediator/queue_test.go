@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"testing"
@@ -72,29 +73,35 @@ func kept(r *rig, pairs ...string) {
 func TestLighterAfterAStart(t *testing.T) {
 	for _, c := range []struct {
 		kept []string
-		boot string // of the node, which is ready since the first wish
+		boot string // of the node, which is ready since then
 		out  string
+		when time.Duration // 0: after the first wish, before the second
 	}{
-		{[]string{"drain-reboot", "first", "drain", "second"}, "second", "drain"},
-		{[]string{"drain-reboot", "first", "drain", "second", "drain-reset", ""}, "second", "drain-reset"},
-		{[]string{"drain-reboot", "first", "drain", ""}, "second", "drain"},
-		{[]string{"drain-reboot", "first", "drain", ""}, "first", "drain-reboot"},
-		{[]string{"drain-reboot", "", "drain", ""}, "second", "drain"},
-		{[]string{"drain-reboot", "", "drain", "second"}, "second", "drain"},
-		{[]string{"drain-reboot", "", "drain-reset", "", "drain", ""}, "second", "drain-reset"},
-		{[]string{"drain-reboot", "", "drain-reset", "first", "drain", "second"}, "second", "drain"},
-		{[]string{"drain-reboot", "first", "drain", "first"}, "second", ""},
-		{[]string{"drain-reboot", "first", "drain", "first"}, "first", "drain-reboot"},
-		{[]string{"drain-reboot", "first", "drain", "", "replace", "second"}, "second", "replace"},
+		{[]string{"drain-reboot", "first", "drain", "second"}, "second", "drain", 0},
+		{[]string{"drain-reboot", "first", "drain", "second", "drain-reset", ""}, "second", "drain-reset", 0},
+		{[]string{"drain-reboot", "first", "drain", ""}, "second", "drain", 0},
+		{[]string{"drain-reboot", "first", "drain", ""}, "first", "drain-reboot", 0},
+		{[]string{"drain-reboot", "", "drain", ""}, "second", "drain", 0},
+		{[]string{"drain-reboot", "", "drain", "second"}, "second", "drain", 0},
+		{[]string{"drain-reboot", "", "drain-reset", "", "drain", ""}, "second", "drain-reset", 0},
+		{[]string{"drain-reboot", "", "drain-reset", "first", "drain", "second"}, "second", "drain", 0},
+		{[]string{"drain-reboot", "first", "drain", "first"}, "second", "", 0},
+		{[]string{"drain-reboot", "first", "drain", "first"}, "first", "drain-reboot", 0},
+		{[]string{"drain-reboot", "first", "drain", "", "replace", "second"}, "second", "replace", 0},
+		{[]string{"drain-reboot", "first", "drain-reset", "", "drain", "second"}, "second", "drain-reset", 0},
+		{[]string{"drain-reboot", "", "drain-reset", "", "drain", "second"}, "second", "drain", 150 * time.Second},
+		{[]string{"drain-reboot", "", "drain-reset", "", "drain", ""}, "second", "drain", 150 * time.Second},
+		{[]string{"replace", "", "drain-reboot", "", "drain-reset", "", "drain", ""}, "second", "drain", 210 * time.Second},
+		{[]string{"drain-reboot", "", "drain", "", "drain-reset", ""}, "second", "drain-reset", 150 * time.Second},
 	} {
 		r := newRig(t, 10, nil)
-		at := r.clock.Add(90 * time.Second) // after the first wish, before the second
+		at := r.clock.Add(cmp.Or(c.when, 90*time.Second))
 		kept(r, c.kept...)
 		n := r.api.nodes[nodeOf(1)]
 		if n.boot = c.boot; c.boot != "first" {
 			n.since = at
 		}
-		for range 3 {
+		for range 4 {
 			r.later(t, waitEvery)
 		}
 		if got := r.api.out()[nodeOf(1)]; got != c.out || len(r.waits()) != 0 {
@@ -116,7 +123,7 @@ func TestWaitsBesideAnother(t *testing.T) {
 	if err := r.post(t, xid(1, "alertname", "NodeDiskError", "action", "drain", "status", "resolved")); err != nil {
 		t.Fatal(err)
 	}
-	if w := r.c.waiting.list(); len(w) != 1 || w[0].beside != nil || w[0].action != "drain-reboot" {
+	if w := r.c.waiting.list(); len(w) != 1 || len(r.c.waiting.by[nodeOf(1)]) != 1 || w[0].action != "drain-reboot" {
 		t.Errorf("%+v", w)
 	}
 	r.c.waiting.keep(beside, r.clock)

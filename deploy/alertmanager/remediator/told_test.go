@@ -38,7 +38,14 @@ func TestGivenUpIsTold(t *testing.T) {
 	}
 	r = newRig(t, waitMost+10, nil)
 	r.manager.names = []string{"FleetNodesFailing"}
-	all := []alert{xid(waitMost+5, "action", "drain")}
+	r.api.broken = 503 // so that what is lighter waits beside what is heavier
+	for _, action := range []string{"drain", "cordon"} {
+		if err := r.post(t, xid(waitMost+5, "action", action)); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	r.api.broken = 0
+	var all []alert
 	for i := range waitMost {
 		all = append(all, xid(i))
 	}
@@ -49,8 +56,9 @@ func TestGivenUpIsTold(t *testing.T) {
 	if err := r.post(t, xid(waitMost+6)); err != nil {
 		t.Fatal(err)
 	}
-	want = "WARN " + nodeOf(waitMost+5) + " GPUXidFatal drain, WARN " + nodeOf(waitMost+6) + " GPUXidFatal drain-reboot"
-	if got := strings.Join(told(t, r, "queue_full"), ", "); got != want || r.count(ignored, "queue_full") != 2 {
+	lightest, last := "WARN "+nodeOf(waitMost+5)+" GPUXidFatal ", "WARN "+nodeOf(waitMost+6)+" GPUXidFatal "
+	want = lightest + "drain, " + lightest + "cordon, " + last + "drain-reboot"
+	if got := strings.Join(told(t, r, "queue_full"), ", "); got != want || r.count(ignored, "queue_full") != 3 {
 		t.Errorf("%s", got)
 	}
 }

@@ -39,9 +39,9 @@ const (
 // is in memory: a restart forgets it.
 type waiting struct {
 	mu   sync.Mutex
-	by   map[string]wish // by node
-	held bool            // a fleet alert fires, as far as is known: the time does not count
-	at   time.Time       // until when it is counted
+	by   map[string][]wish // by node, and of one node the heaviest first, each of before the next one
+	held bool              // a fleet alert fires, as far as is known: the time does not count
+	at   time.Time         // until when it is counted
 }
 
 // passes tells of an alert that ends with a window of time and not with the repair, so that
@@ -86,12 +86,10 @@ func (q *waiting) pass(now time.Time) {
 	if !q.held || since <= 0 {
 		return
 	}
-	for node, w := range q.by {
-		w.hold(since)
-		if w.beside != nil {
-			w.beside.hold(since)
+	for _, of := range q.by {
+		for i := range of {
+			of[i].hold(since)
 		}
-		q.by[node] = w
 	}
 }
 
@@ -112,95 +110,87 @@ func (q *waiting) hold(held bool, now time.Time) {
 	q.held = held
 }
 
-// keep has a wish wait. A newer one of the same weight takes the place of the one that waits, and
-// its turn: the error has come again. What is heavier and of another start of the node is over.
-// Where it may be, the newer one waits beside it. It answers with the one that goes for it, if too
-// many wait.
-func (q *waiting) keep(w wish, now time.Time) *wish {
+// keep has a wish wait. It takes place and turn of what is as heavy, or lighter: the error has come
+// again. What is of another start of the node is over. Behind what is heavier it waits where that
+// may be of another start: one of each weight, so that they are few. It answers with those that go
+// for it, if too many wait.
+func (q *waiting) keep(w wish, now time.Time) []wish {
 	q.pass(now)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.waits, w.until, w.held = true, now.Add(waitFor), 0
-	if old, ok := q.by[w.node]; ok && w.boot == "" {
-		w.before = cmp.Or(old.boot, old.before)
-	}
-	if old, ok := q.by[w.node]; ok && !old.otherStart(w) {
-		if weight(old.action) > weight(w.action) {
-			b := old.beside
-			if (old.boot == "" || w.boot == "") && (b == nil || weight(b.action) <= weight(w.action) || b.otherStart(w)) {
-				old.beside = &w
-				q.by[w.node] = old
+	var stay []wish
+	covered, first := false, true
+	for _, old := range q.by[w.node] {
+		if w.boot == "" {
+			w.before = cmp.Or(old.boot, old.before, w.before)
+		}
+		switch {
+		case old.otherStart(w):
+		case weight(old.action) > weight(w.action):
+			covered = covered || old.boot != "" && old.boot == w.boot
+			stay = append(stay, old)
+		case covered:
+			stay = append(stay, old)
+		default:
+			if first {
+				w.since, first = old.since, false
 			}
-			return nil
-		}
-		w.since = old.since
-		if weight(old.action) == weight(w.action) && comesAgain(w.alert) && !comesAgain(old.alert) {
-			w.alert = old.alert // whatever else ends, it waits for this one
+			if weight(old.action) == weight(w.action) && comesAgain(w.alert) && !comesAgain(old.alert) {
+				w.alert = old.alert // whatever else ends, it waits for this one
+			}
 		}
 	}
-	q.by[w.node] = w
+	if !covered {
+		stay = append(stay, w)
+	}
+	q.by[w.node] = stay
 	if len(q.by) <= waitMost {
 		return nil
 	}
-	last := w
+	last := stay[0]
 	for _, o := range q.by {
-		if heaviestFirst(o, last) > 0 {
-			last = o
+		if heaviestFirst(o[0], last) > 0 {
+			last = o[0]
 		}
 	}
+	gone := q.by[last.node]
 	delete(q.by, last.node)
-	return &last
+	return gone
 }
 
-// drop ends the wait for one that was decided on, unless something heavier waits for that node.
-func (q *waiting) drop(w wish) {
+// without ends the wait of some that wait for a node.
+func (q *waiting) without(node string, these func(wish) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if old, ok := q.by[w.node]; ok && weight(old.action) <= weight(w.action) {
-		delete(q.by, w.node)
-	}
-}
-
-// over ends the wait of one that waits, for its own sake: what waits beside it goes on.
-func (q *waiting) over(w wish) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	old, ok := q.by[w.node]
-	switch {
-	case !ok || old.action != w.action || !old.broke.Equal(w.broke): // another one came meanwhile
-	case old.beside != nil:
-		q.by[w.node] = *old.beside
-	default:
-		delete(q.by, w.node)
-	}
-}
-
-// ended ends the wait for an alert that has ended and comes again by itself.
-func (q *waiting) ended(a alert) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	node := a.Labels["node"]
-	is := func(w wish) bool { return comesAgain(w.alert) && maps.Equal(w.alert.Labels, a.Labels) }
-	w, ok := q.by[node]
-	switch {
-	case !ok:
-	case w.beside != nil && is(*w.beside):
-		w.beside = nil
-		q.by[node] = w
-	case is(w) && w.beside != nil:
-		q.by[node] = *w.beside
-	case is(w):
+	if q.by[node] = slices.DeleteFunc(q.by[node], these); len(q.by[node]) == 0 {
 		delete(q.by, node)
 	}
 }
 
-// list are those that wait, in their order.
+// drop ends the wait for one that was decided on, and for what is no heavier.
+func (q *waiting) drop(w wish) {
+	q.without(w.node, func(o wish) bool { return weight(o.action) <= weight(w.action) })
+}
+
+// over ends the wait of one that waits, for its own sake: what waits behind it goes on, and so does
+// another one that came meanwhile.
+func (q *waiting) over(w wish) {
+	q.without(w.node, func(o wish) bool { return o.action == w.action && o.broke.Equal(w.broke) })
+}
+
+// ended ends the wait for an alert that has ended and comes again by itself.
+func (q *waiting) ended(a alert) {
+	q.without(a.Labels["node"], func(o wish) bool { return comesAgain(o.alert) && maps.Equal(o.alert.Labels, a.Labels) })
+}
+
+// list are those that wait, of each node the heaviest, in their order.
 func (q *waiting) list() []wish {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	out := make([]wish, 0, len(q.by))
-	for _, w := range q.by {
-		out = append(out, w)
+	for _, of := range q.by {
+		out = append(out, of[0])
 	}
 	slices.SortFunc(out, func(a, b wish) int { return cmp.Or(heaviestFirst(a, b), strings.Compare(a.node, b.node)) })
 	return out
@@ -210,9 +200,8 @@ func (q *waiting) list() []wish {
 func (q *waiting) booted(node, boot string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w, ok := q.by[node]; ok && w.boot == "" {
-		w.boot = boot
-		q.by[node] = w
+	if of := q.by[node]; len(of) > 0 && of[0].boot == "" {
+		of[0].boot = boot
 	}
 }
 
@@ -220,9 +209,8 @@ func (q *waiting) booted(node, boot string) {
 func (q *waiting) tried(node string, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w, ok := q.by[node]; ok {
-		w.stuck = now
-		q.by[node] = w
+	if of := q.by[node]; len(of) > 0 {
+		of[0].stuck = now
 	}
 }
 
@@ -268,8 +256,8 @@ func (c *controller) settle(w wish, decision, reason string) {
 	case w.waits && (decision == failed || again(decision, reason)):
 	case decision == failed, again(decision, reason): // what failed comes again, but perhaps not for long
 		if passes && (sure || again(decision, reason) && reason != byFleet) {
-			if last := c.waiting.keep(w, c.now()); last != nil {
-				c.note(ignored, queueFull, last.node, last.action, last.alert, nil)
+			for _, o := range c.waiting.keep(w, c.now()) {
+				c.note(ignored, queueFull, o.node, o.action, o.alert, nil)
 			}
 		}
 	case w.waits && reason == rebooted:
