@@ -124,6 +124,9 @@ type wish struct {
 	alert  alert
 	since  time.Time // when it was asked for first
 	broke  time.Time // when the error was, at the earliest, that it was asked for last
+	// lasting is the heaviest of its payload, for its node, that waits whatever it is refused for:
+	// what goes before it may not, and may end before it.
+	lasting *wish
 
 	waits  bool          // it was refused before
 	until  time.Time     // how long it waits
@@ -175,7 +178,7 @@ func (c *controller) round(ctx context.Context, asked []wish) error {
 // What asks for nothing is noted as ignored.
 func (c *controller) wishes(p payload) []wish {
 	out := []wish{}
-	at := map[string]int{}
+	at, lasting := map[string]int{}, map[string]*wish{}
 	for _, a := range p.Alerts {
 		l := a.Labels
 		action := l["action"]
@@ -199,13 +202,20 @@ func (c *controller) wishes(p payload) []wish {
 			c.note(ignored, reason, l["node"], action, a, nil)
 			continue
 		}
-		i, ok := at[l["node"]]
-		if !ok {
-			at[l["node"]] = len(out)
-			out = append(out, wish{node: l["node"], action: action, alert: a, since: c.now(), broke: a.earliest(c.now())})
-		} else if weight(action) > weight(out[i].action) {
-			out[i].action, out[i].alert, out[i].broke = action, a, a.earliest(c.now())
+		w := wish{node: l["node"], action: action, alert: a, since: c.now(), broke: a.earliest(c.now())}
+		if passes, sure := passes(a); passes && sure && (lasting[w.node] == nil || weight(action) > weight(lasting[w.node].action)) {
+			lasting[w.node] = &w
 		}
+		i, ok := at[w.node]
+		if !ok {
+			at[w.node] = len(out)
+			out = append(out, w)
+		} else if weight(action) > weight(out[i].action) {
+			out[i] = w
+		}
+	}
+	for i := range out {
+		out[i].lasting = lasting[out[i].node]
 	}
 	return out
 }
@@ -322,8 +332,9 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	if c.exclude.match(n.Metadata.Labels) {
 		return refused, excluded, nil
 	}
-	if reason := n.leftTo(c.markCordoned); reason != "" {
-		return refused, reason, nil
+	left := n.leftTo(c.markCordoned)
+	if left == outByOthers {
+		return refused, left, nil
 	}
 	for _, t := range n.Spec.Taints {
 		// A node that waits for something heavier does not get something lighter instead.
@@ -341,6 +352,9 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	}
 	if firing != "" {
 		return refused, byFleet, nil
+	}
+	if left != "" {
+		return refused, left, nil
 	}
 	// A node that was taken out here costs no budget a second time, unless jobs may still run there
 	// and what reads the mark drains or reboots it: others cordoned it, or its mark is light.

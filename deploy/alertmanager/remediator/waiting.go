@@ -26,6 +26,8 @@ const (
 	// waitLook is how many of them one round looks at, and fewLook how many with a webhook, which
 	// is answered after that: each may be some calls of the API server.
 	waitLook, fewLook = 50, 2
+	// mostUnread is how many nodes that cannot be read end the looking of a round.
+	mostUnread = 2
 )
 
 // Reasons why a node is given up that nobody else tells of.
@@ -245,26 +247,39 @@ func (c *controller) settle(w wish, decision, reason string) {
 	switch {
 	case reason == byFleet, decision == failed && reason == "alertmanager": // that nobody can tell is as good as a fleet alert
 		c.waiting.hold(true, c.now())
-	case reason == leaving: // nobody was asked
 	case decision == cordoned, decision == wouldDo, again(decision, reason): // none fired
 		c.waiting.hold(false, c.now())
 	}
-	passes, sure := passes(w.alert)
 	switch {
 	case w.waits && (decision == failed && reason == "api" || isOwn(reason)):
 		c.waiting.tried(w.node, c.now())
 	case w.waits && (decision == failed || again(decision, reason)):
 	case decision == failed, again(decision, reason): // what failed comes again, but perhaps not for long
-		if passes && (sure || again(decision, reason) && reason != byFleet) {
-			for _, o := range c.waiting.keep(w, c.now()) {
-				c.note(ignored, queueFull, o.node, o.action, o.alert, nil)
-			}
+		k, ok := w.toKeep(again(decision, reason) && reason != byFleet)
+		if !ok {
+			return
+		}
+		for _, o := range c.waiting.keep(k, c.now()) {
+			c.note(ignored, queueFull, o.node, o.action, o.alert, nil)
 		}
 	case w.waits && reason == rebooted:
 		c.waiting.over(w)
 	default:
 		c.waiting.drop(w)
 	}
+}
+
+// toKeep is which wish is to wait where one was refused: itself, if its alert may be believed, or
+// one of its payload that may be and is as heavy, or is all that is left.
+func (w wish) toKeep(believed bool) (wish, bool) {
+	passes, sure := passes(w.alert)
+	keep := passes && (sure || believed)
+	if l := w.lasting; l != nil && (!keep || weight(l.action) == weight(w.action)) {
+		k := *l
+		k.boot = w.boot
+		return k, true
+	}
+	return w, keep
 }
 
 // again tells of a refusal that may be another one later: for the budget, a fleet alert or an
@@ -313,9 +328,12 @@ func (c *controller) wait(ctx context.Context) {
 		}
 	}
 	slices.SortStableFunc(unclear, func(a, b wish) int { return a.stuck.Compare(b.stuck) })
+	unread := 0
 	for _, w := range unclear[:min(len(unclear), waitLook)] {
 		if !c.look(ctx, w) {
-			return
+			if unread++; unread == mostUnread {
+				break // the API server does not answer
+			}
 		}
 	}
 	_ = c.round(ctx, nil) // what failed is noted
@@ -333,6 +351,7 @@ func (c *controller) look(ctx context.Context, w wish) bool {
 		c.waiting.drop(w)
 		c.note(ignored, "gone", w.node, w.action, w.alert, nil)
 	case err != nil:
+		c.waiting.tried(w.node, c.now()) // others have their turn
 		c.note(failed, "api", w.node, w.action, w.alert, err)
 		return false
 	case w.boot == "" && boot != w.before && n.readySince(w.broke):
