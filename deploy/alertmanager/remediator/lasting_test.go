@@ -22,7 +22,8 @@ func TestXidBesideAnother(t *testing.T) {
 }
 
 // TestLeavingIsLookedAtLast: what is not believed while a fleet alert fires does not wait either
-// for a node that is leaving; and that one leaves says nothing of fleet alerts, which are asked for.
+// for a node that is leaving; and that one leaves says nothing of fleet alerts, which are asked
+// for.
 func TestLeavingIsLookedAtLast(t *testing.T) {
 	r := newRig(t, 10, nil)
 	r.manager.names = []string{"FleetGPUExporterMissing"}

@@ -75,8 +75,8 @@ func TestLeavingNodesMayStay(t *testing.T) {
 	}
 }
 
-// TestLeavingSaysNothingOfTheFleet: while a fleet alert fires that is why a node is refused, whether
-// or not it is leaving, and the time does not count.
+// TestLeavingSaysNothingOfTheFleet: while a fleet alert fires that is why a node is refused,
+// whether or not it is leaving, and the time does not count.
 func TestLeavingSaysNothingOfTheFleet(t *testing.T) {
 	r := newRig(t, 10, nil)
 	r.manager.names = []string{"FleetNodesFailing"}
