@@ -117,8 +117,14 @@ func (t *transport) readSecret() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// fetch asks the endpoint, for all requests that wait.
+// fetch asks the endpoint, for all requests that wait, unless another one has just been answered.
 func (t *transport) fetch(secret string) (*oauth2.Token, error) {
+	t.mu.Lock()
+	token, same := t.token, secret == t.secret
+	t.mu.Unlock()
+	if token.Valid() && same {
+		return token, nil
+	}
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), oauth2.HTTPClient, t.client), fetchTimeout)
 	defer cancel()
 	token, err := t.ask(ctx, secret)

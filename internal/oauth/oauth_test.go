@@ -186,6 +186,21 @@ func TestEndpointHangs(t *testing.T) {
 	}
 }
 
+// TestFetchedMeanwhile: who saw no token, and comes to fetch one when another one has just done so,
+// has that one.
+func TestFetchedMeanwhile(t *testing.T) {
+	is := newIssuer(t)
+	rt := roundTripper(t, &commonconfig.OAuth2{ClientID: "me", ClientSecret: "one", TokenURL: is.URL}).(*transport)
+	for range 2 {
+		if token, err := rt.fetch("one"); err != nil || !token.Valid() {
+			t.Errorf("%v, %v", token, err)
+		}
+	}
+	if n := is.fetched.Load(); n != 1 {
+		t.Errorf("%d tokens were fetched", n)
+	}
+}
+
 // TestWithoutOAuth: it is the library's.
 func TestWithoutOAuth(t *testing.T) {
 	to := api(t)
