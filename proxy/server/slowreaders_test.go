@@ -132,12 +132,13 @@ func TestOneAddressLeavesPlaces(t *testing.T) {
 func TestOneAddressLeavesMemory(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample)+"memory: {budget: 16MiB}\n")
-	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/series", Script: "limit 1MiB stall; generate 40MiB"}); err != nil {
+	// Each stalls with fewer than the 10,000 series after which an answer ends.
+	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/series", Script: "limit 900KiB stall; generate 40MiB"}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
-	const all = 18 // of which less than 12 MiB are not enough for
+	const all = 18 // for which less than 12 MiB are not enough
 	answers := make(chan *reply, all)
 	for i := range all {
 		go func() {
