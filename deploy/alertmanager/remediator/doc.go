@@ -11,15 +11,20 @@
 // log and one count of its metrics.
 //
 // What it refuses. Nodes of the control plane, or which --exclude names instead; nodes that
-// somebody else has cordoned, without --mark-cordoned. Alerts of another cluster, of another
-// severity, without a node, with an action that it does not know.
+// somebody else has cordoned, without --mark-cordoned; nodes that are being deleted, and, until it
+// leaves them, those that an autoscaler takes away. Alerts of another cluster, of another severity,
+// without a node, with an action that it does not know.
 // When it cannot ask Alertmanager whether a fleet alert fires, or the API server how many nodes
 // there are, it does nothing: an answer that is missing is a no. It never drains, never deletes
 // and never uncordons: the taint tells who does that what is to be done.
 //
 // What it holds: one payload of at most 8 MiB at a time, the metadata of the nodes that it
-// cordoned, when it did, and at most a thousand wishes that were refused and that Alertmanager will
-// not repeat, those about Xids, for six hours, and a week more where fleet alerts fire.
+// cordoned, when it did, and of at most a thousand nodes the wishes that were refused and that
+// Alertmanager will not repeat, those about Xids, one of each weight, for six hours, and a week
+// more where fleet alerts fire.
+//
+// What it cannot promise: a change that the API server answers with an error and makes all the same
+// after the node was read again is one more than --max-nodes.
 //
 //	remediator --cluster=jaguar --alertmanager=http://alertmanager:9093 --token-file=/etc/remediator/token
 package main
