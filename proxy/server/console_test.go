@@ -116,7 +116,7 @@ func TestRefusalsHaveLinks(t *testing.T) {
 func TestConsoleKills(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, manyShards(1), limits(10*patience))
-	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Query: "up", Script: "wait go; answer"}); err != nil {
 		t.Fatal(err)
 	}
 	answered := make(chan *reply, 1)

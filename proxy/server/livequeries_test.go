@@ -308,11 +308,11 @@ func TestConsoleShowsLiveQueries(t *testing.T) {
 	if text := page(); !strings.Contains(text, "Nothing is asked now") || !strings.Contains(text, "Nothing was asked") {
 		t.Errorf("nobody asks: %s", text)
 	}
+	hostile := `up{a!="<img src=x onerror=alert(1)>` + strings.Repeat("y", 2000) + `"}`
 	s := r.all()[0]
-	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Query: hostile, Script: "wait go; answer"}); err != nil {
 		t.Fatal(err)
 	}
-	hostile := `up{a!="<img src=x onerror=alert(1)>` + strings.Repeat("y", 2000) + `"}`
 	replies := make(chan *reply, console.MaxRows+1)
 	for i := range console.MaxRows + 1 {
 		form := url.Values{"query": {hostile}, "time": {itoa(int64(1795000000 + i))}}
@@ -346,7 +346,7 @@ func TestPagesAreSeen(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, manyShards(1), limits(ample))
 	s := r.all()[0]
-	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Query: "up", Script: "wait go; answer"}); err != nil {
 		t.Fatal(err)
 	}
 	open := func() chan string {

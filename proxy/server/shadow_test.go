@@ -131,7 +131,7 @@ func TestShadow(t *testing.T) {
 func TestShadowOfShared(t *testing.T) {
 	r := newRig(t, manyShards(2), "limits: {max_series: 1, shadow: [max_series]}\n")
 	for _, s := range r.all() {
-		if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "wait go; answer"}); err != nil {
+		if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Query: "up", Script: "wait go; answer"}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -92,7 +92,7 @@ func TestOneAddressLeavesPlaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample))
 	s := r.all()[0]
-	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Nth: 1, To: 20, Script: "wait go; answer"}); err != nil {
+	if err := s.Set("", fakeshard.Route{Path: "/api/v1/query", Query: "up", Nth: 1, To: 20, Script: "wait go; answer"}); err != nil {
 		t.Fatal(err)
 	}
 	path := "/api/v1/query?" + url.Values{"query": {`up{cluster="heron"}`}}.Encode()
