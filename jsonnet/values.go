@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-jsonnet"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spillwayproject/spillway/internal/nearest"
 )
 
 // maxValuesBytes is the largest file of values that is read.
@@ -232,35 +234,9 @@ func kindOfNode(n *yaml.Node) string {
 // suggest is the known name nearest to a wrong one, as the end of a sentence, or nothing where none
 // is near.
 func suggest(name string, known []string) string {
-	best, least := "", max(2, len(name)/3)+1
-	for _, k := range known {
-		if d := distance(strings.ToLower(name), strings.ToLower(k)); d < least {
-			best, least = k, d
-		}
-	}
+	best := nearest.Of(name, known, max(2, len(name)/3))
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %s?", best)
-}
-
-// distance is how many letters have to be added, left out or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

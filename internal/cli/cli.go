@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/spillwayproject/spillway/internal/nearest"
 )
 
 // Spillway is the product's command line.
@@ -100,7 +102,37 @@ func advise(app *kingpin.Application, args []string, err error, served []string)
 		return fmt.Errorf("%s takes one more word: %s", parent,
 			strings.Join(slices.DeleteFunc(served, func(s string) bool { return !strings.HasPrefix(s, parent+" ") }), ", "))
 	}
+	if flag, ok := strings.CutPrefix(err.Error(), "unknown long flag '--"); ok {
+		if meant := flagMeant(app, c.SelectedCommand, strings.TrimSuffix(flag, "'")); meant != "" {
+			return fmt.Errorf("%w; did you mean --%s? See %s", err, meant, help)
+		}
+	}
 	return fmt.Errorf("%w; see %s", err, help)
+}
+
+// flagMeant is the flag, of the application or of the chosen command, that an unknown one was
+// perhaps meant to be: one that is spelled nearly so, or the one that begins so. It is empty where
+// there is none.
+func flagMeant(app *kingpin.Application, chosen *kingpin.CmdClause, flag string) string {
+	flags := app.Model().Flags
+	if chosen != nil {
+		flags = append(flags, chosen.Model().Flags...)
+	}
+	var names, begin []string
+	for _, f := range flags {
+		if f.Hidden {
+			continue
+		}
+		names = append(names, f.Name)
+		if strings.HasPrefix(f.Name, flag) {
+			begin = append(begin, f.Name)
+		}
+	}
+	near := nearest.Of(strings.TrimPrefix(flag, "no-"), names, max(1, min(3, len(flag)/3)))
+	if near == "" && len(begin) == 1 {
+		return begin[0]
+	}
+	return near
 }
 
 // flagValues are the flags of the application and of the chosen command with the values in force.

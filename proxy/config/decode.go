@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/nearest"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -72,7 +73,9 @@ func readTree(data []byte) (*yaml.Node, Problems) {
 	case errors.Is(err, io.EOF), err == nil && (len(doc.Content) == 0 || doc.Content[0].Tag == "!!null"):
 		return nil, Problems{{Line: 1, Message: "the file is empty; it needs at least groups"}}
 	case err != nil:
-		return nil, Problems{tabProblem(data, yamlProblem("", err))}
+		p := yamlProblem("", err)
+		p.Line = brokenLine(data, p.Line)
+		return nil, Problems{tabProblem(data, p)}
 	}
 	root := doc.Content[0]
 	var problems Problems
@@ -102,6 +105,25 @@ func yamlProblem(path string, err error) Problem {
 		p.Message = "not valid YAML: " + m[2]
 	}
 	return p
+}
+
+// brokenLine is the line that cannot be read after all those before it, or with which a quotation
+// or a bracket begins that nothing ends: the YAML library often names where the mapping around it
+// began, or a line too few. A file of more lines than are tried keeps the library's.
+func brokenLine(data []byte, named int) int {
+	const tried = 2000
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	if len(lines) > tried {
+		return named
+	}
+	for end := len(data); len(lines) > 0; lines = lines[:len(lines)-1] {
+		end -= len(lines[len(lines)-1])
+		var doc yaml.Node
+		if err := yaml.NewDecoder(bytes.NewReader(data[:end])).Decode(&doc); err == nil || errors.Is(err, io.EOF) {
+			return len(lines)
+		}
+	}
+	return named
 }
 
 // tabProblem says it where a tab in the indentation is what is wrong: the YAML library has no word
@@ -472,12 +494,7 @@ func suggestEndpoint(s string) string {
 	for i, id := range endpointIDs {
 		names[i] = string(id)
 	}
-	best, bestDistance := "", 4
-	for _, name := range names {
-		if d := distance(strings.ReplaceAll(s, "/", "_"), name); d < bestDistance {
-			best, bestDistance = name, d
-		}
-	}
+	best := nearest.Of(strings.ReplaceAll(s, "/", "_"), names, 3)
 	if best != "" {
 		return "did you mean " + best + "?"
 	}

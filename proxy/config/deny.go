@@ -119,7 +119,7 @@ func (v *validator) deny(c *Config) {
 		if d.Until.Rel != 0 {
 			v.problem(path+".until", "%s is a distance from now, which never comes; give a time, such as 2026-12-01T00:00:00Z", d.Until)
 		}
-		if first, twice := names[d.Name]; twice {
+		if first, twice := names[d.Name]; twice && d.Name != "" { // which is told below
 			v.problem(path+".name", "the name %s is taken by %s; names are unique", d.Name, first)
 		}
 		names[d.Name] = path

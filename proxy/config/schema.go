@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/spillwayproject/spillway/internal/nearest"
 )
 
 // field is one key of a mapping in the file.
@@ -108,12 +110,7 @@ func keyPaths() []string {
 // suggest is what an unknown key was perhaps meant to be: a sibling that is spelled nearly so, or
 // begins so, or a key of that name elsewhere; empty where there is none.
 func suggest(key, path string, siblings []string) string {
-	best, bestDistance := "", max(1, min(3, len(key)/3))+1
-	for _, s := range siblings {
-		if d := distance(strings.ToLower(key), s); d < bestDistance {
-			best, bestDistance = s, d
-		}
-	}
+	best := nearest.Of(key, siblings, max(1, min(3, len(key)/3)))
 	if i := slices.IndexFunc(siblings, func(s string) bool { return len(key) > 2 && strings.HasPrefix(s, key) }); best == "" && i >= 0 {
 		best = siblings[i]
 	}
@@ -126,27 +123,4 @@ func suggest(key, path string, siblings []string) string {
 		}
 	}
 	return "the keys here are " + strings.Join(siblings, ", ")
-}
-
-// distance is the number of letters to insert, delete or change between two keys. Long ones are
-// cut: no key of ours is longer than 64 bytes.
-func distance(a, b string) int {
-	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		diagonal := row[0]
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			change := diagonal
-			if a[i-1] != b[j-1] {
-				change++
-			}
-			diagonal = row[j]
-			row[j] = min(change, row[j]+1, row[j-1]+1)
-		}
-	}
-	return row[len(b)]
 }

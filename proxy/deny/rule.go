@@ -124,6 +124,8 @@ var ruleName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$`)
 func compile(r Rule, source Source) (*rule, error) {
 	out := &rule{Rule: r, source: source, query: r.Query}
 	switch {
+	case r.Name == "":
+		return nil, errors.New("name: a rule needs one, of up to 63 letters, digits, '_', '-' and '.': it is told to those who are refused")
 	case !ruleName.MatchString(r.Name):
 		return nil, fmt.Errorf("name: %.64q is none; use up to 63 letters, digits, '_', '-' and '.'", r.Name)
 	case strings.TrimSpace(r.Reason) == "":

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"github.com/spillwayproject/spillway/internal/clip"
 	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -242,16 +244,36 @@ type newRule struct {
 	For model.Duration `json:"for"`
 }
 
-// adminForbid adds a rule.
-func (s *Server) adminForbid(w http.ResponseWriter, r *http.Request) {
-	const path = adminAPI + "deny"
-	var n newRule
-	dec := json.NewDecoder(io.LimitReader(r.Body, maxDenyBody))
+// readRule reads the one rule that a request has.
+func readRule(body io.Reader) (n newRule, err error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return n, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
-	err := dec.Decode(&n)
+	err = dec.Decode(&n)
 	if _, more := dec.Token(); err == nil && more != io.EOF {
 		err = errors.New("something follows it; one rule is added at a time")
 	}
+	// Of a duration that cannot be read the decoder does not tell the key.
+	var keys map[string]json.RawMessage
+	if err == nil || json.Unmarshal(text, &keys) != nil {
+		return n, err
+	}
+	for _, key := range []string{"for", "range", "step"} {
+		var d model.Duration
+		if v, ok := keys[key]; ok && json.Unmarshal(v, &d) != nil {
+			return n, fmt.Errorf("%s: %s is no duration; write it like \"30s\", \"90m\" or \"12h\"", key, clip.Text(string(v), 64))
+		}
+	}
+	return n, err
+}
+
+// adminForbid adds a rule.
+func (s *Server) adminForbid(w http.ResponseWriter, r *http.Request) {
+	const path = adminAPI + "deny"
+	n, err := readRule(io.LimitReader(r.Body, maxDenyBody))
 	now := s.now()
 	switch {
 	case err != nil:

@@ -142,6 +142,8 @@ func TestDenyRules(t *testing.T) {
 		`{"reason": "a"}`:             "it names nothing to refuse",
 		`{"reason": "a", "usr": "a"}`: "unknown field",
 		`{"reason": "a", "user": "a", "for": "31d"}`:                         "for: a duration up to 30d",
+		`{"reason": "a", "user": "a", "for": 3600}`:                          "for: 3600 is no duration",
+		`{"reason": "a", "user": "a", "step": "soon"}`:                       `step: \"soon\" is no duration`,
 		`{"reason": "a", "user": "a", "until": "2027-01-01T00:00:00Z"}`:      "say with for",
 		`{"reason": "a", "user": "a", "name": "wall"}`:                       "another rule has this name",
 		`{"reason": "a", "regex": "("}`:                                      "regex: ",

@@ -145,7 +145,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		if err != nil {
 			st.top.Close()
 			st.tenants.Close()
-			return nil, fmt.Errorf("usage_log: %w", err)
+			return nil, err // which names the key
 		}
 	}
 	for _, b := range cfg.Limits.Shadow { // at 0, so that the first one counts

@@ -93,7 +93,7 @@ func (c *call) status(resp *http.Response) error {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return fail(qerr.ShardFailed, "%s refuses Spillway's credentials with status %d; look at its http_client and headers in the configuration", name, code)
 	case code == http.StatusNotFound || code == http.StatusMethodNotAllowed:
-		return fail(qerr.ShardFailed, "%s does not serve %s (status %d); is its url complete, with its path prefix, and its version recent enough?", name, c.id, code)
+		return fail(qerr.ShardFailed, "%s does not serve %s (status %d); is its url complete, with its path prefix, and its version recent enough?", name, c.asks(), code)
 	case code == http.StatusTooManyRequests:
 		c.coolDown(st)
 		if st.later() {
@@ -112,6 +112,14 @@ func (c *call) status(resp *http.Response) error {
 		}
 		return fail(qerr.ShardFailed, "%s answered with status %d; its log may tell why", name, code)
 	}
+}
+
+// asks is what the call wants of the server, as the reader of a configuration knows it.
+func (c *call) asks() string {
+	if c.id == probeJSON {
+		return "the API of a Prometheus"
+	}
+	return string(c.id)
 }
 
 // errorBody reads the beginning of an error's body, inflated where it is gzip, and never waits

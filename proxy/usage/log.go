@@ -80,7 +80,7 @@ func Open(o Options) (*Log, error) {
 		done:    make(chan struct{}),
 	}
 	if err := l.file.ensure(); err != nil {
-		return nil, fmt.Errorf("usage log: %w; usage_log.path must name a file in a folder that exists and may be written", err)
+		return nil, fmt.Errorf("usage_log.path: %w; it must name a file in a folder that exists and may be written", err)
 	}
 	go l.run() // ended and waited for by Close
 	return l, nil
