@@ -56,21 +56,19 @@ func (s scrapes) count(from, until time.Time) (series, good int64) {
 	return series, good
 }
 
-// last is what the newest sample of each target within the last minute comes to.
+// last is what a selector finds of each target: the newest sample, unless the target is gone, which
+// Prometheus marks at its next scrape.
 func (s scrapes) last(until time.Time) (sum int64) {
 	for i := range s.targets {
 		at := until.Truncate(15 * time.Second).Add(s.phase(i))
 		if at.After(until) {
 			at = at.Add(-15 * time.Second)
 		}
-		for ; at.After(until.Add(-time.Minute)); at = at.Add(-15 * time.Second) {
-			if s.has != nil && !s.has(i, at) {
-				continue
-			}
-			if sum += unit; s.up == nil || s.up(i, at) {
-				sum++
-			}
-			break
+		if s.has != nil && !s.has(i, at) {
+			continue
+		}
+		if sum += unit; s.up == nil || s.up(i, at) {
+			sum++
 		}
 	}
 	return sum
@@ -140,8 +138,14 @@ func scraping(jobs map[string]scrapes) fakeshard.Config {
 				}
 				return n*unit + good
 			})
-			if strings.Contains(q, ` or label_replace(sum by (job) (last_over_time(up[1m]) + 1073741824), "last", "1", "", "")`) {
+			if strings.Contains(q, ` or label_replace(sum by (job) (up + 1073741824), "last", "1", "", "")`) {
 				add(fmt.Sprintf(`"job":%q,"last":"1"`, job), func(at time.Time) int64 { return cmp.Or(jobs[job].last(at), -1) })
+			}
+			if strings.Contains(q, ` or label_replace(sum by (job) (sum_over_time(up[5m]) + 1073741824), "last", "5m", "", "")`) {
+				add(fmt.Sprintf(`"job":%q,"last":"5m"`, job), func(at time.Time) int64 {
+					n, good := jobs[job].count(at.Add(-5*time.Minute), at)
+					return cmp.Or(n*unit+good, -1)
+				})
 			}
 		}
 		body := fmt.Sprintf(`{"status":"success","data":{"resultType":"%s","result":[%s]}}`, kind, strings.Join(out, ","))

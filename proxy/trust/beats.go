@@ -20,8 +20,10 @@ const (
 	// beatUnit carries the number of series in the same number as their sum: n*2^30 + sum is exact
 	// in a float64 up to eight million series, and one evaluation on the server gives both.
 	beatUnit = 1 << 30
-	// lastLabel tells the part of the question for the last minute that is about what is so now.
-	lastLabel = "last"
+	// lastLabel tells the parts of the question for the last minute that are not about it alone:
+	// lastNow that about what is so now, lastWide that about five minutes.
+	lastLabel         = "last"
+	lastNow, lastWide = "1", "5m"
 )
 
 // beat is what one replica holds of one job in one bucket.
@@ -33,21 +35,28 @@ type beat struct {
 // Beats are what one replica holds of the heartbeat in one stretch of time.
 type Beats struct {
 	jobs map[string]beat
-	// last is how many targets of each job have a sample within the last minute, and of how many
-	// the newest is a scrape that succeeded; of the last minute of a heartbeat that is up.
+	// last is how many targets each job has now, and of how many the newest scrape succeeded; of
+	// the last minute of a heartbeat that is up.
 	last map[string]beat
+	// wide are the five minutes up to the end of the last one, by job; only of that.
+	wide map[string]beat
 	// slices are minutes, of all jobs together, 0 the newest: what two replicas miss at different
 	// times within five minutes must not hide each other.
 	slices [maxSlices]beat
 }
 
-// tailQuery asks for the last minute by job, and for what is so now.
+// tailQuery asks for the last minute by job, for what is so now, and, since a job may be scraped
+// more rarely than once a minute, for five minutes. What is so now is what a selector finds, in
+// which no target is that is gone, whenever it was scraped last.
 func (h *Heartbeats) tailQuery() string {
+	labelled := func(what, value string) string {
+		return fmt.Sprintf(` or label_replace(%s, %q, %q, "", "")`, what, lastLabel, value)
+	}
 	q := h.beatQuery("1m")
 	if config.IsUp(h.selector) {
-		q += fmt.Sprintf(` or label_replace(sum by (job) (last_over_time(%s[1m]) + %d), %q, "1", "", "")`, h.selector, beatUnit, lastLabel)
+		q += labelled(fmt.Sprintf("sum by (job) (%s + %d)", h.selector, beatUnit), lastNow)
 	}
-	return q
+	return q + labelled(h.beatQuery("5m"), lastWide)
 }
 
 // minuteQuery asks for one minute of all jobs together.
@@ -119,18 +128,22 @@ func Decode(r io.Reader) (map[int64]Beats, error) {
 				return nil, err
 			}
 			at := out[end]
-			at.add(s.Metric["job"], s.Metric[lastLabel] != "", b)
+			at.add(s.Metric["job"], s.Metric[lastLabel], b)
 			out[end] = at
 		}
 	}
 	return out, nil
 }
 
-// add takes in one number. A server that did not aggregate gives several of a job.
-func (b *Beats) add(job string, last bool, n beat) {
+// add takes in one number, of the part that a label tells. A server that did not aggregate gives
+// several of a job.
+func (b *Beats) add(job, part string, n beat) {
 	m := &b.jobs
-	if last {
+	switch part {
+	case lastNow:
 		m = &b.last
+	case lastWide:
+		m = &b.wide
 	}
 	if *m == nil {
 		*m = map[string]beat{}

@@ -13,6 +13,10 @@ const (
 	minuteMs = 60_000
 	// maxPhases is how many buckets before one are looked at for what targets' phases make of it.
 	maxPhases = 3
+	// often is how many times in five minutes a target is scraped at least, so that each minute
+	// shows it: every 40 seconds. What is scraped once a minute is not there while its scrape,
+	// which may take half of one, is under way.
+	often = 7.5
 	// minSlice is how many targets a server must have for its minutes to be looked at: of few,
 	// chance is too large a part.
 	minSlice = 16
@@ -144,6 +148,12 @@ func lacks(mine, theirs Beats, allowed float64, before [][2]Beats) (s shortfall,
 	most := shortfall{targets: -1} // of one job
 	for job, t := range theirs.jobs {
 		m := mine.jobs[job]
+		if allowed > 0 && rarely(theirs.wide[job]) { // of which a minute has a scrape or none
+			m, t = mine.wide[job], theirs.wide[job]
+			if t.series <= m.series && t.samples-m.samples <= float64(t.series) {
+				continue
+			}
+		}
 		chance := byChance(t.series)
 		of := shortfall{job: job, targets: max(t.series-m.series, 0), scrapes: max(int64(t.samples-m.samples), 0)}
 		if float64(of.targets) < chance && (float64(of.scrapes) <= allowed || float64(of.scrapes) < chance) {
@@ -178,6 +188,12 @@ func lacks(mine, theirs Beats, allowed float64, before [][2]Beats) (s shortfall,
 		}
 	}
 	return s, is
+}
+
+// rarely tells whether a job of few targets is scraped more rarely than each minute shows, by five
+// minutes of it. Of many targets a minute shows enough for chance to be told from loss.
+func rarely(wide beat) bool {
+	return wide.series > 0 && wide.series < minSlice && wide.samples < often*float64(wide.series)
 }
 
 // pairs are what replicas i and j had in each bucket.
