@@ -3,8 +3,10 @@ package shard
 import (
 	"context"
 	"math/bits"
+	"strings"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -77,7 +79,9 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 		mask = s.fullest(time.Now())
 	}
 	if mask == 0 {
-		mask = s.holders(ctx, from, until, now)
+		if mask, err = s.holders(ctx, from, until, now); err != nil {
+			return nil, 0, err
+		}
 	}
 	if mask == 0 {
 		return order, 0, nil
@@ -130,24 +134,61 @@ func (r *Replica) Gone(ctx context.Context) bool {
 	return true
 }
 
-// holders is the set of replicas that are whole over the window; 0 where that is not known.
-func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) uint64 {
+// holders is the set of replicas that are whole over the window; 0 where that is not known. A
+// replica that does not answer in time takes no part, but what it is known to have is not for that
+// nobody's: where the others lack it, none of them is whole. While it may still be read it is;
+// where it hangs, that is the error.
+func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (uint64, error) {
 	part, w, known := s.find(ctx, from, until, now)
-	if !known || bits.OnesCount64(part) < 2 {
-		return only(part)
+	whole := only(part)
+	if known && bits.OnesCount64(part) > 1 {
+		whole, _ = s.beats.Lookup(part, w, now)
 	}
-	whole, _ := s.beats.Lookup(part, w, now)
-	return whole
+	late, hung := s.late(part, time.Now())
+	if whole == 0 || late|hung == 0 {
+		return whole, nil
+	}
+	if rest := s.beats.Without(whole, late, w); rest != whole {
+		return rest, nil
+	}
+	if rest := s.beats.Without(whole, hung, w); rest != 0 {
+		return rest, nil
+	}
+	var names []string
+	for _, r := range s.Replicas {
+		if hung&(1<<r.Index) != 0 {
+			names = append(names, r.Name())
+		}
+	}
+	return 0, qerr.New(qerr.ShardFailed,
+		"%s does not answer now, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
+		strings.Join(names, ", "), s.Name())
+}
+
+// late are the replicas that take no part though their servers are there: those that may be asked
+// all the same, and those that answer nothing at the moment, or fail call after call.
+func (s *Shard) late(part uint64, now time.Time) (late, hung uint64) {
+	for i, r := range s.Replicas {
+		switch rank, ok := r.rank(now); {
+		case part&(1<<i) != 0 || !ok:
+		case rank < 3:
+			late |= 1 << i
+		case rank == 3:
+			hung |= 1 << i
+		}
+	}
+	return late, hung
 }
 
 // find sees that all is known of the window that can be, and returns who takes part. Where known is
 // false the window is not known by heartbeat.
 func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w trust.Window, known bool) {
 	part = s.present(time.Now())
+	w, known = trust.WindowOf(from, until, now)
 	if bits.OnesCount64(part) < 2 {
 		return part, w, true
 	}
-	if w, known = trust.WindowOf(from, until, now); !known || s.Group.Heartbeat == "" {
+	if !known || s.Group.Heartbeat == "" {
 		return part, w, false
 	}
 	h := s.beats
@@ -195,7 +236,8 @@ func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]
 		return nil, len(s.Replicas) == 1 || s.Thanos() && s.fullest(time.Now()) != 0
 	}
 	part, w, known := s.find(ctx, from, until, now)
-	if !known {
+	late, hung := s.late(part, time.Now())
+	if !known || s.beats.Without(part, late|hung, w) != part {
 		return nil, false
 	}
 	out := make([]Lack, 0, bits.OnesCount64(part))

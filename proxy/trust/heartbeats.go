@@ -153,6 +153,24 @@ func (h *Heartbeats) Lookup(part uint64, w Window, now time.Time) (whole uint64,
 	return whole, true
 }
 
+// Without are those of whole that are not known to lack, in the closed buckets of the window,
+// something of substance that one of others has: of one who takes no part at the moment it is known
+// still what it answered before. A scrape of a few targets is no substance, which each has more
+// than the other in the course of a day.
+func (h *Heartbeats) Without(whole, others uint64, w Window) uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for end := w.first; end <= w.last; end += bucketMs {
+		f := h.buckets[end]
+		for i, s := range f.less {
+			if s.more&others&f.asked != 0 && s.scrapes >= minSlice && s.until(end) > w.from {
+				whole &^= 1 << i
+			}
+		}
+	}
+	return whole
+}
+
 // Newest is Lookup of the newest closed bucket and all since.
 func (h *Heartbeats) Newest(part uint64, now time.Time) (whole uint64, known bool) {
 	return h.Lookup(part, upTo(lastClosed(now.UnixMilli())), now)

@@ -1,0 +1,98 @@
+package shard
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/trust"
+)
+
+// TestBusyIsNotGone: of a pair one replica lost an hour of yesterday, and the other one, which all
+// work goes to, is too busy to say anything about the last minute. The first is not taken for whole
+// over what it lacks: both are read, or, where the busy one answers nothing at all any more, that
+// is the error. Over what it does not lack it is whole, and so it is once the other one has gone.
+func TestBusyIsNotGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gap := time.Now().Add(17 * time.Minute).Add(-8 * time.Hour).Truncate(trust.Bucket)
+		full := func(_ string, end int64) (int64, int64) {
+			if end == 0 {
+				return 10, 40
+			}
+			return 10, 200
+		}
+		lacks := func(job string, end int64) (int64, int64) {
+			if end > gap.UnixMilli() && end <= gap.Add(time.Hour).UnixMilli() {
+				return 10, 20
+			}
+			return full(job, end)
+		}
+		busy := beating(full)
+		var late, gone atomic.Bool
+		answer := busy.Answer
+		busy.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if late.Load() && strings.HasPrefix(r.Form.Get("query"), "sum") {
+				time.Sleep(4 * time.Second)
+			}
+			a, ok := answer(r)
+			if gone.Load() {
+				a, ok = fakeshard.Answer{Status: 503}, true
+			}
+			return a, ok
+		}
+		b := newBubble(t, busy, beating(lacks))
+		g := group(b.urls...)
+		g.Heartbeat = "up"
+		top := build(t, Options{Dial: b.dial}, true, g)
+		s := top.Groups[0].Shards[0]
+		time.Sleep(17 * time.Minute)
+		whole := func(from, until time.Time) (int, bool, error) {
+			r, is, err := s.Whole(t.Context(), from.UnixMilli(), until.UnixMilli(), time.Now())
+			if err != nil {
+				return -1, false, err
+			}
+			return r.Index, is, nil
+		}
+		since := gap.Add(-time.Hour)
+		if got, is, err := whole(since, time.Now()); got != 0 || !is || err != nil {
+			t.Fatalf("before: replica %d, %t, %v", got, is, err)
+		}
+		late.Store(true)
+		time.Sleep(trust.Fresh + 3*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		now := time.Now()
+		_, _, _ = s.Whole(ctx, now.Add(-time.Minute).UnixMilli(), now.UnixMilli(), now)
+		if part := s.present(time.Now()); part != 2 {
+			t.Fatalf("who is silent takes part: %02b", part)
+		}
+		if got, is, err := whole(since, time.Now()); is || err != nil {
+			t.Errorf("over what it lacks: replica %d, whole %t, %v", got, is, err)
+		}
+		if lacks, known := s.Lacks(t.Context(), since.UnixMilli(), time.Now().UnixMilli(), time.Now()); known {
+			t.Errorf("over what it lacks: %v is known of who lacks what", lacks)
+		}
+		if got, is, err := whole(gap.Add(2*time.Hour), time.Now()); got != 1 || !is || err != nil {
+			t.Errorf("over what it does not lack: replica %d, whole %t, %v", got, is, err)
+		}
+		first := s.Replicas[0]
+		s.setBehind(first, true)
+		if _, _, err := whole(since, time.Now()); err == nil || !strings.Contains(err.Error(), first.Name()+" does not answer now") {
+			t.Errorf("the other one hangs: %v", err)
+		}
+		if got, is, err := whole(gap.Add(2*time.Hour), time.Now()); got != 1 || !is || err != nil {
+			t.Errorf("the other one hangs: replica %d, whole %t, %v", got, is, err)
+		}
+		gone.Store(true)
+		time.Sleep(time.Minute)
+		if got, is, err := whole(since, time.Now()); got != 1 || !is || err != nil {
+			t.Errorf("the other one is down: replica %d, whole %t, %v", got, is, err)
+		}
+		top.Close()
+		b.close()
+	})
+}
