@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -216,6 +217,9 @@ type Reading struct {
 	Avoid func(*shard.Replica) bool
 	// Lost decides about shards that do not answer (raw.Queryable.Lost).
 	Lost func(string, error) error
+	// Note is told what a reader of the answer should know of a shard, in words that have a key;
+	// may be nil. Several goroutines may tell it at once.
+	Note func(key, text string)
 	// Together is the plan's, nil where one selector is read alone.
 	Together *Together
 }
@@ -274,7 +278,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	if base := how.Together.take(choice, wholes, l.Shard, how.Avoid); base != nil {
 		s.Copies = append(s.Copies, read(base, len(well) > 1))
 		for _, r := range well {
-			if r != base {
+			if r != base && (len(s.Spare) == 0 || l.Shard.Relabelled() == "") {
 				s.Spare = append(s.Spare, read(r, false))
 			}
 		}
@@ -284,6 +288,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		return nil, err
 	}
 	well = how.Together.sorted(choice, well, how.Avoid)
+	well = how.apart(l.Shard, well)
 	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
 		if usable, err := l.Shard.Usable(); err == nil {
 			for _, r := range usable {
@@ -300,6 +305,28 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		s.Lacking = lackedBy(ctx, l.Shard, well[0], from, until, v.now)
 	}
 	return s, nil
+}
+
+// apart are the replicas that may be put together. Of those that give the same targets other labels
+// it is one alone, which may lack something; of those that have other targets all, which are copies
+// perhaps of which the labels differ altogether. The answer's reader is told of both.
+func (how *Reading) apart(s *shard.Shard, well []*shard.Replica) []*shard.Replica {
+	if len(well) < 2 {
+		return well
+	}
+	note := func(format string, args ...any) {
+		if how.Note != nil {
+			how.Note("replicas "+s.Name(), fmt.Sprintf(format, args...))
+		}
+	}
+	switch what := s.Relabelled(); {
+	case what != "":
+		note("%s: %s alone is read, and what it lacks is not filled", what, well[0].Name())
+		return well[:1]
+	case s.Split():
+		note("the replicas of shard %s have different targets: if they are copies that label them differently, each is counted twice", s.Name())
+	}
+	return well
 }
 
 // FailedWholes is the error where all replicas that are whole have failed while the request was

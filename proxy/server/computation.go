@@ -217,6 +217,7 @@ func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 		Budget: x.budget, MaxBytes: x.limits.MaxResponseBytes, Lost: x.rawLost(), Together: together,
 		Gone:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 		Avoid: x.avoids,
+		Note:  func(key, text string) { x.twice.add(text, key) },
 	})
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
 	part := x.part()

@@ -97,6 +97,7 @@ func BenchmarkJudge(b *testing.B) {
 		for j := range 1000 {
 			known.hashes = append(known.hashes, uint64(j)<<32|uint64(i))
 		}
+		known.places = known.hashes
 		r.targets.Store(known)
 		e := trust.Engine{Known: true, Lookback: model.Duration(5 * time.Minute).String()}
 		for _, f := range features {

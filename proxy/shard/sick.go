@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -330,12 +331,12 @@ func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment 
 	partners := t.sharing()
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
-			if f, ok := s.splitAilment(); ok {
+			s.noteRelabelled(t.opts.Logger)
+			f, ok := s.splitAilment()
+			if ok {
 				out = append(out, f)
-				s.split.Store(true)
-			} else {
-				s.split.Store(false)
 			}
+			s.split.Store(ok)
 			for _, other := range partners[s] {
 				if other.Group != g || other.Index <= s.Index {
 					continue
@@ -374,7 +375,8 @@ func (s *Shard) splitAilment() (ailment, bool) {
 		}
 		// One that has just begun to scrape has few, and these are the other one's too: what it
 		// lacks tells the heartbeat.
-		if both, _ := common(a, b); 2*both < min(len(a), len(b)) {
+		both, _ := common(a, b)
+		if s.relabelled.Load() == nil && 2*both < min(len(a), len(b)) {
 			return ailment{kind: SickSplit, r: r, raw: true, text: fmt.Sprintf(
 				"listed as a replica of %s, but they hold different targets (%d and %d, %d in common); if they are shards, give each its own entry under shards",
 				first.host, len(b), len(a), both)}, true
@@ -382,6 +384,46 @@ func (s *Shard) splitAilment() (ailment, bool) {
 	}
 	return ailment{}, false
 }
+
+// noteRelabelled looks whether the shard's replicas scrape the same addresses and give them other
+// labels, as while a relabel rule is rolled out one replica at a time. Single targets do in
+// between, such as an address that goes from one pod to the next.
+func (s *Shard) noteRelabelled(log *slog.Logger) {
+	var text *string
+	first := s.Replicas[0]
+	for _, r := range s.Replicas[1:] {
+		a, b := first.recentTargets(), r.recentTargets()
+		if a == nil || b == nil || s.Thanos() {
+			continue
+		}
+		few := float64(min(len(a.hashes), len(b.hashes)))
+		if n := float64(a.relabelled(b)); n > 0 && n >= min(few/2, max(few/10, 4*math.Sqrt(few))) {
+			said := fmt.Sprintf("%s and %s, replicas of shard %s, scrape the same targets and give %.0f of them other labels, as while a relabel rule is rolled out",
+				first.host, r.host, s.Name(), n)
+			text = &said
+			break
+		}
+	}
+	switch was := s.relabelled.Swap(text); {
+	case text != nil && was == nil:
+		log.Warn("replicas give the same targets other labels; one of them is read alone until they agree", slog.String("what", *text))
+	case text == nil && was != nil:
+		log.Info("replicas give their targets the same labels again", slog.String("shard", s.Name()))
+	}
+}
+
+// Relabelled says in what the shard's replicas differ that scrape the same targets and give many of
+// them other labels: series of both, put together, would count each target twice. It is empty where
+// they do not.
+func (s *Shard) Relabelled() string {
+	if p := s.relabelled.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
+
+// Split tells whether the shard's replicas scrape different targets.
+func (s *Shard) Split() bool { return s.split.Load() }
 
 // overlapAilment is a target that two shards scrape for the same time.
 func (t *Topology) overlapAilment(ctx context.Context, a, b *Shard, now time.Time, samples map[uint64]string) (ailment, bool) {

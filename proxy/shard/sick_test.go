@@ -93,6 +93,8 @@ func TestSick(t *testing.T) {
 		replica string // the host's last number
 		says    string
 		differs []int // replicas that Differs names
+		// relabelled is what is said of the first shard, whose group goes on.
+		relabelled string
 	}{
 		{name: "nothing", change: func([]*patient) {}},
 		{
@@ -147,6 +149,27 @@ func TestSick(t *testing.T) {
 			},
 			kind: SickSplit, groups: "jaguar", replica: "2", says: "listed as a replica of 10.0.0.1:9090, but they hold different targets (10 and 10, 0 in common)",
 		},
+		{name: "a relabel rule that has reached one replica", change: func(ps []*patient) {
+			ps[a1].set(func(p *patient) {
+				for _, s := range p.series {
+					s["pool"] = "x"
+				}
+			})
+		}, relabelled: "replicas of shard jaguar[0], scrape the same targets and give 10 of them other labels"},
+		{name: "one that has reached half of its targets", change: func(ps []*patient) {
+			ps[a1].set(func(p *patient) {
+				for _, s := range p.series[:5] {
+					s["pool"] = "x"
+				}
+			})
+		}, relabelled: "give 5 of them other labels"},
+		{name: "a few addresses that went to other pods", change: func(ps []*patient) {
+			ps[a1].set(func(p *patient) {
+				for _, s := range p.series[:4] {
+					s["pod"] = "new"
+				}
+			})
+		}},
 		{name: "a replica that has just begun to scrape", change: func(ps []*patient) {
 			ps[a1].set(func(p *patient) { p.series = ups(0, 2, "b") })
 		}},
@@ -255,9 +278,17 @@ func TestSick(t *testing.T) {
 				if n := strings.Count(log.String(), "do not fit together"); n != len(strings.Fields(tc.groups)) {
 					t.Errorf("said %d times:\n%s", n, log.String())
 				}
+				first := top.Groups[0].Shards[0]
+				if got := first.Relabelled(); (got != "") != (tc.relabelled != "") || !strings.Contains(got, tc.relabelled) ||
+					strings.Count(log.String(), "give the same targets other labels") != min(len(got), 1) {
+					t.Errorf("relabelled: %q, want %q; the log:\n%s", got, tc.relabelled, log.String())
+				}
 				healthy()
 				time.Sleep(3*factsEvery + 10*time.Second)
 				check("")
+				if got := first.Relabelled(); got != "" {
+					t.Errorf("mended: relabelled: %q", got)
+				}
 				for _, g := range strings.Fields(tc.groups) {
 					if v := gauge(t, reg, "spillway_group_sick", g, tc.kind); v != 0 ||
 						!strings.Contains(log.String(), "fit together again") {

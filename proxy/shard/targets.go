@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 const (
 	// maxTargetBytes bounds the answer about a server's targets: some 300,000 of them.
 	maxTargetBytes = 96 << 20
-	// maxTargets is how many hashes are kept of one server: 4 MiB of them.
+	// maxTargets is how many targets are kept of one server: 8 MiB of them.
 	maxTargets = 512 << 10
 	// targetsTimeout bounds the question.
 	targetsTimeout = 10 * time.Second
@@ -29,17 +30,24 @@ const (
 // group's.
 type targets struct {
 	hashes []uint64 // sorted, each once
+	places []uint64 // of each, what place gives
 	at     time.Time
 }
 
 // knownTargets are the hashes of the server's targets, unless they are too old to count; nil where
 // they are not known.
 func (r *Replica) knownTargets() []uint64 {
-	t := r.targets.Load()
-	if t == nil || time.Since(t.at) > targetsKeep {
-		return nil
+	if t := r.recentTargets(); t != nil {
+		return t.hashes
 	}
-	return t.hashes
+	return nil
+}
+
+func (r *Replica) recentTargets() *targets {
+	if t := r.targets.Load(); t != nil && time.Since(t.at) <= targetsKeep {
+		return t
+	}
+	return nil
 }
 
 // Compared tells whether the shard's targets are known and there are any, so that Group.Trusted
@@ -50,27 +58,52 @@ func (s *Shard) Compared() bool {
 
 // readTargets reads the server's targets and keeps their hashes.
 func (r *Replica) readTargets(ctx context.Context) error {
-	var hashes []uint64
+	var all [][2]uint64
 	key := r.newTargetKey()
 	err := r.eachTarget(ctx, func(set []pair) error {
-		if len(hashes) == maxTargets {
+		if len(all) == maxTargets {
 			return fmt.Errorf("%s has more than %d targets, which are not compared with those of other shards", r.Name(), maxTargets)
 		}
-		hashes = append(hashes, key.hash(set))
+		all = append(all, [2]uint64{key.hash(set), key.place(set)})
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	slices.Sort(hashes)
-	hashes = slices.Clip(slices.Compact(hashes))
-	if was := r.targets.Load(); was == nil || !slices.Equal(was.hashes, hashes) {
+	slices.SortFunc(all, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
+	now := &targets{at: time.Now(), hashes: make([]uint64, 0, len(all)), places: make([]uint64, 0, len(all))}
+	for i, t := range all {
+		if i == 0 || t[0] != all[i-1][0] {
+			now.hashes, now.places = append(now.hashes, t[0]), append(now.places, t[1])
+		}
+	}
+	if was := r.targets.Load(); was == nil || !slices.Equal(was.hashes, now.hashes) {
 		targetChanges.Add(1)
 	} else {
-		hashes = was.hashes
+		now.hashes, now.places = was.hashes, was.places
 	}
-	r.targets.Store(&targets{hashes: hashes, at: time.Now()})
+	r.targets.Store(now)
 	return nil
+}
+
+// relabelled is how many of its targets another server of the shard has by job and instance, with
+// other labels besides.
+func (t *targets) relabelled(o *targets) (n int) {
+	theirs := map[uint64]bool{}
+	for i, h := range o.hashes {
+		if _, same := slices.BinarySearch(t.hashes, h); !same {
+			theirs[o.places[i]] = true
+		}
+	}
+	if len(theirs) == 0 {
+		return 0
+	}
+	for i, h := range t.hashes {
+		if _, same := slices.BinarySearch(o.hashes, h); !same && theirs[t.places[i]] {
+			n++
+		}
+	}
+	return n
 }
 
 // errFound ends the reading of targets.
@@ -128,6 +161,11 @@ func (k *targetKey) hash(set []pair) uint64 {
 			k.pairs = append(k.pairs, p)
 		}
 	}
+	return k.sum()
+}
+
+// sum is the hash of the pairs.
+func (k *targetKey) sum() uint64 {
 	slices.SortFunc(k.pairs, func(a, b pair) int { return bytes.Compare(a.name, b.name) })
 	k.h.Reset()
 	for _, p := range k.pairs {
@@ -137,6 +175,23 @@ func (k *targetKey) hash(set []pair) uint64 {
 		_ = k.h.WriteByte(0xff)
 	}
 	return k.h.Sum64()
+}
+
+// place is hash of job and instance alone, which tell targets apart whatever other labels
+// relabelling gives them; of a target without an instance it is hash.
+func (k *targetKey) place(set []pair) uint64 {
+	k.pairs = k.pairs[:0]
+	instance := false
+	for _, p := range set {
+		if n := string(p.name); n == "job" || n == "instance" {
+			k.pairs = append(k.pairs, p)
+			instance = instance || n == "instance"
+		}
+	}
+	if !instance {
+		return k.hash(set)
+	}
+	return k.sum()
 }
 
 // eachTarget asks for the series of up as they are now and calls f with each; f's error ends it.

@@ -191,6 +191,8 @@ type Shard struct {
 	hedge    *hedger
 	calls    *gate
 	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
+	// relabelled is in what they differ that scrape the same targets; nil where they do not.
+	relabelled atomic.Pointer[string]
 	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last
 	// wait in vain for the turn to ask one.
 	unanswered vain
