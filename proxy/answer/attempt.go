@@ -78,7 +78,7 @@ const (
 	// Apart: the shards' answers to parts cannot be combined into the exact answer; all series are
 	// read and everything is computed here.
 	Apart Reason = "apart"
-	// Parcels: series that no replica holds whole are too many to be read at once.
+	// Parcels: series that nobody is trusted to evaluate are too many to be read at once.
 	Parcels Reason = "parcels"
 	// Order: setting labels changes the order of the series, so they are gathered and sorted.
 	Order Reason = "order"

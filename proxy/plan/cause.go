@@ -41,6 +41,17 @@ func Causes() []Cause {
 	}
 }
 
+// Parcels tells whether an aggregate that is evaluated here for the cause may be in parcels: the
+// series are as good as ever, and what they come to is not to be trusted to the shards at the
+// moment. Where the expression or the configuration says so it stays so, and is to be changed.
+func (c Cause) Parcels() bool {
+	switch c {
+	case CauseNotWhole, CauseEngine, CauseSick, CauseLabels, CauseBoundary:
+		return true
+	}
+	return false
+}
+
 // because notes the first cause that lies with the servers, or else the configuration, and with
 // which shard, and returns why.
 func (p *planner) because(c Cause, s *shard.Shard, why string) string {

@@ -13,7 +13,7 @@
 //     merge folds the partial results.
 //   - raw: everything else. Prometheus' own engine runs in the proxy over series read from the
 //     shards (package raw), and over the answers to the parts above.
-//   - parcels, only with Query.Parcels: an aggregate over what no replica holds whole, which raw
+//   - parcels, only with Query.Parcels: an aggregate over what nobody is trusted with, which raw
 //     would read all at once, is evaluated in the proxy over the series of some targets at a time,
 //     and folded as push is (parcels.go).
 //

@@ -13,12 +13,13 @@ import (
 	"github.com/spillwayproject/spillway/proxy/merge"
 )
 
-// Where no replica of a shard is whole, series are read from all of them and put together here, and
-// an aggregate over more than max_series was refused. But the grammar of what shards may evaluate
-// by themselves holds for any division of the series by a label: an aggregate whose inside is such
-// is evaluated here over one parcel after another, each the series of some targets, and what the
-// parcels give is folded as the answers of shards are. Series without the label are a parcel of
-// their own, so nothing has to be asked about them.
+// Where no replica of a shard is whole, or the servers are in another state in which nothing can be
+// trusted to them, series are read and put together here, and an aggregate over more than
+// max_series was refused. But the grammar of what shards may evaluate by themselves holds for any
+// division of the series by a label: an aggregate whose inside is such is evaluated here over one
+// parcel after another, each the series of some targets, and what the parcels give is folded as the
+// answers of shards are. Series without the label are a parcel of their own, so nothing has to be
+// asked about them.
 
 // ParcelLabel is the label by whose values series are divided into parcels: all series of a target
 // are in one parcel, and so is what its scrapes say of them.
@@ -33,10 +34,10 @@ type Read struct {
 
 // parcelled makes a leaf of e that is evaluated here in parcels, since why keeps shards from it. It
 // is nil where e is no aggregate that can be put together from them, or where something else than a
-// gap of the replicas keeps it here.
+// state of the servers keeps it here.
 func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	agg, ok := tree.Bare(e).(*parser.AggregateExpr)
-	if !p.q.Parcels || p.q.Raw != "" || p.cause != CauseNotWhole {
+	if !p.q.Parcels || p.q.Raw != "" || !p.cause.Parcels() {
 		return nil
 	}
 	if ok && !says(tree.String(agg), agg) {
@@ -54,7 +55,7 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	}
 	leaf := &Leaf{
 		Mode: ModeParcels, Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near, Loose: f.loose,
-		Fold: fin.fold, Folds: true, Expr: agg, At: agg.PositionRange(), Text: tree.String(agg), Why: why,
+		Fold: fin.fold, Folds: true, Expr: agg, At: agg.PositionRange(), Text: tree.String(agg), Why: why, Cause: p.cause,
 	}
 	var use []int
 	impossible := false
@@ -74,7 +75,7 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	}
 	p.fetches = true
 	if !p.q.NoExplain {
-		why += "; series are read from all its replicas and evaluated here, those of some targets at a time"
+		why += "; series are read and evaluated here, those of some targets at a time"
 		leaf.Node = &Node{Mode: ModeParcels, Expr: tree.String(agg), Why: why}
 	}
 	return leaf

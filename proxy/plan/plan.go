@@ -142,8 +142,9 @@ type Leaf struct {
 	// the text; both are empty where it is not in parcels.
 	Text  string
 	Reads []Read
-	// Why says why the leaf is in parcels, where it is.
-	Why string
+	// Why says why the leaf is in parcels, where it is, and Cause is what the metric says of that.
+	Why   string
+	Cause Cause
 	// Fold puts partial aggregates together where Folds.
 	Fold  merge.FoldOp
 	Folds bool

@@ -26,14 +26,15 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// Where no replica is whole, an aggregate over more series than may be held at a time is evaluated
-// here in parcels: each is the series of some targets, or some of one that has too many. What a
-// parcel holds is given back once it is evaluated; meanwhile the next one is read.
+// Where the servers' state keeps an aggregate over more series than may be held at a time from
+// them, as where no replica is whole, it is evaluated here in parcels: each is the series of some
+// targets, or some of one that has too many. What a parcel holds is given back once it is
+// evaluated; meanwhile the next one is read.
 
 // tooMany marks a refusal of an evaluation that can be made in parcels: of series that are read
-// because no replica is whole, and are more than may be held at a time.
+// because of the servers' state, and are more than may be held at a time.
 func (x *exchange) tooMany(p *plan.Plan, err error) error {
-	if p.Cause == plan.CauseNotWhole && x.dec.Request.Stats == "" && moreThanAtOnce(err) {
+	if p.Cause.Parcels() && x.dec.Request.Stats == "" && moreThanAtOnce(err) {
 		return &answer.TooMany{Err: err}
 	}
 	return err
@@ -59,7 +60,7 @@ func (x *exchange) parcels(l *plan.Leaf, together *plan.Together) (out []*merge.
 	if err != nil {
 		return nil, err
 	}
-	x.rawHere, x.rawCause, x.inParcels = l.Why, plan.CauseNotWhole, true
+	x.rawHere, x.rawCause, x.inParcels = l.Why, l.Cause, true
 	x.doing.set(workParcels)
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
