@@ -32,7 +32,7 @@ func TestNamesOfATenantAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &tenantWorld{t: t, client: newClient(t)}
-	w.s, w.url = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL())+limits(ample)+
+	w.s, w.url = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", s.URL())+roomy(ample)+
 		fmt.Sprintf("usage_log: {path: %q}\n", log)+
 		fmt.Sprintf("tenants: [{name: research, bearer_token_file: %q, matchers: ['{namespace=~\"research-.+\"}']}]\n", token))
 	if got := w.ask("research", http.MethodGet, "/api/v1/metadata", nil, nil); got.status != 200 {
