@@ -43,6 +43,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET "+adminAPI+"deny", s.adminDeny)
 	mux.HandleFunc("POST "+adminAPI+"deny", s.adminForbid)
 	mux.HandleFunc("DELETE "+adminAPI+"deny/{name}", s.adminAllow)
+	mux.HandleFunc("DELETE "+adminAPI+"stores/{name}", s.adminForgetStore)
 	mux.HandleFunc("GET "+adminAPI+"explain", s.adminExplain)
 	mux.HandleFunc("GET "+adminAPI+"refusals", s.adminRefusals)
 	mux.HandleFunc("GET "+adminAPI+"glances", s.adminGlances)
@@ -120,14 +121,15 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 		adminAPI + "refusals": get, adminAPI + "glances": get, "/kill": post,
 		"/dashboard": get, "/panel": get, "/refusals": get, "/explain": get,
 		adminAPI + "queries": remove, adminAPI + "deny": {http.MethodGet, http.MethodPost, http.MethodDelete},
+		adminAPI + "stores": {http.MethodDelete},
 	} {
-		if r.URL.Path == path || len(methods) > 1 && strings.HasPrefix(r.URL.Path, path+"/") {
+		if r.URL.Path == path || !slices.Equal(methods, get) && strings.HasPrefix(r.URL.Path, path+"/") {
 			takes := path + " takes " + strings.Join(methods, " and ")
 			(&qerr.Error{Kind: qerr.MethodNotAllowed, Message: takes, Allow: methods}).WriteTo(w)
 			return
 		}
 	}
-	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage, queries, refusals, glances and deny; PromQL is on the main listener", adminAPI).WriteTo(w)
+	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage, queries, refusals, glances, deny and stores/ADDRESS; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
 // reloadRequest answers POST /-/reload: 200, or the problems.

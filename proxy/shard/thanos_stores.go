@@ -103,6 +103,30 @@ func (r *Replica) MissingStores() string {
 	return cmp.Or(r.up.stores.Missing, r.up.stores.trouble)
 }
 
+// ForgetStore has a store of Thanos Query no longer be missed, which somebody took out on purpose.
+// It returns the servers that remembered it; the error is of the first that has it still.
+func (t *Topology) ForgetStore(name string) (by []string, err error) {
+	for r := range t.replicas() {
+		if !r.Thanos() {
+			continue
+		}
+		r.up.mu.Lock()
+		before := r.up.stores.Missing
+		known, wrong := r.up.stores.Forget(name, r.terms())
+		if now := r.up.stores.Missing; now != before {
+			r.tellStores(before, now)
+		}
+		r.up.mu.Unlock()
+		switch {
+		case wrong != nil:
+			err = cmp.Or(err, fmt.Errorf("%s: %w", r.Name(), wrong))
+		case known:
+			by = append(by, r.Name())
+		}
+	}
+	return by, err
+}
+
 // storesNote says which stores are known to be away, or failed a moment ago, for an error that does
 // not tell which one it waits for; where this server is not known to have any such, those of the
 // shard's others, which have the same. Empty where none is known, and for a Prometheus.
@@ -152,7 +176,8 @@ func (r *Replica) tellStores(was, is string) {
 		r.up.opts.Logger.Info("a Thanos Query has all of its stores again", "replica", r.Name())
 	case was == "":
 		r.up.opts.Logger.Warn("a Thanos Query answers without some of its stores; its answers are refused, or flagged where a partial one is asked for",
-			"replica", r.Name(), "missing", is)
+			"replica", r.Name(), "missing", is,
+			"advice", "of a store that was taken out on purpose: DELETE /api/spillway/v1/stores/ADDRESS on the admin listener")
 	}
 }
 

@@ -2,6 +2,7 @@ package thanos
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,6 +127,25 @@ func (s *Stores) Page(list []Store, t Terms, began time.Time) (before string) {
 		s.whole = time.Now()
 	}
 	return before
+}
+
+// Forget has a store no longer be missed that has gone from the list, since somebody says that it
+// was taken out on purpose. known is false where it is not remembered. The error is that of one
+// that cannot have been: it is listed, or the server's own flags name it.
+func (s *Stores) Forget(name string, t Terms) (known bool, err error) {
+	if slices.ContainsFunc(s.List, func(i Store) bool { return i.Name == name }) {
+		return true, errors.New("it is listed still; only what is gone from the list of stores can be forgotten")
+	}
+	if slices.Contains(t.Flags.Static, name) {
+		return true, errors.New("--endpoint names it; take it out of that flag of the Thanos Query")
+	}
+	if _, known = s.seen[name]; !known {
+		return false, nil
+	}
+	delete(s.seen, name)
+	// What was asked for while it was missed may be whole, and is refused all the same.
+	s.Page(s.List, t, s.Read)
+	return true, nil
 }
 
 // Since is what was missing at any time from asked on. The page that is whole again tells nothing
