@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -153,6 +154,15 @@ func (d *Directory) Challenge(err error) []string {
 	return out
 }
 
+// Certified is whose client certificate was verified on a connection; nil where it is no tenant's,
+// and where there is none.
+func (d *Directory) Certified(c *tls.ConnectionState) *Tenant {
+	if d == nil || c == nil || len(c.VerifiedChains) == 0 {
+		return nil
+	}
+	return d.byCN[c.VerifiedChains[0][0].Subject.CommonName] // no tenant has an empty one
+}
+
 // Identify tells which tenant sends a request; nil where there are no tenants. The error is a
 // *qerr.Error: Unauthorized, Overloaded while too many passwords are being checked, or Unavailable
 // while the keys of signed tokens have never been read.
@@ -161,11 +171,7 @@ func (d *Directory) Identify(r *http.Request) (*Tenant, error) {
 		return nil, nil
 	}
 	given := r.Header.Values("Authorization")
-	verified := r.TLS != nil && len(r.TLS.VerifiedChains) > 0
-	var certified *Tenant
-	if verified {
-		certified = d.byCN[r.TLS.VerifiedChains[0][0].Subject.CommonName] // no tenant has an empty one
-	}
+	verified, certified := r.TLS != nil && len(r.TLS.VerifiedChains) > 0, d.Certified(r.TLS)
 	switch {
 	case len(given) > 1:
 		return nil, qerr.New(qerr.Unauthorized, "the request has %d Authorization headers; send one", len(given))
