@@ -55,8 +55,10 @@ func (s *Server) requestedBy(r *http.Request, path string) by {
 	b := by{how: r.Method + " " + path, peer: identity.Peer(r)}
 	if verified(r.TLS) {
 		b.caller = identity.Clean(r.TLS.VerifiedChains[0][0].Subject.CommonName)
-	} else if name, _, ok := r.BasicAuth(); ok && wants(s.opts.WebConfigFile).passwords() {
-		b.caller = identity.Clean(name)
+	} else if name, _, ok := r.BasicAuth(); ok {
+		if c, _ := s.web.look(); c.passwords() {
+			b.caller = identity.Clean(name)
+		}
 	}
 	return b
 }

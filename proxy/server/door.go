@@ -93,32 +93,15 @@ func (l *firstAccept) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// stranger refuses a request to a guarded admin listener of which nobody knows who makes it, or
-// that is a tenant's. The web configuration is read anew for each connection and each request, so
-// what was there when the listener started may be gone.
+// stranger refuses a request to a guarded admin listener that is a tenant's: whoever has a
+// certificate by which a tenant is known may ask for what is that tenant's, and nothing else. Of
+// everybody else the guard of the web configuration has made sure.
 func (s *Server) stranger(w http.ResponseWriter, r *http.Request) bool {
 	if !s.guarded.Load() {
 		return false
 	}
-	if s.tenantsOwn(w, r) {
-		return true
-	}
-	if verified(r.TLS) {
-		return false
-	}
-	// exporter-toolkit has compared the password by now, if there are any.
-	if _, _, password := r.BasicAuth(); password && wants(s.opts.WebConfigFile).passwords() {
-		return false
-	}
-	qerr.New(qerr.Forbidden, "the admin listener is not on loopback, and --web.config.file authenticates its callers no more: put basic_auth_users or client_auth_type: RequireAndVerifyClientCert back").WriteTo(w)
-	return true
-}
-
-// tenantsOwn refuses a certificate by which a tenant is known: whoever has one may ask for what is
-// that tenant's, and nothing else, also where no certificate but a verified one is taken.
-func (s *Server) tenantsOwn(w http.ResponseWriter, r *http.Request) bool {
-	st := s.acquire()
-	defer st.release()
+	st, done := s.peek()
+	defer done()
 	t := st.tenants.Certified(r.TLS)
 	if t == nil {
 		return false

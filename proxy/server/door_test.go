@@ -188,11 +188,11 @@ func TestAdminStaysGuarded(t *testing.T) {
 			}
 			write(tc.without)
 			stranger.CloseIdleConnections()
-			if code := status(stranger, nil); code != http.StatusForbidden {
-				t.Errorf("once nobody is asked who it is: %d, want 403", code)
+			if code := status(stranger, nil); code != http.StatusServiceUnavailable {
+				t.Errorf("once nobody is asked who it is: %d, want 503", code)
 			}
-			if code := status(stranger, func(r *http.Request) { r.SetBasicAuth("eve", "x") }); code != http.StatusForbidden {
-				t.Errorf("with a password of nobody: %d, want 403", code)
+			if code := status(stranger, func(r *http.Request) { r.SetBasicAuth("eve", "x") }); code != http.StatusServiceUnavailable {
+				t.Errorf("with a password of nobody: %d, want 503", code)
 			}
 			write(tc.web)
 			tc.client.CloseIdleConnections()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,9 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.yaml.in/yaml/v3"
 
-	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/internal/timers"
 	"github.com/spillwayproject/spillway/proxy/identity"
 )
@@ -254,38 +251,4 @@ func (w *clientConns) close() {
 			_ = c.Close() // likewise
 		}
 	}
-}
-
-// webConfig is what of a web configuration tells who may come in.
-type webConfig struct {
-	TLS struct {
-		ClientAuth string `yaml:"client_auth_type"`
-		CertFile   string `yaml:"cert_file"`
-		Cert       string `yaml:"cert"`
-	} `yaml:"tls_server_config"`
-	Users map[string]string `yaml:"basic_auth_users"`
-}
-
-// wants reads the web configuration; one that cannot be read wants nothing of anybody.
-func wants(file string) (c webConfig) {
-	if file == "" {
-		return c
-	}
-	f, err := plainfile.Open(file)
-	if err != nil {
-		return c
-	}
-	defer f.Close()
-	if data, err := io.ReadAll(f); err != nil || yaml.Unmarshal(data, &c) != nil {
-		return webConfig{}
-	}
-	return c
-}
-
-// passwords tells whether it lets in nobody without a password.
-func (c webConfig) passwords() bool { return len(c.Users) > 0 }
-
-// certificates tells whether it lets in nobody without a certificate that is verified.
-func (c webConfig) certificates() bool {
-	return (c.TLS.CertFile != "" || c.TLS.Cert != "") && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
 }

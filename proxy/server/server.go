@@ -178,6 +178,7 @@ type Server struct {
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
 	guarded      atomic.Bool    // the admin listener needs authentication
+	web          *webGuard      // of all listeners
 	metricsAddr  net.Addr       // of the metrics listener, set before Ready is told; nil for none
 	cors         *regexp.Regexp // origins; nil for none
 	ready        atomic.Bool
@@ -249,7 +250,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(), walls: standing(),
 		propagator: otel.GetTextMapPropagator(), lightSeries: weigh.LightSeries, rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
-		rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())},
+		rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())}, web: newWebGuard(o.WebConfigFile, o.Logger),
 	}
 	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
@@ -372,6 +373,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 	if err := checkWebConfig(s.opts.WebConfigFile); err != nil {
 		return err
 	}
+	s.web.look() // what it asks for at the start, it goes on asking for
 	l, err := s.listen()
 	if err != nil {
 		return err
@@ -551,7 +553,7 @@ func (s *Server) checkAdmin(addr net.Addr) error {
 		s.log.Warn("THE ADMIN LISTENER IS REACHABLE BEYOND LOOPBACK WITHOUT AUTHENTICATION (--web.admin-insecure)", "address", addr.String())
 		return nil
 	}
-	if c := wants(s.opts.WebConfigFile); c.passwords() || c.certificates() {
+	if c, _ := s.web.look(); c.ways() > 0 {
 		s.guarded.Store(true)
 		return nil
 	}

@@ -1,0 +1,191 @@
+package server
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spillwayproject/spillway/internal/plainfile"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// webConfig is what of a web configuration tells who may come in.
+type webConfig struct {
+	TLS struct {
+		ClientAuth string `yaml:"client_auth_type"`
+		CertFile   string `yaml:"cert_file"`
+		Cert       string `yaml:"cert"`
+	} `yaml:"tls_server_config"`
+	Users map[string]string `yaml:"basic_auth_users"`
+}
+
+// passwords tells whether it lets in nobody without a password.
+func (c *webConfig) passwords() bool { return len(c.Users) > 0 }
+
+// certificates tells whether it lets in nobody without a certificate that is verified.
+func (c *webConfig) certificates() bool {
+	return (c.TLS.CertFile != "" || c.TLS.Cert != "") && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
+}
+
+// ways is how many of the two it asks for.
+func (c *webConfig) ways() (n int) {
+	for _, asks := range []bool{c.passwords(), c.certificates()} {
+		if asks {
+			n++
+		}
+	}
+	return n
+}
+
+// webGuard asks callers for what the web configuration wants of them, inside of exporter-toolkit,
+// which does that too. That one reads the file for each request, and lets everybody pass where it
+// has no users in that moment: while the file is written anew in place, or once it is cut off. So
+// what passes is compared with the file as it is read here, once for each request, and a file that
+// asks for less than it did since the start opens nothing.
+//
+// It holds the file's text, and at most maxKnown passwords that were right, as keyed hashes.
+type webGuard struct {
+	file string // empty is none, and everybody may come
+	log  *slog.Logger
+	key  [32]byte // of those hashes
+
+	mu    sync.Mutex
+	text  []byte
+	now   *webConfig // what text says
+	most  int        // the most ways that it has asked for at once
+	less  bool       // it asks for fewer now, which was said
+	known map[[sha256.Size]byte]bool
+
+	comparing sync.Mutex // bcrypt takes a processor: one at a time
+}
+
+const (
+	// maxKnown is how many passwords are remembered.
+	maxKnown = 1024
+	// nobodysHash is compared with where a name is nobody's, so that it takes as long. Nothing fits
+	// it.
+	nobodysHash = "$2a$10$....................................................."
+)
+
+func newWebGuard(file string, log *slog.Logger) *webGuard {
+	g := &webGuard{file: file, log: log, now: &webConfig{}, known: map[[sha256.Size]byte]bool{}}
+	_, _ = rand.Read(g.key[:]) // never fails, by its documentation
+	return g
+}
+
+// look reads the file, and tells what it asks for, and whether that is less than it was. One that
+// cannot be read asks for nothing. It is compared whole, since neither its time nor its size tells
+// one that was written twice in a moment from what it was between.
+func (g *webGuard) look() (c *webConfig, less bool) {
+	if g.file == "" {
+		return g.now, false
+	}
+	text := readWhole(g.file)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !bytes.Equal(text, g.text) {
+		g.text, g.now = text, &webConfig{}
+		if yaml.Unmarshal(text, g.now) != nil {
+			g.now = &webConfig{}
+		}
+	}
+	g.most = max(g.most, g.now.ways())
+	less = g.now.ways() < g.most
+	switch {
+	case less && !g.less:
+		g.log.Error("the web configuration asks callers for less than it did, as one that is cut off or being written; nobody is answered until it is whole again; to open the listeners restart Spillway",
+			"file", g.file)
+	case g.less && !less:
+		g.log.Info("the web configuration is whole again", "file", g.file)
+	}
+	g.less = less
+	return g.now, less
+}
+
+// readWhole is what a file has; nothing where it cannot be read.
+func readWhole(file string) []byte {
+	f, err := plainfile.Open(file)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+var errLess = func() *qerr.Error {
+	e := qerr.New(qerr.Unavailable, "--web.config.file does not ask callers any more for all that it did (basic_auth_users, client_auth_type: RequireAndVerifyClientCert), as where it is cut off or being written; nobody is answered until it is whole again, or Spillway is restarted")
+	e.RetryAfter = time.Second
+	return e
+}()
+
+// refuses answers whoever has not what the web configuration asks for; true where it did. health
+// tells that whoever asks for health needs no password.
+func (g *webGuard) refuses(w http.ResponseWriter, r *http.Request, health bool) bool {
+	if g.file == "" {
+		return false
+	}
+	user, password, given := r.BasicAuth()
+	health = health && isHealth(r)
+	switch c, less := g.look(); {
+	case less && !health:
+		refuse(w, errLess)
+	case c.certificates() && !verified(r.TLS):
+		refuse(w, qerr.New(qerr.Forbidden, "this connection has no client certificate, which --web.config.file asks for since it was made; connect again with one"))
+	case c.passwords() && (given || !health) && !g.right(c, user, password):
+		w.Header().Set("WWW-Authenticate", "Basic")
+		refuse(w, qerr.New(qerr.Unauthorized, "nobody in basic_auth_users of --web.config.file has this name and password"))
+	default:
+		return false
+	}
+	return true
+}
+
+// right tells whether a user has the password.
+func (g *webGuard) right(c *webConfig, user, password string) bool {
+	hash, somebody := c.Users[user]
+	if !somebody {
+		hash = nobodysHash
+	}
+	mac := hmac.New(sha256.New, g.key[:])
+	fmt.Fprintf(mac, "%d %d ", len(user), len(hash))
+	_, _ = io.WriteString(mac, user+hash+password) // a hash takes everything
+	key := [sha256.Size]byte(mac.Sum(nil))
+	if g.remembers(key) {
+		return true
+	}
+	g.comparing.Lock()
+	defer g.comparing.Unlock()
+	if g.remembers(key) {
+		return true // another request had it meanwhile
+	}
+	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !somebody {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.known) >= maxKnown {
+		clear(g.known)
+	}
+	g.known[key] = true
+	return true
+}
+
+func (g *webGuard) remembers(key [sha256.Size]byte) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known[key]
+}

@@ -1,0 +1,201 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// guardedProxy is a proxy of which each listener, the admin one beyond loopback, has the web
+// configuration, and where they are on this machine, without a scheme.
+func guardedProxy(t *testing.T, web string) (r *rig, listeners map[string]string) {
+	t.Helper()
+	var admin string
+	r = newRig(t, manyShards(1), limits(ample), func(o *Options) {
+		o.AdminListenAddress, o.MetricsListenAddress, o.WebConfigFile = "0.0.0.0:0", "127.0.0.1:0", web
+		o.Ready = func(_, a netAddr) { admin = a.String() }
+	})
+	_, port, err := net.SplitHostPort(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, map[string]string{
+		"main": strings.TrimPrefix(r.url, "http://") + "/api/v1/query?query=up", "admin": "127.0.0.1:" + port + "/metrics",
+		"metrics": r.s.metricsAddr.String() + "/metrics",
+	}
+}
+
+// inPlace writes a file as an editor does that keeps it: it is empty for a moment.
+func inPlace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPasswordsAreComparedHere: exporter-toolkit reads the file for itself, and where that was in
+// the moment in which the file was empty it lets everybody pass. What passes is compared with what
+// is read here.
+func TestPasswordsAreComparedHere(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web.yml")
+	inPlace(t, web, "basic_auth_users: {ada: "+passwordTest+"}\n")
+	r, _ := guardedProxy(t, web)
+	for name, h := range map[string]http.Handler{"main": r.s.mainHandler(), "admin": r.s.adminHandler(), "metrics": r.s.metricsHandler()} {
+		path := map[string]string{"main": "/api/v1/status/buildinfo"}[name]
+		if path == "" {
+			path = "/metrics"
+		}
+		for _, tc := range []struct {
+			user, password string
+			want           int
+		}{
+			{"ada", "test", 200},
+			{"ada", "test", 200}, // remembered
+			{"ada", "tesT", 401},
+			{"eve", "test", 401},
+			{"", "test", 401},
+			{"", "", 401},
+		} {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			if tc.password != "" {
+				req.SetBasicAuth(tc.user, tc.password)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, req)
+			if w.Code != tc.want || tc.want == 401 && w.Header().Get("WWW-Authenticate") != "Basic" {
+				t.Errorf("%s, %s:%s: %d %q, want %d", name, tc.user, tc.password, w.Code, w.Header().Get("WWW-Authenticate"), tc.want)
+			}
+		}
+	}
+}
+
+// TestWebConfigCutOff: wherever the file ends that once asked for passwords, no listener answers
+// whoever has none; what is left of the users is let in, and health is told.
+func TestWebConfigCutOff(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web.yml")
+	whole := "# of the lab\nhttp_server_config:\n  headers:\n    X-Frame-Options: deny\nbasic_auth_users:\n  ada: " + passwordTest + "\n  bob: " + passwordTest + "\n"
+	inPlace(t, web, whole)
+	r, listeners := guardedProxy(t, web)
+	ask := func(target, user string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+target, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if user != "" {
+			req.SetBasicAuth(user, "test")
+		}
+		resp, err := r.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	lines := strings.SplitAfter(whole, "\n")
+	for n := range lines {
+		text := strings.Join(lines[:n], "")
+		inPlace(t, web, text)
+		for name, target := range listeners {
+			for _, user := range []string{"", "eve", "ada"} {
+				want := http.StatusServiceUnavailable
+				switch has := strings.Contains(text, "  ada"); {
+				case has && user == "ada":
+					want = 200
+				case has:
+					want = 401
+				}
+				if code := ask(target, user); code != want {
+					t.Errorf("%s, %q, of\n%s%d, want %d", name, user, text, code, want)
+				}
+			}
+			health, _, _ := strings.Cut(target, "/")
+			if code := ask(health+"/-/healthy", ""); name != "admin" && code != 200 {
+				t.Errorf("health of %s: %d", name, code)
+			}
+		}
+	}
+	told := 0
+	for _, line := range r.log.atLeast(slog.LevelError) {
+		if strings.Contains(line, "web configuration") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times: %q", told, r.log.atLeast(slog.LevelError))
+	}
+	inPlace(t, web, whole)
+	for name, target := range listeners {
+		if in, out := ask(target, "bob"), ask(target, ""); in != 200 || out != 401 {
+			t.Errorf("%s, once it is whole: %d, and %d to a stranger", name, in, out)
+		}
+	}
+}
+
+// TestCertificatesStayAskedFor: where the file asks for certificates no more, nobody is answered,
+// over whatever connection; who has come without one meanwhile is nobody afterwards either.
+func TestCertificatesStayAskedFor(t *testing.T) {
+	ca := newAuthority(t, "ours")
+	ca.issue("server")
+	known, unknown := ca.client(ca.issue("client")), ca.client()
+	read := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	web := filepath.Join(t.TempDir(), "web.yml")
+	whole, open := read(ca.webConfig("RequireAndVerifyClientCert")), read(ca.webConfig(""))
+	users := "basic_auth_users: {ada: " + passwordTest + "}\n"
+	for name, tc := range map[string]struct {
+		whole, less string
+		after       int // without a certificate, over a connection from in between
+	}{
+		"certificates":            {whole, open, 403},
+		"and passwords":           {whole + users, whole, 0},
+		"passwords, which remain": {whole + users, open + users, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inPlace(t, web, tc.whole)
+			known.CloseIdleConnections()
+			unknown.CloseIdleConnections()
+			_, listeners := guardedProxy(t, web)
+			for listener, target := range listeners {
+				ask := func(c *http.Client) int {
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+target, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.SetBasicAuth("ada", "test")
+					resp, err := c.Do(req)
+					if err != nil {
+						return 0
+					}
+					_, _ = io.Copy(io.Discard, resp.Body) // so that the connection stays
+					resp.Body.Close()
+					return resp.StatusCode
+				}
+				if code := ask(known); code != 200 {
+					t.Fatalf("%s: who has a certificate: %d", listener, code)
+				}
+				inPlace(t, web, tc.less)
+				refused := fmt.Sprint(ask(known), ask(unknown))
+				if refused != "503 503" && refused != "503 0" {
+					t.Errorf("%s: while it asks for less: %s", listener, refused)
+				}
+				inPlace(t, web, tc.whole)
+				if with, without := ask(known), ask(unknown); with != 200 || without != tc.after {
+					t.Errorf("%s, once it is back: %d, and %d without one", listener, with, without)
+				}
+			}
+		})
+	}
+}
