@@ -98,7 +98,7 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 				g.Rules[j].place = j
 			}
 			if keep := shards[i].Keep; keep != nil {
-				g.Rules = slices.DeleteFunc(g.Rules, func(r rule) bool { return !keep(shards[i].Relabel.Labels(r.Labels)) })
+				g.Rules = slices.DeleteFunc(g.Rules, func(r rule) bool { return !keep(written(shards[i].Relabel.Labels(r.Labels))) })
 				if len(g.Rules) == 0 {
 					continue
 				}
@@ -139,6 +139,18 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 	}
 	d.res.Series = len(out.Groups)
 	return d.res, writeData(w, out)
+}
+
+// written are those of a rule's labels that have a value in the rule. A template has one in each of
+// its alerts only, whose it is by that; its own text may be anybody's.
+func written(ls labels.Labels) labels.Labels {
+	b := labels.NewBuilder(ls)
+	ls.Range(func(l labels.Label) {
+		if strings.Contains(l.Value, "{{") {
+			b.Del(l.Name)
+		}
+	})
+	return b.Labels()
 }
 
 // cut leaves the page's groups.
