@@ -175,7 +175,7 @@ func property(v reflect.Value, f field, path string, defaults bool) *shape {
 		if defaults && (!v.IsZero() || v.Kind() == reflect.Bool) {
 			s.Default = value(node(v, f.unit))
 		}
-	} else if !f.is("required") && !f.is("filled") && !slices.Contains(s.Type, "null") {
+	} else if !f.is("required") && !f.is("filled") && !f.is("given") && !slices.Contains(s.Type, "null") {
 		s.Type = append(s.Type, "null") // a section whose lines are all commented out
 	}
 	f.bound(s)

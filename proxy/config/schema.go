@@ -18,8 +18,9 @@ type field struct {
 }
 
 // is tells whether the field's tag has the rule. The tag is holds what the JSON schema says of a
-// key besides its type: required; filled, which is not empty where it stands; max, of a number or
-// of how many items; one, the words of which it is one; pattern.
+// key besides its type: required; filled, which is not empty where it stands; given, which has a
+// value there, and may be an empty list; max, of a number or of how many items; one, the words of
+// which it is one; pattern.
 func (f field) is(rule string) bool {
 	_, ok := f.rules[rule]
 	return ok

@@ -29,8 +29,8 @@ type Tenant struct {
 	// tenant's.
 	JWTValues []string `yaml:"jwt_values" is:"filled max=100"`
 	// Matchers are selectors whose matchers all hold for everything that the tenant sees; with none
-	// it sees everything.
-	Matchers []string `yaml:"matchers" is:"filled"`
+	// it sees everything. Where the file has an empty list they are empty and not nil.
+	Matchers []string `yaml:"matchers" is:"given"`
 	// Limits are its own bounds, 0 is none; those of the endpoint hold too.
 	Limits Limits `yaml:"limits"`
 	// MaySet are the headers that are believed when it says on whose behalf it asks.
@@ -52,7 +52,7 @@ func (Tenant) meaning() map[string]string {
 		"basic_auth":        "A name and a password instead.",
 		"client_cert_cn":    "The common name of a client certificate instead, which the web configuration has verified.",
 		"jwt_values":        "Values of the claim `jwt.claim` instead: a token with any of them is the tenant's.",
-		"matchers":          "Selectors, such as `{namespace=~\"research-.+\"}`. All their matchers hold for all that the tenant sees; none is everything.",
+		"matchers":          "Selectors, such as `{namespace=~\"research-.+\"}`. All their matchers hold for all that the tenant sees; none is everything. A reload that is to take all of a tenant's away needs `[]`.",
 		"limits":            "Its own bounds, by the keys of `limits`; those of the endpoint hold too.",
 		"may_set":           "Headers that are believed when the tenant says on whose behalf it asks, such as `X-Grafana-User`. Others are dropped.",
 	}
@@ -142,8 +142,8 @@ func (v *validator) tenants(all []Tenant) {
 			}
 			claim(fmt.Sprintf("%s.jwt_values[%d]", path, j), "the value", value)
 		}
-		if len(t.Matchers) == 0 && v.has(path+".matchers") && !v.wrong[path+".matchers"] {
-			v.problem(path+".matchers", "the list is empty, so that it is not clear what the tenant may see; write a selector, or remove the key and it sees everything")
+		if v.blank[path+".matchers"] {
+			v.problem(path+".matchers", "the key has no value, so that it is not clear what the tenant may see; write a selector, or [] and it sees everything")
 		}
 		for j, text := range t.Matchers {
 			if _, err := parser.NewParser(parser.Options{}).ParseMetricSelector(text); err != nil || len(text) > 4096 {

@@ -175,6 +175,7 @@ type Server struct {
 	reloading    sync.Mutex
 	base         *config.Config // in force, as the file has it; reloading guards it
 	fileRefused  bool           // the newest attempt to load it failed; reloading guards it
+	keptTo       keptTo         // what tenants had; likewise
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
 	guarded      atomic.Bool    // the admin listener needs authentication
@@ -250,7 +251,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{
 		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(), walls: standing(),
 		propagator: otel.GetTextMapPropagator(), lightSeries: weigh.LightSeries, rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
-		rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())}, web: newWebGuard(o.WebConfigFile, o.Logger),
+		rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())}, web: newWebGuard(o.WebConfigFile, o.Logger), keptTo: keptTo{},
 	}
 	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
@@ -271,11 +272,10 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	drops, err := loadDrops(cfg)
-	if err != nil {
-		s.end()
-		return nil, err
+	if err == nil {
+		err = s.keeps(cfg)
 	}
-	if err := s.keeps(cfg); err != nil {
+	if err != nil {
 		s.end()
 		return nil, err
 	}
@@ -285,6 +285,7 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.state.Store(st)
+	s.keptTo.took(cfg)
 	s.limitMemory(cfg)
 	s.reloadedWell.Store(true)
 	s.metrics.reloadOK.Set(1)

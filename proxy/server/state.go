@@ -249,8 +249,8 @@ func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.S
 		return err
 	}
 	old := s.state.Load()
-	if len(old.cfg.Tenants) > 0 && len(cfg.Tenants) == 0 {
-		return errors.New("the file names no tenants any more, so that everybody could ask everything, as where it is cut off; a restart takes that up, a reload does not")
+	if err := s.keptTo.cutOff(old.cfg, cfg); err != nil {
+		return err
 	}
 	drops, err := plans(cfg)
 	if err != nil {
@@ -275,6 +275,7 @@ func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.S
 		return fmt.Errorf("deny: %w", err)
 	}
 	s.state.Store(st)
+	s.keptTo.took(cfg)
 	s.limitMemory(cfg)
 	s.metrics.configHash(cfg.Hash)
 	old.retire()
