@@ -126,7 +126,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.estimates, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
-		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.rewrites, m.shadow, denyRules{s},
+		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.rewrites, m.shadow, denyRules{s}, tokensAway(s),
 	)
 	return m
 }
@@ -137,6 +137,14 @@ func keysRead(s *Server) prometheus.Collector {
 		Name: "spillway_jwks_read_timestamp_seconds",
 		Help: "When the keys of tenants' signed tokens (jwt) were last read with success, in seconds since 1970; 0 where there are none, or while no token was shown. They are looked at when one is shown.",
 	}, s.keysRead)
+}
+
+// tokensAway is how many files of tenants' tokens cannot be read.
+func tokensAway(s *Server) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spillway_tenant_token_files_unreadable",
+		Help: "Files of tenants' tokens (bearer_token_file) that cannot be read now. The token of one that could be read before is good for ten minutes after it was, and nobody's then.",
+	}, s.tokensAway)
 }
 
 // denyRules is how many rules there are to deny requests.

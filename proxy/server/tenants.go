@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -31,6 +32,15 @@ func (s *Server) keysRead() float64 {
 		return 0
 	}
 	return float64(st.tenants.KeysRead().Unix())
+}
+
+// tokensAway is how many files of tenants' tokens cannot be read now.
+func (s *Server) tokensAway() float64 {
+	st := s.state.Load()
+	if st == nil {
+		return 0
+	}
+	return float64(st.tenants.Unreadable(time.Now()))
 }
 
 // foreign refuses a page to who is no tenant; true where it did.

@@ -5,6 +5,9 @@
 //     and a password, a verified client certificate, or a token that one issuer has signed;
 //     comparing takes as long for a wrong one as for a right one, and checking passwords never
 //     takes more than one processor, which each address has in its turn.
+//   - What was withdrawn ends: a token that another one has replaced after tokenOverlap from when its
+//     file was changed, one whose file is gone after tokenGone, and nobody who comes after a long
+//     time is known by an issuer's keys of before, while the issuer answers.
 //   - A signed token is believed if a public key of the issuer fits it, by an algorithm of the list
 //     and no other, if it is meant for us and has not expired. The keys that were read last with
 //     success hold; no request waits for others longer than keysPatience.

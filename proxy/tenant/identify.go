@@ -57,6 +57,9 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 	if len(c.Tenants) == 0 {
 		return nil, nil
 	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	d := &Directory{byName: map[string]*Tenant{}, byCN: map[string]*Tenant{}, cost: bcrypt.DefaultCost, files: newFiles(prev)}
 	if prev != nil {
 		d.words = prev.words
@@ -97,7 +100,7 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 				d.issuer.tenants[value] = t
 			}
 		default:
-			d.tokens = append(d.tokens, token{t, d.files.of(t.BearerTokenFile)})
+			d.tokens = append(d.tokens, token{t, d.files.of(t.BearerTokenFile, log.With("tenant", t.Name))})
 			if d.files.last[t.BearerTokenFile] == nil { // of one that is known the last token is good for a while
 				d.tellMissing(t, log)
 			}
@@ -114,7 +117,7 @@ func (*Directory) tellMissing(t *Tenant, log *slog.Logger) {
 	if err == nil {
 		err = f.Close()
 	}
-	if err != nil && log != nil {
+	if err != nil {
 		log.Error("the token of a tenant cannot be read, so that all its requests are refused until it can", "tenant", t.Name, "err", err)
 	}
 }

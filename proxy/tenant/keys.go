@@ -38,6 +38,9 @@ const (
 	// keysAge is after how long a URL is asked again, keysAgain how often at most: after a failure,
 	// and for keys that nobody knows.
 	keysAge, keysAgain = 5 * time.Minute, 30 * time.Second
+	// keysStale is how old keys are when a request waits for those of now, as where nobody has come
+	// for long: the issuer may have withdrawn one since.
+	keysStale = 2 * keysAge
 	// keysTimeout is how long the URL has to answer, and keysPatience how long a request waits for
 	// that.
 	keysTimeout, keysPatience = 5 * time.Second, 2 * time.Second
@@ -69,6 +72,7 @@ type keyring struct {
 	work   sync.WaitGroup
 	pause  time.Duration // keysAgain, shorter in tests
 	age    time.Duration // keysAge, likewise
+	stale  time.Duration // keysStale, likewise
 
 	mu     sync.Mutex
 	set    *keySet // nil until they were read once
@@ -76,11 +80,12 @@ type keyring struct {
 	looked time.Time     // when they were last asked for
 	failed error         // how that went
 	busy   chan struct{} // closed when they were read; nil while they are not being
+	wanted bool          // what is being read is waited for, also by who has keys
 }
 
 // newKeyring holds what last has, where it has the same keys.
 func newKeyring(cfg config.JWT, last *keyring, log *slog.Logger) (*keyring, error) {
-	k := &keyring{cfg: cfg, log: log, pause: keysAgain, age: keysAge}
+	k := &keyring{cfg: cfg, log: log, pause: keysAgain, age: keysAge, stale: keysStale}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if cfg.JWKSURL != "" {
 		rt, err := oauth.RoundTripper(cfg.Client(), "jwt", commonconfig.WithHTTP2Disabled(), commonconfig.WithKeepAlivesDisabled())
@@ -113,7 +118,8 @@ func (k *keyring) close() {
 }
 
 // current is the keys. A file is looked at again after tokenAge; a URL after keysAge, and nobody
-// waits for that who has keys already.
+// waits for that who has keys that are not stale. An issuer that was asked lately and in vain is
+// not waited for again: a while of that each time would be as good as none for all tenants.
 func (k *keyring) current(ctx context.Context) (*keySet, error) {
 	k.mu.Lock()
 	if k.client == nil {
@@ -130,9 +136,10 @@ func (k *keyring) current(ctx context.Context) (*keySet, error) {
 	}
 	busy := k.busy
 	if busy == nil && time.Since(k.looked) >= due {
+		k.wanted = time.Since(k.read) >= k.stale && (k.failed == nil || time.Since(k.looked) >= k.stale)
 		busy = k.begin()
 	}
-	if k.set != nil || busy == nil {
+	if k.set != nil && !k.wanted || busy == nil {
 		defer k.mu.Unlock()
 		return k.held()
 	}
@@ -190,7 +197,7 @@ func (k *keyring) begin() chan struct{} {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.take(data, err)
-		k.busy = nil
+		k.busy, k.wanted = nil, false
 		close(busy)
 	})
 	return busy
