@@ -57,7 +57,8 @@ func (s *Server) adminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
 		boundAnswerOf(w, maxProfile*time.Second) // nothing here takes longer than a profile
-		if tooManyFields(w, r) || s.web.refuses(w, r, false) || s.stranger(w, r) || wrongHost(w, r) || foreignProfile(w, r) {
+		if tooManyFields(w, r) || s.web.refuses(w, r, false) || s.stranger(w, r) ||
+			wrongHost(w, r) || foreignPage(w, r) || longProfile(w, r) {
 			return
 		}
 		protected.ServeHTTP(w, r)
@@ -67,16 +68,34 @@ func (s *Server) adminHandler() http.Handler {
 // maxProfile is the longest profile or trace in seconds.
 const maxProfile = 60
 
-// foreignProfile refuses profiles that a page of another site asks for, since they cost processor
-// time and a browser asks for pictures and frames without a question, and profiles that are longer
-// than anybody needs.
-func foreignProfile(w http.ResponseWriter, r *http.Request) bool {
-	if !strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
+// linkedPages are those that people come to by a link of another page, such as that in an error
+// which Grafana shows, besides each refusal's own.
+var linkedPages = []string{"/", "/dashboard", "/panel", "/refusals", "/explain"}
+
+// foreignPage refuses what a page of another site, or of another port of this one, has a browser
+// ask for. It cannot read the answer, but a question costs processor time, or has a query run, and
+// a browser asks for pictures and frames without a question. What a person follows a link to is
+// shown, and what costs next to nothing is had. Changes are refused by the mux's own protection.
+func foreignPage(w http.ResponseWriter, r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	if site == "" || site == "same-origin" || site == "none" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
-	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
-		qerr.New(qerr.Forbidden, "this request comes from a page of another site, by its Sec-Fetch-Site header; profiles are for the admin listener's own pages and for programs").WriteTo(w)
-		return true
+	followed := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+	switch p := r.URL.Path; {
+	case p == "/metrics", isHealth(r):
+		return false
+	case followed && (slices.Contains(linkedPages, p) || strings.HasPrefix(p, "/refusals/")):
+		return false
+	}
+	qerr.New(qerr.Forbidden, "this request comes from a page of another site, by its Sec-Fetch-Site header; the admin listener answers its own pages, programs, and whoever follows a link to one of its pages").WriteTo(w)
+	return true
+}
+
+// longProfile refuses profiles that are longer than anybody needs.
+func longProfile(w http.ResponseWriter, r *http.Request) bool {
+	if !strings.HasPrefix(r.URL.Path, "/debug/pprof/") {
+		return false
 	}
 	if v := r.FormValue("seconds"); v != "" {
 		if n, err := strconv.ParseFloat(v, 64); err != nil || !(n > 0 && n <= maxProfile) {

@@ -139,7 +139,7 @@ func (x *exchange) peak() int64 {
 	return x.body.Peak() + x.weighed.Load().Peak() + x.client.keeps.Load().Peak()
 }
 
-// ours tells whether this process asks itself, and no client by a page.
+// ours tells whether this process asks itself, and nobody by a page or the admin API.
 func (x *exchange) ours() bool { return x.inner && !x.page }
 
 // close gives back what the request held.

@@ -88,14 +88,15 @@ func (s *Server) Close() {
 }
 
 // ask explains a query on behalf of a request, an operator's or that of whoever may ask the query
-// itself: it goes the road of all queries, and no answer is kept. The error is a *qerr.Error.
+// itself: it goes the road of all queries, and no answer is kept. One that is run is seen and ended
+// as any other. The error is a *qerr.Error.
 func (s *Server) ask(from *http.Request, q Question, operator bool) (*plan.Explanation, error) {
 	req, err := q.read(endpoint.Options{})
 	if err != nil {
 		return nil, qerr.From(err)
 	}
 	a := &account{only: !q.Analyze}
-	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a, operator: operator})
+	_, qe := s.road(nowhere{http.Header{}}, from, &inner{req: req, account: a, operator: operator, page: q.Analyze})
 	switch {
 	case qe != nil && a.told == nil:
 		return nil, qe

@@ -54,8 +54,8 @@ type inner struct {
 	req     *endpoint.Request
 	account *account
 	tenant  *tenant.Tenant // who it is asked for; nil is whoever sends it
-	// page tells that a page of ours asks for whoever looks at it: it is that one's request like
-	// any other, which is seen, counted and ended as such.
+	// page tells that a page of ours, or the admin API, asks for whoever looks at it: it is that
+	// one's request like any other, which is seen, counted and ended as such.
 	page bool
 	// operator tells that whoever runs Spillway asks: over the admin listener, or on the command
 	// line. That is no tenant, and sees everything.
