@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	commonconfig "github.com/prometheus/common/config"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -61,7 +62,7 @@ func (Tenant) meaning() map[string]string {
 func (TenantPassword) meaning() map[string]string {
 	return map[string]string{
 		"username":        "Unique among the tenants.",
-		"password_bcrypt": "The password's bcrypt hash, as `htpasswd -nBC 10 \"\"` writes it. Printed as stars.",
+		"password_bcrypt": "The password's bcrypt hash, as `htpasswd -nBC 10 \"\"` writes it, of cost 14 at most. Printed as stars.",
 	}
 }
 
@@ -85,6 +86,13 @@ func (t *Tenant) Bound(l Limits) Limits {
 var maySet = []string{"X-Grafana-User", "X-Dashboard-Uid", "X-Panel-Id", "X-Rule-Uid", "Fromalert"}
 
 const maxTenants = 1000
+
+// maxCost is the dearest bcrypt hash that is taken: it takes a processor for a second, and
+// passwords are checked one after the other.
+const maxCost = 14
+
+// hashTime is about what one of bcrypt.DefaultCost takes.
+const hashTime = 60 * time.Millisecond
 
 // tenants checks who may ask. Each thing by which one is known is one's own.
 func (v *validator) tenants(all []Tenant) {
@@ -125,8 +133,11 @@ func (v *validator) tenants(all []Tenant) {
 			if b.Username == "" {
 				v.problem(path+".basic_auth.username", "the name is missing")
 			}
-			if _, err := bcrypt.Cost([]byte(b.PasswordBcrypt)); err != nil {
+			if cost, err := bcrypt.Cost([]byte(b.PasswordBcrypt)); err != nil {
 				v.problem(path+".basic_auth.password_bcrypt", "it is no bcrypt hash; write what `htpasswd -nBC 10 \"\"` prints behind the colon")
+			} else if cost > maxCost {
+				v.problem(path+".basic_auth.password_bcrypt", "a hash of cost %d takes a processor for about %s, for a wrong password too, and they are checked one after the other, so that all who have one wait; write one of cost %d at most, as `htpasswd -nBC 10 \"\"` prints it",
+					cost, (hashTime << (cost - bcrypt.DefaultCost)).Round(time.Second), maxCost)
 			}
 			claim(path+".basic_auth.username", "the username", b.Username)
 		}
