@@ -374,7 +374,7 @@ func TestGrafana(t *testing.T) {
 	} {
 		s := Source{Ref: Ref{"v1", "ConfigMap", "metrics", "g"}, Key: "a.yaml", Text: text, object: object{}}
 		var err error
-		if s.Entries, err = entriesOf(text); err != nil {
+		if s.Entries, _, err = entriesOf(text); err != nil {
 			t.Fatal(err)
 		}
 		p.Found.Sources = []Source{s}
@@ -462,7 +462,7 @@ func TestDiff(t *testing.T) {
     url: "http://prom" # here
   - {name: b, type: prometheus, url: http://prom:9090, basicAuthPassword: secret}
 `
-	entries, err := entriesOf(text)
+	entries, _, err := entriesOf(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -204,9 +203,8 @@ func (p *Plan) grafanas(s Settings) []string {
 		}
 	}
 	for _, source := range p.Found.Sources {
-		if slices.ContainsFunc(source.Entries, func(e Entry) bool {
-			u, err := url.Parse(e.URL)
-			return err == nil && serviceOf(u) == "spillway."+s.Namespace
+		if slices.ContainsFunc(slices.Concat(source.Entries, source.others), func(e Entry) bool {
+			return p.Found.asks(e.URL, s.Target(), &source)
 		}) {
 			asking[source.Namespace] = true
 		}

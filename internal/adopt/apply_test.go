@@ -94,7 +94,7 @@ func TestApplyAndUndo(t *testing.T) {
 		if err := c.Apply(t.Context(), c.plan(Scope{}), c.reach(), settings, quiet); err != nil {
 			t.Fatalf("a second time: %v", err)
 		}
-		left, err := c.Undo(t.Context(), "metrics", quiet)
+		left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
 		if err != nil || len(left) > 0 {
 			t.Fatalf("left %q, %v", left, err)
 		}
@@ -120,7 +120,7 @@ func TestApplyAndUndo(t *testing.T) {
 				t.Errorf("%s is %q", key, text)
 			}
 		}
-		if left, err := c.Undo(t.Context(), "metrics", quiet); err != nil || len(left) > 0 {
+		if left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet); err != nil || len(left) > 0 {
 			t.Fatalf("left %q, %v", left, err)
 		}
 		if text := c.objects[source].text("data", "c"); text != fmt.Sprintf(file, "c") {
@@ -156,7 +156,7 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Error("Grafana was pointed at a Spillway that is not there")
 		}
 		c.refuse = nil
-		if left, err := c.Undo(t.Context(), "metrics", quiet); err != nil || len(left) > 0 {
+		if left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet); err != nil || len(left) > 0 {
 			t.Fatalf("left %q, %v", left, err)
 		}
 		equal(t, before, c.dump())
@@ -416,7 +416,7 @@ func TestApplyAndUndo(t *testing.T) {
 		}
 		delete(c.objects, collection("v1", "Secret", "metrics")+"/spillway-adopt")
 		before := c.dump()
-		if _, err := c.Undo(t.Context(), "metrics", quiet); err == nil || !strings.Contains(err.Error(), "Secret metrics/spillway-adopt, by which adopt knows what it did, is gone: nothing was changed. Put the URLs") {
+		if _, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet); err == nil || !strings.Contains(err.Error(), "Secret metrics/spillway-adopt, by which adopt knows what it did, is gone: nothing was changed. Put the URLs") {
 			t.Errorf("undone: %v", err)
 		}
 		equal(t, before, c.dump())
@@ -446,13 +446,13 @@ func TestApplyAndUndo(t *testing.T) {
 		all := c.objects[source].text("data", "all.yaml")
 		c.change(source, func(o object) { o.set(all+"  - {name: new, type: loki, url: \"http://loki\"}\n", "data", "all.yaml") })
 		with := c.dump()
-		left, err := c.Undo(t.Context(), "metrics", quiet)
+		left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
 		if err == nil || !strings.Contains(err.Error(), "still asks Spillway, which therefore stays") || len(left) != 1 {
 			t.Errorf("left %q, %v", left, err)
 		}
 		equal(t, with, c.dump())
 		c.change(source, func(o object) { o.set("by hand", "data", "all.yaml") })
-		if _, err := c.Undo(t.Context(), "metrics", quiet); err != nil {
+		if _, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet); err != nil {
 			t.Error(err)
 		}
 		if len(c.dump()) != len(before) {
@@ -473,7 +473,7 @@ func TestApplyAndUndo(t *testing.T) {
 		}
 		c.change(source, func(o object) { o.set("somebody else's", "data", "all.yaml") })
 		c.change(collection("v1", "Service", "metrics")+"/spillway", func(o object) { o.set("Helm", "metadata", "labels", managedBy) })
-		left, err := c.Undo(t.Context(), "metrics", quiet)
+		left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
 		if err != nil || len(left) != 2 || !strings.Contains(left[0], "has been changed by somebody else since (data.all.yaml), and stays") ||
 			!strings.Contains(left[1], "Service metrics/spillway is not adopt's any more") {
 			t.Errorf("left %q, %v", left, err)
@@ -492,7 +492,7 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.change(source, func(o object) { o.set("x", "data", "other") })
-		if left, err := c.Undo(t.Context(), "metrics", quiet); err != nil || len(left) > 0 {
+		if left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet); err != nil || len(left) > 0 {
 			t.Errorf("left %q, %v", left, err)
 		}
 		var was, is object
@@ -523,7 +523,7 @@ func TestRights(t *testing.T) {
 		if err := c.Apply(t.Context(), p, c.reach(), s, quiet); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Undo(t.Context(), fleets[i].namespace, quiet); err != nil {
+		if _, err := c.Undo(t.Context(), Scope{Home: fleets[i].namespace}, false, quiet); err != nil {
 			t.Fatal(err)
 		}
 		asked = append(asked, c.asked...)

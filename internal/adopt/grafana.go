@@ -24,6 +24,8 @@ type Source struct {
 	Text string
 	// Entries are the data sources of type prometheus in it.
 	Entries []Entry
+	others  []Entry // those of other types
+	unread  bool    // it is no file of data sources
 	// Sidecar tells whether something has Grafana read a change; where not, it does at its start.
 	Sidecar bool
 
@@ -111,24 +113,34 @@ func (c *Client) readGrafana(ctx context.Context, s Scope, f *Found) error {
 	}
 	for _, o := range custom {
 		o["apiVersion"], o["kind"] = group, "GrafanaDatasource"
-		if o.text("spec", "datasource", "type") != "prometheus" {
-			continue
-		}
-		at := o.text("spec", "datasource", "url")
-		settings, _ := o.at("spec", "datasource", "jsonData").(map[string]any)
-		f.Sources = append(f.Sources, Source{
-			Ref: refOf(o), Text: at, Sidecar: true, object: o,
-			Entries: []Entry{{
-				Name: o.text("spec", "datasource", "name"), URL: at,
-				secrets: o.at("spec", "datasource", "basicAuth") == true || o.at("spec", "datasource", "secureJsonData") != nil,
-				own:     asksItsOwnWay(settings),
-			}},
-		})
+		f.source(Source{Ref: refOf(o), Sidecar: true, object: o})
 	}
 	return nil
 }
 
-// files takes each file of a ConfigMap or Secret that has data sources of type prometheus.
+// source takes what an object has of data sources.
+func (f *Found) source(s Source) {
+	if s.Kind != "GrafanaDatasource" {
+		f.files(s)
+		return
+	}
+	o := s.object
+	s.Text = o.text("spec", "datasource", "url")
+	settings, _ := o.at("spec", "datasource", "jsonData").(map[string]any)
+	e := Entry{
+		Name: o.text("spec", "datasource", "name"), URL: s.Text,
+		secrets: o.at("spec", "datasource", "basicAuth") == true || o.at("spec", "datasource", "secureJsonData") != nil,
+		own:     asksItsOwnWay(settings),
+	}
+	if o.text("spec", "datasource", "type") == "prometheus" {
+		s.Entries = []Entry{e}
+	} else {
+		s.others = []Entry{e}
+	}
+	f.Sources = append(f.Sources, s)
+}
+
+// files takes each file of a ConfigMap or Secret that has data sources.
 func (f *Found) files(s Source) {
 	data, _ := s.object["data"].(map[string]any)
 	for _, key := range sorted(data) {
@@ -142,20 +154,21 @@ func (f *Found) files(s Source) {
 			}
 			one.Text = string(b)
 		}
-		entries, err := entriesOf(one.Text)
-		if err != nil {
+		var err error
+		if one.Entries, one.others, err = entriesOf(one.Text); err != nil {
 			// Why is not said: what cannot be read may be a password.
 			f.Remarks = append(f.Remarks, fmt.Sprintf("%s, file %s, cannot be read as data sources", s.Ref, key))
-			continue
+			one.unread = true
 		}
-		if one.Entries = entries; len(entries) > 0 {
+		if one.unread || len(one.Entries)+len(one.others) > 0 {
 			f.Sources = append(f.Sources, one)
 		}
 	}
 }
 
-// entriesOf are the data sources of type prometheus of a file of Grafana's provisioning.
-func entriesOf(text string) ([]Entry, error) {
+// entriesOf are the data sources of a file of Grafana's provisioning: those of type prometheus, and
+// the others that have a URL.
+func entriesOf(text string) (all, others []Entry, err error) {
 	var file struct {
 		Datasources []struct {
 			Name, Type     string
@@ -166,18 +179,23 @@ func entriesOf(text string) ([]Entry, error) {
 		}
 	}
 	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []Entry
 	for _, d := range file.Datasources {
-		if d.Type == "prometheus" && d.URL.Kind == yaml.ScalarNode {
-			out = append(out, Entry{
-				d.Name, d.URL.Value, d.URL.Line, d.URL.Column,
-				d.BasicAuth || len(d.SecureJSONData) > 0, asksItsOwnWay(d.JSONData),
-			})
+		if d.URL.Kind != yaml.ScalarNode {
+			continue
+		}
+		e := Entry{
+			d.Name, d.URL.Value, d.URL.Line, d.URL.Column,
+			d.BasicAuth || len(d.SecureJSONData) > 0, asksItsOwnWay(d.JSONData),
+		}
+		if d.Type == "prometheus" {
+			all = append(all, e)
+		} else {
+			others = append(others, e)
 		}
 	}
-	return out, nil
+	return all, others, nil
 }
 
 // asksItsOwnWay tells by a data source's jsonData whether it sends what a proxy before the servers
@@ -201,10 +219,10 @@ func (p *Plan) Grafana(target string) (changes []Change, remarks []string) {
 			name := fmt.Sprintf("data source %q of %s", e.Name, s.Ref)
 			u, err := url.Parse(e.URL)
 			switch {
+			case p.Found.asks(e.URL, target, &s):
+				remarks = append(remarks, name+" asks Spillway already")
 			case err != nil || u.Host == "":
 				remarks = append(remarks, name+": its URL cannot be read, and it stays")
-			case e.URL == target:
-				remarks = append(remarks, name+" asks Spillway already")
 			case len(p.served(u, s.Namespace)) == 0:
 				remarks = append(remarks, fmt.Sprintf("%s asks %s, which is none of these servers, and stays", name, u.Host))
 			case u.User != nil:
@@ -264,7 +282,7 @@ func replaceAt(text string, e Entry, target string) (string, bool) {
 		return "", false
 	}
 	out := text[:start+i] + target + text[start+i+len(e.URL):]
-	entries, err := entriesOf(out)
+	entries, _, err := entriesOf(out)
 	if err != nil {
 		return "", false
 	}
@@ -297,8 +315,32 @@ func (p *Plan) whole(u *url.URL, namespace string) bool {
 
 // serviceOf is the name that a URL asks, without what stands for the cluster.
 func serviceOf(u *url.URL) string {
-	host := strings.TrimSuffix(strings.TrimSuffix(u.Hostname(), "."), ".cluster.local")
+	host := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), ".cluster.local")
 	return strings.TrimSuffix(host, ".svc")
+}
+
+// asked is a data source's URL as Grafana takes it; nil where it is none.
+func asked(address string) *url.URL {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" {
+		return nil
+	}
+	return u
+}
+
+// asks tells whether a data source's URL leads to the Service of target, however it is spelled: by
+// its name alone where Grafana may be in its namespace, and with any name of the cluster.
+func (f *Found) asks(address, target string, s *Source) bool {
+	u := asked(address)
+	if u == nil {
+		return false
+	}
+	name, full := serviceOf(u), serviceOf(asked(target))
+	service, home, _ := strings.Cut(full, ".")
+	return name == full || strings.HasPrefix(name, full+".svc.") || name == service && (s.Namespace == home || f.grafanas[home])
 }
 
 // served are the workloads in the plan that a URL asks, by a Service of theirs or by a pod. Grafana

@@ -66,7 +66,7 @@ func (p *Plan) Unasked(target string) string {
 	for _, s := range p.Found.Sources {
 		for _, e := range s.Entries {
 			u, err := url.Parse(e.URL)
-			if e.URL == target || err == nil && u.Host != "" && len(p.served(u, s.Namespace)) > 0 {
+			if p.Found.asks(e.URL, target, &s) || err == nil && u.Host != "" && len(p.served(u, s.Namespace)) > 0 {
 				return ""
 			}
 		}

@@ -22,6 +22,7 @@ type adopting struct {
 	scope                         adopt.Scope
 	settings                      adopt.Settings
 	apply, undo, objects, hashmod bool
+	evenIfAsked                   bool
 	timeout                       time.Duration
 }
 
@@ -42,6 +43,7 @@ func adoptCommand(e *Env, parent Clause) func() error {
 	c.Flag("objects", "Prints the objects that would be applied, as YAML, and nothing else.").BoolVar(&a.objects)
 	c.Flag("apply", "Does it.").BoolVar(&a.apply)
 	c.Flag("undo", "Takes back what --apply did.").BoolVar(&a.undo)
+	c.Flag("even-if-asked", "With --undo: Spillway is deleted though data sources still ask it, which get no answers then.").BoolVar(&a.evenIfAsked)
 	c.Flag("timeout", "How long all of it may take.").Default("5m").DurationVar(&a.timeout)
 	return func() error {
 		switch {
@@ -49,6 +51,8 @@ func adoptCommand(e *Env, parent Clause) func() error {
 			return errUsage{errors.New("--apply and --undo: one of them")}
 		case a.objects && (a.apply || a.undo):
 			return errUsage{errors.New("--objects only prints; leave --apply and --undo away")}
+		case a.evenIfAsked && !a.undo:
+			return errUsage{errors.New("--even-if-asked says what --undo does; give both, or neither")}
 		case a.apply && a.settings.Image == "":
 			return errUsage{errors.New("--apply needs --image: no registry has one of Spillway's yet; docs/image.md says how to build and push it")}
 		}
@@ -67,8 +71,9 @@ func (a *adopting) run(e *Env) error {
 	say := func(format string, args ...any) {
 		fmt.Fprintln(e.Stdout, adopt.Printable(fmt.Sprintf(format, args...)))
 	}
+	a.scope.Home = a.settings.Namespace
 	if a.undo {
-		left, err := client.Undo(ctx, a.settings.Namespace, say)
+		left, err := client.Undo(ctx, a.scope, a.evenIfAsked, say)
 		for _, l := range left {
 			say("left: %s", l)
 		}
@@ -77,7 +82,6 @@ func (a *adopting) run(e *Env) error {
 		}
 		return err
 	}
-	a.scope.Home = a.settings.Namespace
 	found, err := client.Read(ctx, a.scope)
 	if err != nil {
 		return err

@@ -1,0 +1,206 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Undo takes back what Apply did by way of the namespace that is the scope's Home, and tells say of
+// each step. What it left, since somebody else has changed it meanwhile, is told by left. While a
+// data source in the scope asks Spillway, that stays, unless evenIfAsked.
+func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(string, ...any)) (left []string, err error) {
+	r, held, err := c.readRecord(ctx, s.Home)
+	if err == nil && r == nil {
+		err = c.unrecorded(ctx, s.Home)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, ch := range r.Changed {
+		why, err := c.restore(ctx, ch)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", ch.Ref, err))
+		case why != "":
+			left = append(left, ch.String()+" "+why)
+		default:
+			say("%s is as it was", ch.Ref)
+		}
+	}
+	asking, err := c.asking(ctx, s, r)
+	switch {
+	case !evenIfAsked && err != nil:
+		errs = append(errs, fmt.Errorf("whether a data source still asks Spillway cannot be seen, and it stays: %w; --look-in=NAMESPACE looks in that one only, --even-if-asked nowhere", err))
+	case !evenIfAsked && len(asking) > 0:
+		for _, a := range asking {
+			errs = append(errs, errors.New(a))
+		}
+		errs = append(errs, errors.New("nothing of Spillway was deleted; --even-if-asked deletes it all the same, and these get no answers then"))
+	case err != nil:
+		say("Not looked at: %s", err)
+	default:
+		for _, a := range asking {
+			say("Not waited for: %s", a)
+		}
+	}
+	if len(errs) > 0 {
+		return left, errors.Join(errs...)
+	}
+	for _, ref := range slices.Backward(r.Made) {
+		stays, err := c.unmake(ctx, ref, say)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if stays != "" {
+			left = append(left, stays)
+		}
+	}
+	if len(errs) > 0 {
+		return left, errors.Join(errs...)
+	}
+	return left, c.remove(ctx, recordRef(s.Home), held.text("metadata", "uid"))
+}
+
+// unrecorded says what it means that there is no record.
+func (c *Client) unrecorded(ctx context.Context, ns string) error {
+	here, err := c.read(ctx, Ref{"apps/v1", "Deployment", ns, "spillway"})
+	if err != nil {
+		return err
+	}
+	if here.text("metadata", "labels", managedBy) == Manager {
+		return fmt.Errorf("%s, by which adopt knows what it did, is gone: nothing was changed. Put the URLs of Grafana's data sources back by hand, then delete what has the label %s=%s (kubectl get "+
+			"deployments,services,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets -A -l …)", recordRef(ns), managedBy, Manager)
+	}
+	return fmt.Errorf("adopt has changed nothing by way of namespace %s: there is no %s; --namespace names another one", ns, recordRef(ns))
+}
+
+// asking are the data sources that ask Spillway, as sentences that say what to do: those that Read
+// would find, and those in what Apply has changed, whoever reads that now.
+func (c *Client) asking(ctx context.Context, s Scope, r *record) (out []string, err error) {
+	f := &Found{grafanas: map[string]bool{}}
+	if err := c.readPlain(ctx, s, f); err != nil { // what Grafana mounts
+		return nil, err
+	}
+	if err := c.readGrafana(ctx, s, f); err != nil {
+		return nil, err
+	}
+	for _, ch := range r.Changed {
+		if slices.ContainsFunc(f.Sources, func(s Source) bool { return s.Ref == ch.Ref }) {
+			continue
+		}
+		if o, err := c.read(ctx, ch.Ref); err != nil {
+			return nil, err
+		} else if o != nil {
+			f.source(Source{Ref: ch.Ref, object: o})
+		}
+	}
+	service, err := c.read(ctx, Ref{"v1", "Service", s.Home, "spillway"})
+	if err != nil {
+		return nil, err
+	}
+	target := (&Settings{Namespace: s.Home}).Target()
+	address := service.text("spec", "clusterIP")
+	for i := range f.Sources {
+		one := &f.Sources[i]
+		if one.unread && hostIn(target).MatchString(one.Text) {
+			out = append(out, fmt.Sprintf("%s, file %s, cannot be read as data sources, and names Spillway, which therefore stays: mend the file or take it away, and run this again", one.Ref, one.Key))
+		}
+		for _, e := range slices.Concat(one.Entries, one.others) {
+			if u := asked(e.URL); !f.asks(e.URL, target, one) && (u == nil || address == "" || u.Hostname() != address) {
+				continue
+			}
+			out = append(out, fmt.Sprintf("data source %q of %s still asks Spillway, which therefore stays: write the URL of what it shall ask "+
+				"into it, or into that which it comes from (Helm, GitOps), and run this again", e.Name, one.Ref))
+		}
+	}
+	return out, nil
+}
+
+// hostIn finds the host of a URL in a text.
+func hostIn(target string) *regexp.Regexp {
+	return regexp.MustCompile(regexp.QuoteMeta(serviceOf(asked(target))) + `($|[^a-z0-9-])`)
+}
+
+// sourceField tells whether that is a field that Apply changes: others are not written, whatever
+// the record says.
+func sourceField(ch changed) bool {
+	switch ch.Kind {
+	case "ConfigMap", "Secret":
+		return len(ch.Path) == 2 && ch.Path[0] == "data"
+	case "GrafanaDatasource":
+		return slices.Equal(ch.Path, []string{"spec", "datasource", "url"})
+	}
+	return false
+}
+
+// restore gives a field its old value, and the object its old owners. It says why it does not,
+// where somebody else has changed the field or the object since.
+func (c *Client) restore(ctx context.Context, ch changed) (why string, err error) {
+	if !sourceField(ch) {
+		return "", fmt.Errorf("%s is no field of a data source: somebody else has written the record of what adopt did", strings.Join(ch.Path, "."))
+	}
+	o, err := c.read(ctx, ch.Ref)
+	switch {
+	case err != nil:
+		return "", err
+	case o == nil:
+		return "is gone", nil
+	case o.text("metadata", "uid") != ch.UID:
+		return "is another object of that name now, and stays", nil
+	}
+	now := o.text(ch.Path...)
+	if now == ch.Old && !managed(o) {
+		return "", nil // Apply did not come to it, or somebody was here before
+	}
+	if now != ch.Old && now != ch.New {
+		return fmt.Sprintf("has been changed by somebody else since (%s), and stays: look whether it still asks Spillway", strings.Join(ch.Path, ".")), nil
+	}
+	others := foreign(o)
+	o.set(ch.Old, ch.Path...)
+	if o, err = c.replace(ctx, o); err != nil {
+		return "", err
+	}
+	if before, _ := ch.Owners.([]any); sameOwners(foreign(object{"metadata": map[string]any{"managedFields": before}}), others) {
+		o.set(ch.Owners, "metadata", "managedFields")
+		_, err = c.replace(ctx, o) // a write that changes no field takes the owners as they are given
+	}
+	return "", err
+}
+
+// managed tells whether adopt has fields of the object.
+func managed(o object) bool {
+	all, _ := o.at("metadata", "managedFields").([]any)
+	return slices.ContainsFunc(all, func(f any) bool {
+		m, _ := f.(map[string]any)
+		return m["manager"] == Manager
+	})
+}
+
+// foreign are the other managers of an object, each with the time of its last write.
+func foreign(o object) map[string]bool {
+	out := map[string]bool{}
+	all, _ := o.at("metadata", "managedFields").([]any)
+	for _, f := range all {
+		m, _ := f.(map[string]any)
+		if e := object(m); e.text("manager") != Manager {
+			out[e.text("manager")+" "+e.text("operation")+" "+e.text("subresource")+" "+e.text("time")] = true
+		}
+	}
+	return out
+}
+
+// sameOwners tells whether nobody else has written the object since: then its old owners are the
+// right ones. A manager that had nothing but the field is gone from those of now.
+func sameOwners(before, now map[string]bool) bool {
+	for name := range now {
+		if !before[name] {
+			return false
+		}
+	}
+	return true
+}
