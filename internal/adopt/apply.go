@@ -210,7 +210,9 @@ func (p *Plan) grafanas(s Settings) []string {
 		}
 	}
 	if len(asking) > 0 {
-		maps.Copy(asking, p.Found.grafanas)
+		for _, g := range p.Found.grafanas {
+			asking[g.namespace] = true
+		}
 	}
 	return sorted(asking)
 }

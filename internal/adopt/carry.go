@@ -23,6 +23,8 @@ type record struct {
 	Made []Ref `json:"made"`
 	// Changed are fields of objects that were there.
 	Changed []changed `json:"changed"`
+	// Running are the containers of Grafana that have read what Undo has put back before it did.
+	Running []string `json:"running,omitempty"`
 }
 
 // changed is one field that was changed.
@@ -32,8 +34,12 @@ type changed struct {
 	UID string `json:"uid"`
 	// Path is where the field is, Old and New what stood and stands there.
 	Path []string `json:"path"`
-	Old  string   `json:"old"`
-	New  string   `json:"new"`
+	// AtStart tells whether Grafana reads it at its start only; nil is that nobody said.
+	AtStart *bool `json:"at_start,omitempty"`
+	// Restored tells whether Undo has put it back and waits for Grafana to be restarted.
+	Restored bool   `json:"restored,omitempty"`
+	Old      string `json:"old"`
+	New      string `json:"new"`
 	// Owners are the object's managedFields before.
 	Owners any `json:"owners"`
 }
@@ -276,7 +282,7 @@ func (r *record) change(c *Change) {
 	uid := c.Source.object.text("metadata", "uid")
 	if i >= 0 && r.Changed[i].UID == uid {
 		if r.Changed[i].New == before { // it is being changed from what the run before made of it
-			r.Changed[i].New = after
+			r.Changed[i].New, r.Changed[i].AtStart, r.Changed[i].Restored = after, new(!c.Source.Sidecar), false
 			return
 		}
 	}
@@ -287,7 +293,9 @@ func (r *record) change(c *Change) {
 	if i = slices.IndexFunc(r.Changed, func(o changed) bool { return o.Ref == c.Source.Ref && o.UID == uid }); i >= 0 {
 		owners = r.Changed[i].Owners // those before adopt was one of them
 	}
-	r.Changed = append(r.Changed, changed{Ref: c.Source.Ref, UID: uid, Path: path, Old: before, New: after, Owners: owners})
+	r.Changed = append(r.Changed, changed{
+		Ref: c.Source.Ref, UID: uid, Path: path, AtStart: new(!c.Source.Sidecar), Old: before, New: after, Owners: owners,
+	})
 }
 
 // raw is the field that changes, as the object has it.

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/common/version"
 	"k8s.io/client-go/rest"
@@ -22,6 +23,10 @@ import (
 // Manager is the field manager of all that adopt writes.
 const Manager = "spillway-adopt"
 
+// letGo is how long it takes to have Grafana read a data source anew: sidecars and Grafana's
+// operator watch, and are told within a second or two. One that looks now and then says how often.
+const letGo = 15 * time.Second
+
 // maxBody is the most bytes of one answer of the API server.
 const maxBody = 64 << 20
 
@@ -31,6 +36,8 @@ type Client struct {
 	http *http.Client
 	// seen, if not nil, is told of each request: a test compares them with Rules.
 	seen func(*http.Request)
+	// letGo is how long Undo lets Grafana be told that a data source is another.
+	letGo time.Duration
 }
 
 // Connect reads a kubeconfig: the file that is named, else those of $KUBECONFIG or ~/.kube/config,
@@ -61,7 +68,7 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	}
 	// A token of one server must not be sent to another one.
 	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Client{base: base, http: hc}, nil
+	return &Client{base: base, http: hc, letGo: letGo}, nil
 }
 
 // Close closes its connections.

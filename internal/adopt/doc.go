@@ -27,9 +27,9 @@
 // source is rewritten only where it asks all of these servers and no others, over plain HTTP and
 // without credentials. Spillway is not put in front of servers that contradict the configuration,
 // Grafana is not pointed at a Spillway that is not available or whose pods do not reach each
-// server, and Spillway is not deleted while a data source asks it, unless that is demanded. Two who
-// apply at once, and fewer servers than the time before, are refused. Whether Grafana reaches
-// Spillway is not asked.
+// server, and Spillway is not deleted while a data source asks it, or a Grafana that read one at
+// its start was not restarted, unless that is demanded. Two who apply at once, and fewer servers
+// than the time before, are refused. Whether Grafana reaches Spillway is not asked.
 //
 // # Memory
 //

@@ -60,6 +60,7 @@ func newCluster(t *testing.T) *cluster {
 		defer c.mu.Unlock()
 		c.asked = append(c.asked, rule)
 	}
+	client.letGo = 0 // nobody reads what is written here
 	c.Client = client
 	return c
 }

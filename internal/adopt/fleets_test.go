@@ -33,6 +33,7 @@ type fleet struct {
 	shards        int
 	source        string   // the object whose data source changes
 	only          []string // flags by which its several servers are named
+	restart       string   // what --undo says is to be restarted before it goes on
 }
 
 func replicas(name string, parts, copies int, mark map[string]string, external func(part int, pod string) map[string]string) (all []pod) {
@@ -77,6 +78,7 @@ var fleets = []fleet{
 		config: []string{"replica_labels: [prometheus, prometheus_replica]", "retention 24h", "have no external labels"},
 		lacks:  []string{"hashmod:"},
 		shards: 1, source: "Secret monitoring/grafana-datasources",
+		restart: "kubectl -n monitoring rollout restart deployment/grafana",
 	},
 	{
 		file: "sharded", namespace: "observe", services: []string{"prometheus-operated", "gpu"}, port: "web",

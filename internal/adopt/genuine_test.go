@@ -485,12 +485,18 @@ func (p *plane) adopts(f *fleet, kubeconfig string) {
 	p.compare(f, node, begin)
 
 	p.run(0, append(args, "--apply", "--image=registry.example.org/spillway:0.1.1")...) // again, which is an upgrade
-	t.Logf("%s", p.run(0, "--kubeconfig="+kubeconfig, "--namespace="+f.namespace, "--undo"))
+	undo := []string{"--kubeconfig=" + kubeconfig, "--namespace=" + f.namespace, "--undo"}
+	if f.restart != "" {
+		if said := p.run(1, undo...); !strings.Contains(said, f.restart) {
+			t.Errorf("what reads its data source at its start is not to be restarted:\n%s", said)
+		}
+	}
+	t.Logf("%s", p.run(0, undo...))
 	node.stop()
 	if after := p.dump(); !equal(t, before, after) {
 		t.Error("--undo has not left the objects as they were")
 	}
-	said = p.run(1, "--kubeconfig="+kubeconfig, "--namespace="+f.namespace, "--undo")
+	said = p.run(1, undo...)
 	if !strings.Contains(said, "adopt has changed nothing") {
 		t.Errorf("a second --undo says: %s", said)
 	}

@@ -59,7 +59,7 @@ const (
 )
 
 // mounts remembers where a Grafana's data sources are mounted from.
-func (f *Found) mounts(r *runs, k *corev1.Container) {
+func (f *Found) mounts(g *grafana, r *runs, k *corev1.Container) {
 	pod := &r.Spec.Template.Spec
 	for _, m := range k.VolumeMounts {
 		if !strings.HasPrefix(strings.TrimSuffix(m.MountPath, "/"), provisioning) {
@@ -69,12 +69,17 @@ func (f *Found) mounts(r *runs, k *corev1.Container) {
 		if i < 0 {
 			continue
 		}
+		ref := Ref{"v1", "ConfigMap", r.Namespace, ""}
 		switch v := pod.Volumes[i]; {
 		case v.ConfigMap != nil:
-			f.Sources = append(f.Sources, Source{Ref: Ref{"v1", "ConfigMap", r.Namespace, v.ConfigMap.Name}})
+			ref.Name = v.ConfigMap.Name
 		case v.Secret != nil:
-			f.Sources = append(f.Sources, Source{Ref: Ref{"v1", "Secret", r.Namespace, v.Secret.SecretName}})
+			ref.Kind, ref.Name = "Secret", v.Secret.SecretName
+		default:
+			continue
 		}
+		g.mounts = append(g.mounts, ref)
+		f.Sources = append(f.Sources, Source{Ref: ref})
 	}
 }
 
@@ -340,7 +345,7 @@ func (f *Found) asks(address, target string, s *Source) bool {
 	}
 	name, full := serviceOf(u), serviceOf(asked(target))
 	service, home, _ := strings.Cut(full, ".")
-	return name == full || strings.HasPrefix(name, full+".svc.") || name == service && (s.Namespace == home || f.grafanas[home])
+	return name == full || strings.HasPrefix(name, full+".svc.") || name == service && (s.Namespace == home || f.runsIn(home))
 }
 
 // served are the workloads in the plan that a URL asks, by a Service of theirs or by a pod. Grafana

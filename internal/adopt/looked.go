@@ -1,19 +1,43 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// grafana is what runs Grafana.
+type grafana struct {
+	kind, namespace, name string
+
+	marks    metav1.LabelSelector // of its pods
+	mounts   []Ref                // from which it has data sources that it reads at its start
+	sidecars []sidecar            // that have it read others
+}
+
+// sidecar is what looks for data sources on behalf of the Grafana beside it.
+type sidecar struct {
+	selector string        // of the ConfigMaps that it looks for
+	every    time.Duration // how often it looks; 0 is that it watches
+}
+
+// runsIn tells whether a Grafana is in that namespace.
+func (f *Found) runsIn(ns string) bool {
+	return slices.ContainsFunc(f.grafanas, func(g *grafana) bool { return g.namespace == ns })
+}
+
 // sidecar remembers by which label a sidecar of Grafana finds data sources, where its environment
 // says so. Those for dashboards have another folder.
-func (f *Found) sidecar(r *runs) {
+func (f *Found) sidecar(g *grafana, r *runs) {
 	pod := &r.Spec.Template.Spec
 	for _, k := range slices.Concat(pod.InitContainers, pod.Containers) {
 		env := func(name string) string {
@@ -34,6 +58,15 @@ func (f *Found) sidecar(r *runs) {
 			f.Remarks = append(f.Remarks, fmt.Sprintf("a sidecar of Grafana in %s looks for data sources by %q, which is no label: they are not looked at", r.Namespace, selector))
 			continue
 		}
+		one := sidecar{selector: selector}
+		if env("METHOD") == "SLEEP" {
+			seconds, err := strconv.Atoi(cmp.Or(env("SLEEP_TIME"), "60"))
+			if err != nil || seconds < 0 {
+				seconds = 60
+			}
+			one.every = time.Duration(seconds)*time.Second + letGo
+		}
+		g.sidecars = append(g.sidecars, one)
 		if selector != sidecarLabel && !slices.Contains(f.sidecars, selector) {
 			f.sidecars = append(f.sidecars, selector)
 		}

@@ -40,11 +40,11 @@ type Found struct {
 	Remarks []string
 	// policies are those of the namespaces in which servers are, and of Spillway's own.
 	policies []networkingv1.NetworkPolicy
-	blind    string          // why those of Spillway's own could not be read; empty where they were
-	grafanas map[string]bool // the namespaces of Grafana's pods
-	sidecars []string        // selectors of its sidecars, beside sidecarLabel
-	named    bool            // whoever asks has named each of Workloads
-	others   []*Workload     // that are left alone
+	blind    string      // why those of Spillway's own could not be read; empty where they were
+	grafanas []*grafana  // by kind
+	sidecars []string    // selectors of its sidecars, beside sidecarLabel
+	named    bool        // whoever asks has named each of Workloads
+	others   []*Workload // that are left alone
 }
 
 // Workload is one object whose pods are Prometheus servers.
@@ -147,7 +147,7 @@ func everywhere[T any](ctx context.Context, c *Client, s Scope, group, plural, s
 
 // Read looks at the cluster: it gets and lists, and nothing else.
 func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
-	f := &Found{grafanas: map[string]bool{}}
+	f := &Found{}
 	if err := c.readOperator(ctx, s, f); err != nil {
 		return nil, err
 	}
@@ -340,9 +340,10 @@ func (f *Found) plain(kind string, r *runs) {
 			thanos = true
 			f.thanos(kind, r, args)
 		case grafanaImage.MatchString(k.Image):
-			f.grafanas[r.Namespace] = true
-			f.mounts(r, k)
-			f.sidecar(r)
+			g := &grafana{kind: kind, namespace: r.Namespace, name: r.Name, marks: r.Spec.Selector}
+			f.grafanas = append(f.grafanas, g)
+			f.mounts(g, r, k)
+			f.sidecar(g, r)
 		case looksLikePrometheus(k):
 			if _, agent := flagOf(args, "agent"); agent || slices.Contains(args, "--enable-feature=agent") {
 				f.Remarks = append(f.Remarks, fmt.Sprintf("%s %s/%s is an agent, which answers no queries", kind, r.Namespace, r.Name))

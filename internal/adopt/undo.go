@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Undo takes back what Apply did by way of the namespace that is the scope's Home, and tells say of
@@ -21,8 +22,10 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 		return nil, err
 	}
 	var errs []error
-	for _, ch := range r.Changed {
-		why, err := c.restore(ctx, ch)
+	done := make([]bool, len(r.Changed)) // is put back by this run, or was by somebody else
+	for i, ch := range r.Changed {
+		why, did, err := c.restore(ctx, ch)
+		done[i] = did
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s: %w", ch.Ref, err))
@@ -32,21 +35,8 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 			say("%s is as it was", ch.Ref)
 		}
 	}
-	asking, err := c.asking(ctx, s, r)
-	switch {
-	case !evenIfAsked && err != nil:
-		errs = append(errs, fmt.Errorf("whether a data source still asks Spillway cannot be seen, and it stays: %w; --look-in=NAMESPACE looks in that one only, --even-if-asked nowhere", err))
-	case !evenIfAsked && len(asking) > 0:
-		for _, a := range asking {
-			errs = append(errs, errors.New(a))
-		}
-		errs = append(errs, errors.New("nothing of Spillway was deleted; --even-if-asked deletes it all the same, and these get no answers then"))
-	case err != nil:
-		say("Not looked at: %s", err)
-	default:
-		for _, a := range asking {
-			say("Not waited for: %s", a)
-		}
+	if err := c.letDown(ctx, s, r, held, done, evenIfAsked, say); err != nil {
+		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
 		return left, errors.Join(errs...)
@@ -66,6 +56,61 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 	return left, c.remove(ctx, recordRef(s.Home), held.text("metadata", "uid"))
 }
 
+// letDown returns when nobody asks Spillway any more, as far as that can be seen, and what is in
+// the way where somebody does. done are those of the record's changes that were just put back.
+func (c *Client) letDown(ctx context.Context, s Scope, r *record, held object, done []bool, evenIfAsked bool,
+	say func(string, ...any),
+) error {
+	f, err := c.sources(ctx, s, r)
+	var asking []string
+	if err == nil {
+		asking, err = c.asking(ctx, s, f)
+	}
+	if evenIfAsked {
+		if err != nil {
+			say("Not looked at: %s", err)
+		}
+		for _, a := range asking {
+			say("Not waited for: %s", a)
+		}
+		return nil
+	}
+	var errs []error
+	if err != nil {
+		errs = append(errs, fmt.Errorf("whether a data source still asks Spillway cannot be seen, and it stays: %w; --look-in=NAMESPACE looks in that one only, --even-if-asked nowhere", err))
+	}
+	for _, a := range asking {
+		errs = append(errs, errors.New(a))
+	}
+	restart, err := c.restarts(ctx, s, f, r, held, done)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, a := range restart {
+		errs = append(errs, errors.New(a))
+	}
+	if len(errs) > 0 {
+		errs = append(errs, errors.New("nothing of Spillway was deleted; --even-if-asked deletes it all the same, and who asks it gets no answers then"))
+		return errors.Join(errs...)
+	}
+	if !slices.Contains(done, true) {
+		return nil
+	}
+	wait := c.letGo
+	for _, g := range f.grafanas {
+		for _, one := range g.sidecars {
+			wait = max(wait, one.every)
+		}
+	}
+	say("waiting %s for Grafana to be told", wait)
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("nothing of Spillway was deleted: run this again (%w)", context.Cause(ctx))
+	case <-time.After(wait):
+		return nil
+	}
+}
+
 // unrecorded says what it means that there is no record.
 func (c *Client) unrecorded(ctx context.Context, ns string) error {
 	here, err := c.read(ctx, Ref{"apps/v1", "Deployment", ns, "spillway"})
@@ -79,10 +124,10 @@ func (c *Client) unrecorded(ctx context.Context, ns string) error {
 	return fmt.Errorf("adopt has changed nothing by way of namespace %s: there is no %s; --namespace names another one", ns, recordRef(ns))
 }
 
-// asking are the data sources that ask Spillway, as sentences that say what to do: those that Read
-// would find, and those in what Apply has changed, whoever reads that now.
-func (c *Client) asking(ctx context.Context, s Scope, r *record) (out []string, err error) {
-	f := &Found{grafanas: map[string]bool{}}
+// sources are the data sources that Read would find, and those in what Apply has changed, whoever
+// reads that now; nil with an error.
+func (c *Client) sources(ctx context.Context, s Scope, r *record) (*Found, error) {
+	f := &Found{}
 	if err := c.readPlain(ctx, s, f); err != nil { // what Grafana mounts
 		return nil, err
 	}
@@ -96,9 +141,14 @@ func (c *Client) asking(ctx context.Context, s Scope, r *record) (out []string, 
 		if o, err := c.read(ctx, ch.Ref); err != nil {
 			return nil, err
 		} else if o != nil {
-			f.source(Source{Ref: ch.Ref, object: o})
+			f.source(Source{Ref: ch.Ref, Sidecar: true, object: o}) // as far as anybody knows
 		}
 	}
+	return f, nil
+}
+
+// asking are the data sources that ask Spillway, as sentences that say what to do.
+func (c *Client) asking(ctx context.Context, s Scope, f *Found) (out []string, err error) {
 	service, err := c.read(ctx, Ref{"v1", "Service", s.Home, "spillway"})
 	if err != nil {
 		return nil, err
@@ -139,37 +189,38 @@ func sourceField(ch changed) bool {
 }
 
 // restore gives a field its old value, and the object its old owners. It says why it does not,
-// where somebody else has changed the field or the object since.
-func (c *Client) restore(ctx context.Context, ch changed) (why string, err error) {
+// where somebody else has changed the field or the object since, and whether Grafana may have read
+// the field as Apply left it.
+func (c *Client) restore(ctx context.Context, ch changed) (why string, did bool, err error) {
 	if !sourceField(ch) {
-		return "", fmt.Errorf("%s is no field of a data source: somebody else has written the record of what adopt did", strings.Join(ch.Path, "."))
+		return "", false, fmt.Errorf("%s is no field of a data source: somebody else has written the record of what adopt did", strings.Join(ch.Path, "."))
 	}
 	o, err := c.read(ctx, ch.Ref)
 	switch {
 	case err != nil:
-		return "", err
+		return "", false, err
 	case o == nil:
-		return "is gone", nil
+		return "is gone", false, nil
 	case o.text("metadata", "uid") != ch.UID:
-		return "is another object of that name now, and stays", nil
+		return "is another object of that name now, and stays", false, nil
 	}
 	now := o.text(ch.Path...)
 	if now == ch.Old && !managed(o) {
-		return "", nil // Apply did not come to it, or somebody was here before
+		return "", false, nil // Apply did not come to it, or somebody was here before
 	}
 	if now != ch.Old && now != ch.New {
-		return fmt.Sprintf("has been changed by somebody else since (%s), and stays: look whether it still asks Spillway", strings.Join(ch.Path, ".")), nil
+		return fmt.Sprintf("has been changed by somebody else since (%s), and stays: look whether it still asks Spillway", strings.Join(ch.Path, ".")), true, nil
 	}
 	others := foreign(o)
 	o.set(ch.Old, ch.Path...)
 	if o, err = c.replace(ctx, o); err != nil {
-		return "", err
+		return "", false, err
 	}
 	if before, _ := ch.Owners.([]any); sameOwners(foreign(object{"metadata": map[string]any{"managedFields": before}}), others) {
 		o.set(ch.Owners, "metadata", "managedFields")
 		_, err = c.replace(ctx, o) // a write that changes no field takes the owners as they are given
 	}
-	return "", err
+	return "", true, err
 }
 
 // managed tells whether adopt has fields of the object.

@@ -1,9 +1,13 @@
 package adopt
 
 import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 )
 
 // deployed is where Spillway's Deployment is.
@@ -109,5 +113,137 @@ func TestUndoBlind(t *testing.T) {
 	one := Scope{Home: "metrics", Namespaces: []string{"metrics"}}
 	if _, err := c.Undo(t.Context(), one, false, quiet); err != nil || c.objects[deployed] != nil {
 		t.Errorf("in one namespace: %v", err)
+	}
+}
+
+// TestUndoReadAtStart: a Grafana that reads its file at its start asks Spillway until it is
+// restarted: the first Undo puts the file back, and the one after the restart deletes Spillway.
+func TestUndoReadAtStart(t *testing.T) {
+	const deployed = "/apis/apps/v1/namespaces/monitoring/deployments/spillway"
+	const source, record = "/api/v1/namespaces/monitoring/secrets/grafana-datasources", "/api/v1/namespaces/monitoring/secrets/spillway-adopt"
+	settings := Settings{Namespace: "monitoring", Image: "x:1", Grafana: true}
+	start := func(t *testing.T) (*cluster, map[string]string) {
+		c := newCluster(t)
+		c.populate(&fleets[0])
+		c.put(grafanaPod("a"))
+		p := c.plan(Scope{})
+		c.available(p, "monitoring")
+		before := c.dump()
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		return c, before
+	}
+	undo := func(c *cluster, evenIfAsked bool) error {
+		_, err := c.Undo(t.Context(), Scope{Home: "monitoring"}, evenIfAsked, quiet)
+		return err
+	}
+	old := func(c *cluster) { // the record of a version that did not say how a source is read
+		c.change(record, func(o object) {
+			text, err := base64.StdEncoding.DecodeString(o.text("data", "record.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = bytes.ReplaceAll(text, []byte(`"at_start":true,`), nil)
+			o.set(base64.StdEncoding.EncodeToString(text), "data", "record.json")
+		})
+	}
+	for name, before := range map[string]func(c *cluster){"": func(*cluster) {}, "an old record": old} {
+		t.Run("two steps, "+name, func(t *testing.T) {
+			c, was := start(t)
+			before(c)
+			err := undo(c, false)
+			const want = "restart it (kubectl -n monitoring rollout restart deployment/grafana), then run --undo again"
+			if err == nil || !strings.Contains(err.Error(), want) || c.objects[deployed] == nil {
+				t.Fatalf("undone: %v", err)
+			}
+			if now := c.dump()[source]; now != was[source] {
+				t.Errorf("the source is\n%s\nnot\n%s", now, was[source])
+			}
+			err = undo(c, false)
+			if err == nil || !strings.Contains(err.Error(), "grafana-a has not been restarted") || c.objects[deployed] == nil {
+				t.Errorf("without a restart: %v", err)
+			}
+			delete(c.objects, "/api/v1/namespaces/monitoring/pods/grafana-a")
+			c.put(grafanaPod("b"))
+			if err := undo(c, false); err != nil || c.objects[deployed] != nil {
+				t.Errorf("after it: %v", err)
+			}
+		})
+	}
+	t.Run("a container that is restarted", func(t *testing.T) {
+		c, _ := start(t)
+		if err := undo(c, false); err == nil {
+			t.Fatal("undone")
+		}
+		c.change("/api/v1/namespaces/monitoring/pods/grafana-a", func(o object) { o.set(grafanaPod("b")["status"], "status") })
+		if err := undo(c, false); err != nil {
+			t.Errorf("after it: %v", err)
+		}
+	})
+	t.Run("even if asked", func(t *testing.T) {
+		c, _ := start(t)
+		if err := undo(c, true); err != nil || c.objects[deployed] != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("applied again in between", func(t *testing.T) {
+		c, _ := start(t)
+		if err := undo(c, false); err == nil {
+			t.Fatal("undone")
+		}
+		if err := c.Apply(t.Context(), c.plan(Scope{}), c.reach(), settings, quiet); err != nil {
+			t.Fatal(err)
+		}
+		delete(c.objects, "/api/v1/namespaces/monitoring/pods/grafana-a")
+		if err := undo(c, false); err == nil || c.objects[deployed] == nil {
+			t.Errorf("it is taken for restarted: %v", err)
+		}
+	})
+	t.Run("never pointed elsewhere", func(t *testing.T) {
+		c := newCluster(t)
+		c.populate(&fleets[0])
+		p := c.plan(Scope{})
+		c.refuse = func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPatch && r.URL.Path == deployed && r.URL.Query().Get("dryRun") == "" {
+				return http.StatusInternalServerError, "etcd has gone away"
+			}
+			return 0, ""
+		}
+		if err := c.Apply(t.Context(), p, c.reach(), settings, quiet); err == nil {
+			t.Fatal("applied")
+		}
+		if err := undo(c, false); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// grafanaPod is a pod of the fixture's Grafana.
+func grafanaPod(id string) object {
+	o := object{"apiVersion": "v1", "kind": "Pod"}
+	o.set("grafana-"+id, "metadata", "name")
+	o.set("monitoring", "metadata", "namespace")
+	o.set("grafana", "metadata", "labels", "app.kubernetes.io/name")
+	o.set([]any{map[string]any{"name": "grafana", "image": "grafana/grafana:12.0.0"}}, "spec", "containers")
+	o.set([]any{map[string]any{"name": "grafana", "containerID": "containerd://" + id}}, "status", "containerStatuses")
+	return o
+}
+
+// TestUndoLetsGo: what has Grafana read a change has a while for it before Spillway is deleted.
+func TestUndoLetsGo(t *testing.T) {
+	c := applied(t, Settings{Namespace: "metrics", Image: "x:1", Grafana: true}, nil)
+	c.letGo = 50 * time.Millisecond
+	var told time.Time
+	_, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, func(format string, args ...any) {
+		switch said := fmt.Sprintf(format, args...); {
+		case strings.Contains(said, "for Grafana to be told"):
+			told = time.Now()
+		case strings.HasPrefix(said, "deleted") && (told.IsZero() || time.Since(told) < c.letGo):
+			t.Errorf("%s, and nobody was waited for", said)
+		}
+	})
+	if err != nil || told.IsZero() {
+		t.Error(err)
 	}
 }

@@ -188,7 +188,7 @@ func (a *adopting) sources(say func(string, ...any), plan *adopt.Plan) {
 				"better --no-grafana here, and the URL changed in what it applies.", strings.Join(o, ", "))
 		}
 		if !changes[i].Source.Sidecar {
-			say("Grafana reads this file at its start: restart it after --apply and after --undo.")
+			say("Grafana reads this file at its start: restart it after --apply; --undo waits for another restart.")
 		}
 	}
 	for _, r := range remarks {
