@@ -310,8 +310,9 @@ func (p *Plan) workloads() (all []*Workload) {
 // whole tells whether who asks a URL asks all servers of the plan and no others.
 func (p *Plan) whole(u *url.URL, namespace string) bool {
 	asked := p.served(u, namespace)
-	if strings.Count(serviceOf(u), ".") == 2 && len(asked) == 1 && len(asked[0].Pods) != 1 {
-		return false // one pod of several
+	if parts := strings.Split(serviceOf(u), "."); len(parts) == 3 { // one pod by its own name
+		all := p.workloads()
+		return len(all) == 1 && len(all[0].Pods) == 1 && all[0].Pods[0].Pod == parts[0]
 	}
 	return len(asked) == len(p.workloads()) && !slices.ContainsFunc(p.Found.others, func(w *Workload) bool {
 		return slices.ContainsFunc(asked, func(a *Workload) bool { return a.Namespace == w.Namespace && a.Service == w.Service })
