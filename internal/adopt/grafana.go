@@ -314,8 +314,12 @@ func (p *Plan) whole(u *url.URL, namespace string) bool {
 		all := p.workloads()
 		return len(all) == 1 && len(all[0].Pods) == 1 && all[0].Pods[0].Pod == parts[0]
 	}
+	service, in, ok := strings.Cut(serviceOf(u), ".")
+	if !ok {
+		in = namespace
+	}
 	return len(asked) == len(p.workloads()) && !slices.ContainsFunc(p.Found.others, func(w *Workload) bool {
-		return slices.ContainsFunc(asked, func(a *Workload) bool { return a.Namespace == w.Namespace && a.Service == w.Service })
+		return w.Namespace == in && w.partly[service]
 	})
 }
 

@@ -76,7 +76,9 @@ type Workload struct {
 	Problem string
 
 	services map[string][]int32   // those of the namespace that select all its pods, with the ports that lead to the servers
+	partly   map[string]bool      // those that select any of its pods, where it is left alone
 	marks    metav1.LabelSelector // of its pods
+	template map[string]string    // the labels with which its pods are made, as far as they are known
 	labels   []map[string]string  // all labels of each pod
 }
 
@@ -238,6 +240,7 @@ func (c *Client) readOperator(ctx context.Context, s Scope, f *Found) error {
 				"app.kubernetes.io/name": "prometheus", "operator.prometheus.io/name": p.Name,
 			}},
 		}
+		w.template = w.marks.MatchLabels
 		if p.Spec.Web != nil && p.Spec.Web.TLSConfig != nil {
 			w.Scheme = "https"
 		}
@@ -362,6 +365,7 @@ func plainWorkload(kind string, r *runs, args []string) *Workload {
 	w := &Workload{
 		Kind: kind, Namespace: r.Namespace, Name: r.Name, Shards: 1, Replicas: otherwise(r.Spec.Replicas, 1),
 		Retention: "15d", Scheme: "http", Port: 9090, marks: r.Spec.Selector,
+		template: r.Spec.Template.Labels,
 	}
 	if v, ok := flagOf(args, "storage.tsdb.retention.time"); ok {
 		w.Retention = v
@@ -412,7 +416,7 @@ func (c *Client) readPods(ctx context.Context, ns string, f *Found) error {
 	if err := c.readPolicies(ctx, ns, f); err != nil {
 		return err
 	}
-	for _, w := range f.Workloads {
+	for i, w := range slices.Concat(f.Workloads, f.others) {
 		if w.Namespace != ns {
 			continue
 		}
@@ -422,9 +426,29 @@ func (c *Client) readPods(ctx context.Context, ns string, f *Found) error {
 		if err != nil {
 			return err
 		}
-		w.locate(services, cut, pods)
+		if i < len(f.Workloads) {
+			w.locate(services, cut, pods)
+		} else {
+			w.shares(services, pods)
+		}
 	}
 	return nil
+}
+
+// shares finds the services that select any of its pods, or would where it has none now.
+func (w *Workload) shares(services []corev1.Service, pods []corev1.Pod) {
+	w.partly = map[string]bool{}
+	all := []map[string]string{w.template}
+	for i := range pods {
+		if w.Kind != "Prometheus" || w.operates(pods[i].Name) {
+			all = append(all, pods[i].Labels)
+		}
+	}
+	for _, s := range services {
+		sel := labels.SelectorFromSet(s.Spec.Selector)
+		w.partly[s.Name] = len(s.Spec.Selector) > 0 &&
+			slices.ContainsFunc(all, func(pod map[string]string) bool { return sel.Matches(labels.Set(pod)) })
+	}
 }
 
 // locate finds the workload's servers: the pods that slices of its service name.

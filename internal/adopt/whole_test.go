@@ -53,3 +53,45 @@ func TestOnePod(t *testing.T) {
 		}
 	}
 }
+
+// TestPartOfAService: a Service is that of the plan's servers only where it selects no pod of those
+// that --only leaves alone; one of their own is, whatever else is beside them.
+func TestPartOfAService(t *testing.T) {
+	some := Scope{Only: []string{"metrics/prom-a"}}
+	gone := func(c *cluster) { // no pod of theirs runs now
+		for _, s := range fleets[2].servers[2:] {
+			delete(c.objects, "/api/v1/namespaces/metrics/pods/"+s.name)
+			delete(c.objects, "/apis/discovery.k8s.io/v1/namespaces/metrics/endpointslices/prom-"+s.name)
+		}
+	}
+	for name, with := range map[string]func(c *cluster){"": nil, "without pods": gone} {
+		after, said := pointed(t, some, "http://prom:9090", with)
+		if after != "" || !strings.Contains(said, "which is not all of these servers") {
+			t.Errorf("%s: part of it becomes %q: %s", name, after, said)
+		}
+	}
+	c := newCluster(t)
+	c.populate(&fleets[1])
+	other := replicas("cpu", 1, 1, nil, func(int, string) map[string]string { return nil })
+	for i, s := range other {
+		for _, o := range fleets[1].placed(s, "10.3.0.1", 9090+i)[:1] {
+			c.put(o)
+		}
+	}
+	o := object{"apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "spec": map[string]any{"replicas": 1}}
+	o.set("cpu", "metadata", "name")
+	o.set("observe", "metadata", "namespace")
+	c.put(o)
+	o = object{"apiVersion": "grafana.integreatly.org/v1beta1", "kind": "GrafanaDatasource"}
+	o.set("both", "metadata", "name")
+	o.set("observe", "metadata", "namespace")
+	o.set(map[string]any{"name": "both", "type": "prometheus", "url": "http://prometheus-operated.observe.svc:9090"}, "spec", "datasource")
+	c.put(o)
+	changes, remarks := c.plan(Scope{Only: []string{"observe/gpu"}}).Grafana("http://spillway.observe.svc:9090")
+	if len(changes) != 1 || changes[0].Source.Name != "metrics" {
+		t.Errorf("the one of its own is not changed: %q", remarks)
+	}
+	if said := strings.Join(remarks, "\n"); !strings.Contains(said, "asks prometheus-operated.observe.svc:9090, which is not all of these servers and nothing else") {
+		t.Errorf("of that of both it says %s", said)
+	}
+}
