@@ -444,7 +444,9 @@ func TestApplyAndUndo(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := c.objects[source].text("data", "all.yaml")
-		c.change(source, func(o object) { o.set(all+"  - {name: new, type: loki, url: \"http://loki\"}\n", "data", "all.yaml") })
+		all = strings.ReplaceAll(all, "name: Prometheus", "name: Other") // nobody knows any more what it asked
+		all += "  - {name: new, type: loki, url: \"http://loki\"}\n"
+		c.change(source, func(o object) { o.set(all, "data", "all.yaml") })
 		with := c.dump()
 		left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
 		if err == nil || !strings.Contains(err.Error(), "still asks Spillway, which therefore stays") || len(left) != 1 {
@@ -462,7 +464,8 @@ func TestApplyAndUndo(t *testing.T) {
 	t.Run("a record that somebody else has written", func(t *testing.T) {
 		c, _, _ := start(t)
 		ch := changed{Ref: Ref{"rbac.authorization.k8s.io/v1", "ClusterRole", "", "admin"}, Path: []string{"rules"}}
-		if _, _, err := c.restore(t.Context(), ch); err == nil || !strings.Contains(err.Error(), "is no field of a data source") {
+		_, _, err := c.restore(t.Context(), "metrics", ch)
+		if err == nil || !strings.Contains(err.Error(), "is no field of a data source") {
 			t.Error(err)
 		}
 	})

@@ -42,6 +42,8 @@ type changed struct {
 	New      string `json:"new"`
 	// Owners are the object's managedFields before.
 	Owners any `json:"owners"`
+
+	now string // what stands there as this run begins, where it changes that
 }
 
 // recordRef is the object in which the record is: a Secret, since data sources may have passwords.
@@ -278,24 +280,74 @@ func (c *Client) applyNow(ctx context.Context, o object) error {
 // what it was at first.
 func (r *record) change(c *Change) {
 	path, before, after := c.raw()
+	was := before
 	i := slices.IndexFunc(r.Changed, func(o changed) bool { return o.Ref == c.Source.Ref && slices.Equal(o.Path, path) })
 	uid := c.Source.object.text("metadata", "uid")
 	if i >= 0 && r.Changed[i].UID == uid {
 		if r.Changed[i].New == before { // it is being changed from what the run before made of it
 			r.Changed[i].New, r.Changed[i].AtStart, r.Changed[i].Restored = after, new(!c.Source.Sidecar), false
+			r.Changed[i].now = before
 			return
 		}
 	}
-	if i >= 0 {
+	if i >= 0 { // somebody has written it since: their text, with the URLs of before
+		was = r.Changed[i].encode(r.Changed[i].back(c.Source.Text, c.Target))
 		r.Changed = slices.Delete(r.Changed, i, i+1)
 	}
-	owners := c.Source.object.at("metadata", "managedFields")
+	var owners any = others(c.Source.object)
 	if i = slices.IndexFunc(r.Changed, func(o changed) bool { return o.Ref == c.Source.Ref && o.UID == uid }); i >= 0 {
 		owners = r.Changed[i].Owners // those before adopt was one of them
 	}
 	r.Changed = append(r.Changed, changed{
-		Ref: c.Source.Ref, UID: uid, Path: path, AtStart: new(!c.Source.Sidecar), Old: before, New: after, Owners: owners,
+		Ref: c.Source.Ref, UID: uid, Path: path, AtStart: new(!c.Source.Sidecar), Old: was, New: after, Owners: owners, now: before,
 	})
+}
+
+// back is a text of the field with the URLs of before, where data sources of the same names ask
+// Spillway in it. Of two with one name nobody knows which it was.
+func (ch *changed) back(text, target string) string {
+	f := &Found{}
+	s := &Source{Ref: ch.Ref, Text: text}
+	old := ch.decode(ch.Old)
+	if ch.Kind == "GrafanaDatasource" {
+		if f.asks(text, target, s) {
+			return old
+		}
+		return text
+	}
+	urls := map[string]string{}
+	was, _, _ := entriesOf(old) // adopt could read it
+	for _, e := range was {
+		if u, twice := urls[e.Name]; f.asks(e.URL, target, s) || twice && u != e.URL {
+			urls[e.Name] = ""
+		} else {
+			urls[e.Name] = e.URL
+		}
+	}
+	now, _, _ := entriesOf(text) // what cannot be read stays
+	for _, e := range slices.Backward(now) {
+		if u := urls[e.Name]; u != "" && f.asks(e.URL, target, s) {
+			if out, ok := replaceAt(text, e, u); ok {
+				text = out
+			}
+		}
+	}
+	return text
+}
+
+// encode and decode are the field as the object has it, and its text.
+func (ch *changed) encode(text string) string {
+	if ch.Kind == "Secret" {
+		return base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	return text
+}
+
+func (ch *changed) decode(field string) string {
+	if b, err := base64.StdEncoding.DecodeString(field); err == nil && ch.Kind == "Secret" {
+		return string(b)
+	}
+	return field
 }
 
 // raw is the field that changes, as the object has it.
@@ -320,7 +372,7 @@ func (r *record) applied(s *Source) object {
 	o.set(s.object.text("metadata", "resourceVersion"), "metadata", "resourceVersion")
 	for _, ch := range r.Changed {
 		ours := ch.Ref == s.Ref && ch.UID == s.object.text("metadata", "uid")
-		if now := s.object.text(ch.Path...); ours && (now == ch.New || now == ch.Old) {
+		if now := s.object.text(ch.Path...); ours && now != "" && (now == ch.New || now == ch.Old || now == ch.now) {
 			o.set(ch.New, ch.Path...)
 		}
 	}

@@ -18,7 +18,8 @@
 //   - Apply changes nothing but what the plan shows. It writes first what it is about to do into an
 //     object of its own, so that Undo knows it also where Apply was ended halfway.
 //   - Undo deletes what Apply made, and gives what it changed its old value and its old owners, where
-//     it is still as Apply left it. What somebody else has changed since stays, and is named.
+//     it is still as Apply left it. What somebody else has changed since stays, and is named; the
+//     URLs in it that are Spillway's are those of before.
 //
 // # Refusals
 //

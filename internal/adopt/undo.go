@@ -24,7 +24,7 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 	var errs []error
 	done := make([]bool, len(r.Changed)) // is put back by this run, or was by somebody else
 	for i, ch := range r.Changed {
-		why, did, err := c.restore(ctx, ch)
+		why, did, err := c.restore(ctx, s.Home, ch)
 		done[i] = did
 		switch {
 		case err != nil:
@@ -191,7 +191,7 @@ func sourceField(ch changed) bool {
 // restore gives a field its old value, and the object its old owners. It says why it does not,
 // where somebody else has changed the field or the object since, and whether Grafana may have read
 // the field as Apply left it.
-func (c *Client) restore(ctx context.Context, ch changed) (why string, did bool, err error) {
+func (c *Client) restore(ctx context.Context, home string, ch changed) (why string, did bool, err error) {
 	if !sourceField(ch) {
 		return "", false, fmt.Errorf("%s is no field of a data source: somebody else has written the record of what adopt did", strings.Join(ch.Path, "."))
 	}
@@ -208,11 +208,18 @@ func (c *Client) restore(ctx context.Context, ch changed) (why string, did bool,
 	if now == ch.Old && !managed(o) {
 		return "", false, nil // Apply did not come to it, or somebody was here before
 	}
+	value := ch.Old
 	if now != ch.Old && now != ch.New {
-		return fmt.Sprintf("has been changed by somebody else since (%s), and stays: look whether it still asks Spillway", strings.Join(ch.Path, ".")), true, nil
+		text := ch.decode(now)
+		if back := ch.back(text, (&Settings{Namespace: home}).Target()); back == text {
+			return fmt.Sprintf("has been changed by somebody else since (%s), and stays: look whether it still asks Spillway", strings.Join(ch.Path, ".")), true, nil
+		} else {
+			value = ch.encode(back)
+		}
+		why = fmt.Sprintf("has been changed by somebody else since (%s): that stays, and what asked Spillway in it asks what it asked before", strings.Join(ch.Path, "."))
 	}
 	others := foreign(o)
-	o.set(ch.Old, ch.Path...)
+	o.set(value, ch.Path...)
 	if o, err = c.replace(ctx, o); err != nil {
 		return "", false, err
 	}
@@ -220,13 +227,22 @@ func (c *Client) restore(ctx context.Context, ch changed) (why string, did bool,
 		o.set(ch.Owners, "metadata", "managedFields")
 		_, err = c.replace(ctx, o) // a write that changes no field takes the owners as they are given
 	}
-	return "", true, err
+	return why, true, err
 }
 
 // managed tells whether adopt has fields of the object.
 func managed(o object) bool {
 	all, _ := o.at("metadata", "managedFields").([]any)
 	return slices.ContainsFunc(all, func(f any) bool {
+		m, _ := f.(map[string]any)
+		return m["manager"] == Manager
+	})
+}
+
+// others are the entries of an object's managedFields but for adopt's.
+func others(o object) []any {
+	all, _ := o.at("metadata", "managedFields").([]any)
+	return slices.DeleteFunc(slices.Clone(all), func(f any) bool {
 		m, _ := f.(map[string]any)
 		return m["manager"] == Manager
 	})

@@ -247,3 +247,70 @@ func TestUndoLetsGo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestUndoAfterHandEdits: the URLs of before are found again whatever somebody writes into the file
+// between two Applies, and after them.
+func TestUndoAfterHandEdits(t *testing.T) {
+	const source = "/api/v1/namespaces/metrics/configmaps/datasources"
+	settings := Settings{Namespace: "metrics", Image: "x:1", Grafana: true}
+	edit := func(c *cluster, old, with string) {
+		c.change(source, func(o object) {
+			o.set(strings.ReplaceAll(o.text("data", "all.yaml"), old, with), "data", "all.yaml")
+			all, _ := o.at("metadata", "managedFields").([]any) // the field is theirs from now on
+			var others []any
+			for _, f := range all {
+				if f.(map[string]any)["manager"] != Manager {
+					others = append(others, f)
+				}
+			}
+			theirs := map[string]any{"manager": "kubectl-edit", "operation": "Update", "time": "2026-11-26T02:00:00Z"}
+			o.set(append(others, theirs), "metadata", "managedFields")
+		})
+	}
+	const more = "  - {name: more, type: prometheus, url: \"http://prom:9090\"}\n"
+	const pair, second, loki = "http://prom:9090   # the pair", "name: more, type: prometheus, url: \"http://prom:9090\"", "  - {name: Loki"
+	for name, one := range map[string]struct {
+		between, after func(c *cluster)
+		want           []string // stands in the file in the end
+		left           int
+		asked          bool // one still asks Spillway
+	}{
+		"another data source": {func(c *cluster) { edit(c, loki, more+loki) }, nil, []string{pair, second}, 0, false},
+		"something else":      {func(c *cluster) { edit(c, "15s", "30s") }, nil, []string{pair, "30s"}, 1, false},
+		"afterwards":          {nil, func(c *cluster) { edit(c, "15s", "30s") }, []string{pair, "30s"}, 1, false},
+		"both, and another spelling": {
+			func(c *cluster) { edit(c, loki, more+loki) },
+			func(c *cluster) { edit(c, "spillway.metrics.svc:", "spillway.metrics:") },
+			[]string{pair, second},
+			1, false,
+		},
+		"another name": {
+			nil, func(c *cluster) { edit(c, "name: Prometheus", "name: Other") },
+			[]string{"http://spillway.metrics.svc:9090"},
+			1, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := applied(t, settings, nil)
+			if one.between != nil {
+				one.between(c)
+				if err := c.Apply(t.Context(), c.plan(Scope{Home: "metrics"}), c.reach(), settings, quiet); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if one.after != nil {
+				one.after(c)
+			}
+			left, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
+			text := c.objects[source].text("data", "all.yaml")
+			for _, want := range one.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("nothing says %q in\n%s", want, text)
+				}
+			}
+			if len(left) != one.left || (err != nil) != one.asked || (c.objects[deployed] != nil) != one.asked {
+				t.Errorf("left %q, %v; Spillway is there: %t", left, err, c.objects[deployed] != nil)
+			}
+		})
+	}
+}
