@@ -178,43 +178,12 @@ func (p *Plan) openings(s Settings) []object {
 		}
 	}
 	if wall := p.Found.wall(s.Namespace, ownLabels); wall != nil {
-		var from []any
-		for _, ns := range p.grafanas(s) {
-			from = append(from, map[string]any{"namespaceSelector": inNamespace(ns)})
-		}
-		if len(from) > 0 {
+		readers, _ := p.readers(s)
+		if from := peersOf(readers); len(from) > 0 {
 			out = append(out, opening(wall, fromGrafana, metav1.LabelSelector{MatchLabels: ownLabels}, []int32{9090}, from...))
 		}
 	}
 	return out
-}
-
-// fromGrafana is the name of the policy by which Grafana reaches Spillway.
-const fromGrafana = "spillway-from-grafana"
-
-// grafanas are the namespaces of data sources that ask Spillway, or are about to, and those of
-// Grafana's pods as far as they are known, where there are any such data sources.
-func (p *Plan) grafanas(s Settings) []string {
-	asking := map[string]bool{}
-	if s.Grafana {
-		changes, _ := p.Grafana(s.Target())
-		for i := range changes {
-			asking[changes[i].Source.Namespace] = true
-		}
-	}
-	for _, source := range p.Found.Sources {
-		if slices.ContainsFunc(slices.Concat(source.Entries, source.others), func(e Entry) bool {
-			return p.Found.asks(e.URL, s.Target(), &source)
-		}) {
-			asking[source.Namespace] = true
-		}
-	}
-	if len(asking) > 0 {
-		for _, g := range p.Found.grafanas {
-			asking[g.namespace] = true
-		}
-	}
-	return sorted(asking)
 }
 
 func inNamespace(ns string) map[string]any {

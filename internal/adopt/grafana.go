@@ -341,8 +341,8 @@ func asked(address string) *url.URL {
 	return u
 }
 
-// asks tells whether a data source's URL leads to the Service of target, however it is spelled: by
-// its name alone where Grafana may be in its namespace, and with any name of the cluster.
+// asks tells whether a data source leads to the Service of target, however it is spelled: by its
+// name alone where a Grafana that reads it is in its namespace, and with any name of the cluster.
 func (f *Found) asks(address, target string, s *Source) bool {
 	u := asked(address)
 	if u == nil {
@@ -350,7 +350,7 @@ func (f *Found) asks(address, target string, s *Source) bool {
 	}
 	name, full := serviceOf(u), serviceOf(asked(target))
 	service, home, _ := strings.Cut(full, ".")
-	return name == full || strings.HasPrefix(name, full+".svc.") || name == service && (s.Namespace == home || f.runsIn(home))
+	return name == full || strings.HasPrefix(name, full+".svc.") || name == service && (s.Namespace == home || f.readIn(home, s))
 }
 
 // served are the workloads in the plan that a URL asks, by a Service of theirs or by a pod. Grafana

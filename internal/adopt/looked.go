@@ -20,6 +20,7 @@ type grafana struct {
 	kind, namespace, name string
 
 	marks    metav1.LabelSelector // of its pods
+	operated bool                 // by Grafana's operator
 	mounts   []Ref                // from which it has data sources that it reads at its start
 	sidecars []sidecar            // that have it read others
 }
@@ -27,12 +28,31 @@ type grafana struct {
 // sidecar is what looks for data sources on behalf of the Grafana beside it.
 type sidecar struct {
 	selector string        // of the ConfigMaps that it looks for
+	in       string        // where: namespaces with commas, ALL, or empty for its own
 	every    time.Duration // how often it looks; 0 is that it watches
 }
 
-// runsIn tells whether a Grafana is in that namespace.
-func (f *Found) runsIn(ns string) bool {
-	return slices.ContainsFunc(f.grafanas, func(g *grafana) bool { return g.namespace == ns })
+// reads tells whether a Grafana has data sources from there, as far as its pods and its sidecars
+// say so.
+func (g *grafana) reads(s *Source) bool {
+	marks := labels.Set{}
+	all, _ := s.object.at("metadata", "labels").(map[string]any)
+	for k, v := range all {
+		marks[k], _ = v.(string)
+	}
+	if s.Kind == "GrafanaDatasource" {
+		return g.operated && (g.namespace == s.Namespace || s.object.at("spec", "allowCrossNamespaceImport") == true)
+	}
+	return slices.Contains(g.mounts, s.Ref) || s.Kind == "ConfigMap" && slices.ContainsFunc(g.sidecars, func(one sidecar) bool {
+		sel, err := labels.Parse(one.selector)
+		in := strings.Split(cmp.Or(one.in, g.namespace), ",")
+		return err == nil && sel.Matches(marks) && (one.in == "ALL" || slices.Contains(in, s.Namespace))
+	})
+}
+
+// readIn tells whether a Grafana in that namespace reads a source.
+func (f *Found) readIn(ns string, s *Source) bool {
+	return slices.ContainsFunc(f.grafanas, func(g *grafana) bool { return g.namespace == ns && g.reads(s) })
 }
 
 // sidecar remembers by which label a sidecar of Grafana finds data sources, where its environment
@@ -58,7 +78,7 @@ func (f *Found) sidecar(g *grafana, r *runs) {
 			f.Remarks = append(f.Remarks, fmt.Sprintf("a sidecar of Grafana in %s looks for data sources by %q, which is no label: they are not looked at", r.Namespace, selector))
 			continue
 		}
-		one := sidecar{selector: selector}
+		one := sidecar{selector: selector, in: env("NAMESPACE")}
 		if env("METHOD") == "SLEEP" {
 			seconds, err := strconv.Atoi(cmp.Or(env("SLEEP_TIME"), "60"))
 			if err != nil || seconds < 0 {

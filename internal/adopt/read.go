@@ -344,6 +344,9 @@ func (f *Found) plain(kind string, r *runs) {
 			f.thanos(kind, r, args)
 		case grafanaImage.MatchString(k.Image):
 			g := &grafana{kind: kind, namespace: r.Namespace, name: r.Name, marks: r.Spec.Selector}
+			g.operated = slices.ContainsFunc(r.OwnerReferences, func(o metav1.OwnerReference) bool {
+				return strings.HasPrefix(o.APIVersion, "grafana.integreatly.org/")
+			})
 			f.grafanas = append(f.grafanas, g)
 			f.mounts(g, r, k)
 			f.sidecar(g, r)
@@ -435,22 +438,6 @@ func (c *Client) readPods(ctx context.Context, ns string, f *Found) error {
 	return nil
 }
 
-// shares finds the services that select any of its pods, or would where it has none now.
-func (w *Workload) shares(services []corev1.Service, pods []corev1.Pod) {
-	w.partly = map[string]bool{}
-	all := []map[string]string{w.template}
-	for i := range pods {
-		if w.Kind != "Prometheus" || w.operates(pods[i].Name) {
-			all = append(all, pods[i].Labels)
-		}
-	}
-	for _, s := range services {
-		sel := labels.SelectorFromSet(s.Spec.Selector)
-		w.partly[s.Name] = len(s.Spec.Selector) > 0 &&
-			slices.ContainsFunc(all, func(pod map[string]string) bool { return sel.Matches(labels.Set(pod)) })
-	}
-}
-
 // locate finds the workload's servers: the pods that slices of its service name.
 func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointSlice, pods []corev1.Pod) {
 	own := map[string]bool{}
@@ -519,69 +506,6 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	case w.Kind == "Prometheus" && len(w.Pods) != w.Shards*w.Replicas:
 		w.Problem = fmt.Sprintf("it asks for %s with %s each, and its Service has %s: run this again when it has as many as are asked for",
 			plural(w.Shards, "shard"), plural(w.Replicas, "replica"), plural(len(w.Pods), "pod"))
-	}
-}
-
-// doors are the ports at which who asks the service reaches the servers themselves, and nothing
-// that stands before them in their pods, such as a proxy that enforces a label. A headless service
-// has none of its own: its name leads to the pods.
-func (w *Workload) doors(s *corev1.Service, cut []discoveryv1.EndpointSlice) (out []int32) {
-	isServer := func(port int32) bool {
-		return slices.ContainsFunc(w.Pods, func(p *Server) bool { return p.Port == port })
-	}
-	for _, e := range cut {
-		if e.Labels[discoveryv1.LabelServiceName] != s.Name {
-			continue
-		}
-		for _, at := range e.Ports {
-			port := otherwise(at.Port, 0)
-			if !isServer(port) {
-				continue
-			}
-			if s.Spec.ClusterIP == corev1.ClusterIPNone {
-				out = append(out, port)
-				continue
-			}
-			for _, front := range s.Spec.Ports { // a slice has its names
-				if front.Name == otherwise(at.Name, "") {
-					out = append(out, front.Port)
-				}
-			}
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-// asks tells whether a slice's port is that of the servers: by its name with the operator, which
-// names it, and else by its number, which is on the server's command line.
-func (w *Workload) asks(name string, port int32) bool {
-	if w.Kind == "Prometheus" {
-		return name == w.PortName || name == "http-web"
-	}
-	return port == w.Port
-}
-
-// calls is asks for a server whose command line does not say it all: by the names that people give
-// to such a port.
-func (w *Workload) calls(name string, _ int32) bool {
-	return slices.Contains([]string{"web", "http-web", "http", "prometheus"}, name)
-}
-
-// take adds the servers of one slice.
-func (w *Workload) take(e *discoveryv1.EndpointSlice, own map[string]bool, takes func(name string, port int32) bool) {
-	for _, port := range e.Ports {
-		name, number := otherwise(port.Name, ""), otherwise(port.Port, 0)
-		if !takes(name, number) {
-			continue
-		}
-		for _, ep := range e.Endpoints {
-			if ep.TargetRef != nil && ep.TargetRef.Kind == "Pod" && len(ep.Addresses) > 0 && own[ep.TargetRef.Name] {
-				w.PortName = name
-				w.Pods = append(w.Pods, &Server{Workload: w, Pod: ep.TargetRef.Name, IP: ep.Addresses[0], Port: number})
-			}
-		}
-		return
 	}
 }
 

@@ -172,6 +172,9 @@ func (a *adopting) propose(ctx context.Context, say func(string, ...any), plan *
 	if a.settings.Grafana {
 		a.sources(say, plan)
 	}
+	for _, admitted := range plan.Admitted(a.settings) {
+		say("%s", admitted)
+	}
 	return len(problems), nil
 }
 

@@ -1,0 +1,67 @@
+package adopt
+
+import (
+	"fmt"
+	"slices"
+)
+
+// fromGrafana is the name of the policy by which Grafana reaches Spillway.
+const fromGrafana = "spillway-from-grafana"
+
+// readers are the Grafanas that read data sources that ask Spillway, or are about to, and unread
+// those of which nobody is seen to read them.
+func (p *Plan) readers(s Settings) (readers []*grafana, unread []Ref) {
+	var sources []*Source
+	if s.Grafana {
+		changes, _ := p.Grafana(s.Target())
+		for i := range changes {
+			sources = append(sources, &changes[i].Source)
+		}
+	}
+	for i := range p.Found.Sources {
+		source := &p.Found.Sources[i]
+		if slices.ContainsFunc(slices.Concat(source.Entries, source.others), func(e Entry) bool {
+			return p.Found.asks(e.URL, s.Target(), source)
+		}) {
+			sources = append(sources, source)
+		}
+	}
+	for _, source := range sources {
+		seen := false
+		for _, g := range p.Found.grafanas {
+			if !g.reads(source) {
+				continue
+			}
+			if seen = true; !slices.Contains(readers, g) {
+				readers = append(readers, g)
+			}
+		}
+		if !seen && !slices.Contains(unread, source.Ref) {
+			unread = append(unread, source.Ref)
+		}
+	}
+	return readers, unread
+}
+
+// peersOf are the pods of these Grafanas, as a policy names them.
+func peersOf(readers []*grafana) (out []any) {
+	for _, g := range readers {
+		out = append(out, map[string]any{"namespaceSelector": inNamespace(g.namespace), "podSelector": g.marks})
+	}
+	return out
+}
+
+// Admitted says whom adopt's policies let in to Spillway, where one closes it; as sentences.
+func (p *Plan) Admitted(s Settings) (out []string) {
+	if p.Found.wall(s.Namespace, ownLabels) == nil {
+		return nil
+	}
+	readers, unread := p.readers(s)
+	for _, g := range readers {
+		out = append(out, fmt.Sprintf("A NetworkPolicy closes Spillway. %s %s/%s, which reads these data sources, is let in.", g.kind, g.namespace, g.name))
+	}
+	for _, r := range unread {
+		out = append(out, fmt.Sprintf("A NetworkPolicy closes Spillway, and which Grafana reads %s is not seen: nobody is let in for it. Make a policy for that one.", r))
+	}
+	return out
+}
