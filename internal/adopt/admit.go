@@ -53,8 +53,16 @@ func peersOf(readers []*grafana) (out []any) {
 
 // Admitted says whom adopt's policies let in to Spillway, where one closes it; as sentences.
 func (p *Plan) Admitted(s Settings) (out []string) {
-	if p.Found.wall(s.Namespace, ownLabels) == nil {
+	if !p.shut(s) {
 		return nil
+	}
+	wall := p.Found.wall(s.Namespace, ownLabels)
+	if peers, closed := p.admitted(); closed {
+		out = append(out, fmt.Sprintf("A NetworkPolicy closes these servers: NetworkPolicy %s/%s closes Spillway too, but to those that all closed servers let in at their port (%s), "+
+			"and leaves the port of its metrics, 9092, as it is.", s.Namespace, asServers, plural(len(peers), "peer")))
+		if wall != nil {
+			out = append(out, fmt.Sprintf("NetworkPolicy %s/%s is about Spillway's pods as well, and whom that lets in reaches Spillway also: look whether they may see these series.", wall.Namespace, wall.Name))
+		}
 	}
 	readers, unread := p.readers(s)
 	for _, g := range readers {

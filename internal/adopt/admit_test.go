@@ -69,3 +69,80 @@ func TestOnlyReadersAreLetIn(t *testing.T) {
 		t.Errorf("it says %s", said)
 	}
 }
+
+// TestSpillwayIsClosedAsItsServers: whom a policy keeps from the servers, Spillway keeps out too;
+// of several only those that all let in are let in, and where nobody is kept out no policy is made.
+func TestSpillwayIsClosedAsItsServers(t *testing.T) {
+	const a, b = `"podSelector":{"matchLabels":{"part":"a"}}`, `"podSelector":{"matchLabels":{"part":"b"}}`
+	const web, ruler = `{"podSelector":{"matchLabels":{"app":"web"}}}`, `{"podSelector":{"matchLabels":{"app":"ruler"}}}`
+	const metrics = `,{"ports":[{"port":9092,"protocol":"TCP"}]}]`
+	in := func(pods string) string {
+		return `{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"metrics"}},"podSelector":{"matchLabels":` + pods + `}}`
+	}
+	from := func(peers ...string) string {
+		return `[{"from":[` + strings.Join(peers, ",") + `],"ports":[{"port":9090,"protocol":"TCP"}]}` + metrics
+	}
+	const nobody = `[{"ports":[{"port":9092,"protocol":"TCP"}]}]`
+	for name, one := range map[string]struct {
+		walls []string
+		want  string // its rules; empty is that there is no policy
+	}{
+		"no wall":          {nil, ""},
+		"one that is open": {[]string{`{` + a + `,"ingress":[{}]}`}, ""},
+		"of one of them":   {[]string{`{` + a + `,"ingress":[{"from":[` + web + `]}]}`}, from(in(`{"app":"web"}`))},
+		"nobody":           {[]string{`{` + a + `}`}, nobody},
+		"another port":     {[]string{`{` + a + `,"ingress":[{"from":[` + web + `],"ports":[{"port":8080}]}]}`}, nobody},
+		"the port by name": {
+			[]string{`{` + a + `,"ingress":[{"from":[` + web + `],"ports":[{"port":"http"}]}]}`},
+			from(in(`{"app":"web"}`)),
+		},
+		"a range of ports": {
+			[]string{`{` + a + `,"ingress":[{"from":[` + web + `],"ports":[{"port":9000,"endPort":9100}]}]}`},
+			from(in(`{"app":"web"}`)),
+		},
+		"two of one add up": {
+			[]string{`{` + a + `,"ingress":[{"from":[` + web + `]}]}`, `{` + a + `,"ingress":[{"from":[` + ruler + `]}]}`},
+			from(in(`{"app":"web"}`), in(`{"app":"ruler"}`)),
+		},
+		"one of two is open": {[]string{`{` + a + `,"ingress":[{"from":[` + web + `]}]}`, `{` + a + `,"ingress":[{}]}`}, ""},
+		"two of two intersect": {[]string{
+			`{` + a + `,"ingress":[{"from":[` + web + `,` + ruler + `]}]}`, `{` + b + `,"ingress":[{"from":[` + ruler + `]}]}`,
+		}, from(in(`{"app":"ruler"}`))},
+		"labels of both": {[]string{
+			`{` + a + `,"ingress":[{"from":[` + web + `]}]}`, `{` + b + `,"ingress":[{"from":[{"podSelector":{"matchLabels":{"team":"x"}}}]}]}`,
+		}, from(in(`{"app":"web","team":"x"}`))},
+		"blocks": {[]string{
+			`{` + a + `,"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.1.2.0/24","10.2.0.0/16"]}}]}]}`,
+			`{` + b + `,"ingress":[{"from":[{"ipBlock":{"cidr":"10.1.0.0/16"}},{"ipBlock":{"cidr":"10.2.0.0/16"}},` + web + `]}]}`,
+		}, from(`{"ipBlock":{"cidr":"10.1.0.0/16","except":["10.1.2.0/24"]}}`)},
+		"egress alone": {[]string{`{` + a + `,"policyTypes":["Egress"]}`}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.populate(&fleets[2])
+			for i, spec := range one.walls {
+				c.wall("metrics", fmt.Sprint("wall-", i), spec)
+			}
+			s := Settings{Namespace: "spill", Grafana: true}
+			p := c.plan(Scope{Home: "spill"})
+			o := policy(t, p, s, asServers)
+			got := ""
+			if o != nil {
+				b, err := json.Marshal(o.at("spec", "ingress"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = string(b)
+			}
+			if got != one.want {
+				t.Errorf("it lets in %s, want %s", got, one.want)
+			}
+			if grafana := policy(t, p, s, fromGrafana); (grafana != nil) != (one.want != "") {
+				t.Errorf("the policy of Grafana is %v", grafana)
+			}
+			if said := p.Admitted(s); (len(said) > 0) != (one.want != "") {
+				t.Errorf("it says %q", said)
+			}
+		})
+	}
+}

@@ -154,7 +154,7 @@ func (o object) copy() object {
 var ownLabels = map[string]string{"app.kubernetes.io/name": "spillway", "app.kubernetes.io/instance": "spillway"}
 
 // openings are policies by which Spillway's pods reach servers that a policy of others closes to
-// them, and Grafana reaches Spillway where one closes that.
+// them, by which it is closed to whom they are, and by which Grafana reaches it where it is closed.
 func (p *Plan) openings(s Settings) []object {
 	var out []object
 	for _, w := range p.workloads() {
@@ -177,11 +177,15 @@ func (p *Plan) openings(s Settings) []object {
 				map[string]any{"namespaceSelector": inNamespace(s.Namespace), "podSelector": map[string]any{"matchLabels": ownLabels}}))
 		}
 	}
-	if wall := p.Found.wall(s.Namespace, ownLabels); wall != nil {
-		readers, _ := p.readers(s)
-		if from := peersOf(readers); len(from) > 0 {
-			out = append(out, opening(wall, fromGrafana, metav1.LabelSelector{MatchLabels: ownLabels}, []int32{9090}, from...))
+	if o := p.likeServers(s); o != nil {
+		out = append(out, o)
+	}
+	if readers, _ := p.readers(s); p.shut(s) && len(readers) > 0 {
+		wall := p.Found.wall(s.Namespace, ownLabels)
+		if wall == nil { // it is closed by adopt's own
+			wall = &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace}}
 		}
+		out = append(out, opening(wall, fromGrafana, metav1.LabelSelector{MatchLabels: ownLabels}, []int32{9090}, peersOf(readers)...))
 	}
 	return out
 }
@@ -214,14 +218,22 @@ func opening(wall *networkingv1.NetworkPolicy, name string, marks metav1.LabelSe
 
 // wall is a policy that limits who reaches pods with these labels; nil where none does.
 func (f *Found) wall(ns string, marks map[string]string) *networkingv1.NetworkPolicy {
-	i := slices.IndexFunc(f.policies, func(n networkingv1.NetworkPolicy) bool {
+	if all := f.walls(ns, marks); len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// walls are all of these.
+func (f *Found) walls(ns string, marks map[string]string) (out []*networkingv1.NetworkPolicy) {
+	for i := range f.policies {
+		n := &f.policies[i]
 		types := n.Spec.PolicyTypes // none is Ingress
 		sel, err := metav1.LabelSelectorAsSelector(&n.Spec.PodSelector)
-		return n.Namespace == ns && (len(types) == 0 || slices.Contains(types, networkingv1.PolicyTypeIngress)) &&
-			err == nil && sel.Matches(labels.Set(marks))
-	})
-	if i < 0 {
-		return nil
+		if n.Namespace == ns && (len(types) == 0 || slices.Contains(types, networkingv1.PolicyTypeIngress)) &&
+			err == nil && sel.Matches(labels.Set(marks)) {
+			out = append(out, n)
+		}
 	}
-	return &f.policies[i]
+	return out
 }

@@ -141,7 +141,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan, r *Reach, s Settings, say f
 		say("applied %s", refOf(o))
 	}
 	made := old.Made
-	if p.Found.wall(s.Namespace, ownLabels) != nil { // who asks Spillway may be where nobody has looked this time
+	if p.shut(s) { // who asks Spillway may be where nobody has looked this time
 		made = slices.DeleteFunc(slices.Clone(made), func(r Ref) bool { return r.Name == fromGrafana })
 	}
 	if err := c.prune(ctx, made, objects, say); err != nil {

@@ -80,6 +80,7 @@ type Workload struct {
 	marks    metav1.LabelSelector // of its pods
 	template map[string]string    // the labels with which its pods are made, as far as they are known
 	labels   []map[string]string  // all labels of each pod
+	ports    map[string]int32     // of its containers that have names; 0 where pods differ
 }
 
 func (w *Workload) String() string { return w.Kind + " " + w.Namespace + "/" + w.Name }
@@ -444,6 +445,7 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 	for _, p := range pods {
 		if w.Kind != "Prometheus" || w.operates(p.Name) {
 			own[p.Name], w.labels = true, append(w.labels, p.Labels)
+			w.names(&p)
 		}
 	}
 	// A headless service names pods one by one; of several the first by name.

@@ -86,3 +86,18 @@ func (w *Workload) take(e *discoveryv1.EndpointSlice, own map[string]bool, takes
 		return
 	}
 }
+
+// names remembers what the ports of a pod are called.
+func (w *Workload) names(p *corev1.Pod) {
+	if w.ports == nil {
+		w.ports = map[string]int32{}
+	}
+	for _, k := range p.Spec.Containers {
+		for _, port := range k.Ports {
+			if old, ok := w.ports[port.Name]; ok && old != port.ContainerPort {
+				port.ContainerPort = 0
+			}
+			w.ports[port.Name] = port.ContainerPort
+		}
+	}
+}
