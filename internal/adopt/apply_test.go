@@ -464,7 +464,7 @@ func TestApplyAndUndo(t *testing.T) {
 	t.Run("a record that somebody else has written", func(t *testing.T) {
 		c, _, _ := start(t)
 		ch := changed{Ref: Ref{"rbac.authorization.k8s.io/v1", "ClusterRole", "", "admin"}, Path: []string{"rules"}}
-		_, _, err := c.restore(t.Context(), "metrics", ch)
+		_, _, err := c.restore(t.Context(), "metrics", ch, quiet)
 		if err == nil || !strings.Contains(err.Error(), "is no field of a data source") {
 			t.Error(err)
 		}

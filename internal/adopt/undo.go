@@ -24,7 +24,7 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 	var errs []error
 	done := make([]bool, len(r.Changed)) // is put back by this run, or was by somebody else
 	for i, ch := range r.Changed {
-		why, did, err := c.restore(ctx, s.Home, ch)
+		why, did, err := c.restore(ctx, s.Home, ch, say)
 		done[i] = did
 		switch {
 		case err != nil:
@@ -191,7 +191,7 @@ func sourceField(ch changed) bool {
 // restore gives a field its old value, and the object its old owners. It says why it does not,
 // where somebody else has changed the field or the object since, and whether Grafana may have read
 // the field as Apply left it.
-func (c *Client) restore(ctx context.Context, home string, ch changed) (why string, did bool, err error) {
+func (c *Client) restore(ctx context.Context, home string, ch changed, say func(string, ...any)) (why string, did bool, err error) {
 	if !sourceField(ch) {
 		return "", false, fmt.Errorf("%s is no field of a data source: somebody else has written the record of what adopt did", strings.Join(ch.Path, "."))
 	}
@@ -223,10 +223,15 @@ func (c *Client) restore(ctx context.Context, home string, ch changed) (why stri
 	if o, err = c.replace(ctx, o); err != nil {
 		return "", false, err
 	}
-	if before, _ := ch.Owners.([]any); sameOwners(foreign(object{"metadata": map[string]any{"managedFields": before}}), others) {
-		o.set(ch.Owners, "metadata", "managedFields")
-		_, err = c.replace(ctx, o) // a write that changes no field takes the owners as they are given
+	before := object{}
+	before.set(ch.Owners, "metadata", "managedFields")
+	if !sameOwners(foreign(before), others) {
+		say("%s: somebody has written it meanwhile, so who owned its fields before is not given back: they are as they are in its managedFields", ch.Ref)
+		return why, true, nil
 	}
+	owners := entries(before, false)
+	o.set(append(owners, entries(o, true)...), "metadata", "managedFields")
+	_, err = c.replace(ctx, o) // a write that changes no field takes the owners as they are given
 	return why, true, err
 }
 
@@ -248,14 +253,26 @@ func others(o object) []any {
 	})
 }
 
-// foreign are the other managers of an object, each with the time of its last write.
-func foreign(o object) map[string]bool {
-	out := map[string]bool{}
+// entries are those of an object's managedFields that are about its status and other subresources,
+// or those about itself.
+func entries(o object, sub bool) (out []any) {
 	all, _ := o.at("metadata", "managedFields").([]any)
 	for _, f := range all {
+		if m, _ := f.(map[string]any); (object(m).text("subresource") != "") == sub {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// foreign are the other managers of an object itself, each with the time of its last write: an
+// operator writes the status of its objects all the time.
+func foreign(o object) map[string]bool {
+	out := map[string]bool{}
+	for _, f := range entries(o, false) {
 		m, _ := f.(map[string]any)
 		if e := object(m); e.text("manager") != Manager {
-			out[e.text("manager")+" "+e.text("operation")+" "+e.text("subresource")+" "+e.text("time")] = true
+			out[e.text("manager")+" "+e.text("operation")+" "+e.text("time")] = true
 		}
 	}
 	return out

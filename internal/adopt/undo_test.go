@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -312,5 +313,50 @@ func TestUndoAfterHandEdits(t *testing.T) {
 				t.Errorf("left %q, %v; Spillway is there: %t", left, err, c.objects[deployed] != nil)
 			}
 		})
+	}
+}
+
+// TestUndoBesideAnOperator: an operator that writes the object's status meanwhile keeps nobody from
+// getting its fields back; where somebody has written the object itself, that is said.
+func TestUndoBesideAnOperator(t *testing.T) {
+	const source = "/apis/grafana.integreatly.org/v1beta1/namespaces/observe/grafanadatasources/metrics"
+	for subresource, back := range map[string]bool{"status": true, "": false} {
+		c := newCluster(t)
+		c.populate(&fleets[1])
+		written := func(at string) {
+			c.change(source, func(o object) {
+				all, _ := o.at("metadata", "managedFields").([]any)
+				all = slices.DeleteFunc(slices.Clone(all), func(f any) bool { return f.(map[string]any)["manager"] == "operator" })
+				theirs := map[string]any{"manager": "operator", "operation": "Update", "time": at}
+				if subresource != "" {
+					theirs["subresource"] = subresource
+				}
+				o.set(append(all, theirs), "metadata", "managedFields")
+			})
+		}
+		written("2026-11-26T00:30:00Z")
+		p := c.plan(Scope{})
+		c.available(p, "observe")
+		if err := c.Apply(t.Context(), p, c.reach(), Settings{Namespace: "observe", Image: "x:1", Grafana: true}, quiet); err != nil {
+			t.Fatal(err)
+		}
+		written("2026-11-26T02:00:00Z")
+		said := ""
+		say := func(format string, args ...any) { said += fmt.Sprintf(format, args...) + "\n" }
+		left, err := c.Undo(t.Context(), Scope{Home: "observe"}, false, say)
+		if err != nil || len(left) > 0 {
+			t.Fatalf("left %q, %v", left, err)
+		}
+		o := c.objects[source]
+		names := ""
+		for _, f := range o.at("metadata", "managedFields").([]any) {
+			names += object(f.(map[string]any)).text("manager") + " " + object(f.(map[string]any)).text("time") + "\n"
+		}
+		if want := "helm 2026-11-26T00:00:00Z\noperator 2026-11-26T02:00:00Z\n"; back != (names == want) {
+			t.Errorf("%q: its owners are\n%s", subresource, names)
+		}
+		if told := strings.Contains(said, "who owned its fields before is not given back"); told == back {
+			t.Errorf("%q: it says\n%s", subresource, said)
+		}
 	}
 }
