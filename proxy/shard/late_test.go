@@ -14,8 +14,8 @@ import (
 
 // TestBusyIsNotGone: of a pair one replica lost an hour of yesterday, and the other one, which all
 // work goes to, is too busy to say anything about the last minute. The first is not taken for whole
-// over what it lacks: both are read, or, where the busy one answers nothing at all any more, that
-// is the error. Over what it does not lack it is whole, and so it is once the other one has gone.
+// over what it lacks: that is refused for a minute, also where the busy one hangs altogether. Over
+// what it does not lack it is whole, and over all once the other one has been silent for longer.
 func TestBusyIsNotGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gap := time.Now().Add(17 * time.Minute).Add(-8 * time.Hour).Truncate(trust.Bucket)
@@ -32,17 +32,13 @@ func TestBusyIsNotGone(t *testing.T) {
 			return full(job, end)
 		}
 		busy := beating(full)
-		var late, gone atomic.Bool
+		var late atomic.Bool
 		answer := busy.Answer
 		busy.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
 			if late.Load() && strings.HasPrefix(r.Form.Get("query"), "sum") {
 				time.Sleep(4 * time.Second)
 			}
-			a, ok := answer(r)
-			if gone.Load() {
-				a, ok = fakeshard.Answer{Status: 503}, true
-			}
-			return a, ok
+			return answer(r)
 		}
 		b := newBubble(t, busy, beating(lacks))
 		g := group(b.urls...)
@@ -70,27 +66,39 @@ func TestBusyIsNotGone(t *testing.T) {
 		if part := s.present(time.Now()); part != 2 {
 			t.Fatalf("who is silent takes part: %02b", part)
 		}
-		if got, is, err := whole(since, time.Now()); is || err != nil {
-			t.Errorf("over what it lacks: replica %d, whole %t, %v", got, is, err)
+		first := s.Replicas[0]
+		refused := func(what string) {
+			t.Helper()
+			if _, _, err := whole(since, time.Now()); err == nil || !strings.Contains(err.Error(), first.Name()+" does not answer now") {
+				t.Errorf("%s: %v", what, err)
+			}
 		}
+		refused("over what it lacks")
 		if lacks, known := s.Lacks(t.Context(), since.UnixMilli(), time.Now().UnixMilli(), time.Now()); known {
 			t.Errorf("over what it lacks: %v is known of who lacks what", lacks)
 		}
 		if got, is, err := whole(gap.Add(2*time.Hour), time.Now()); got != 1 || !is || err != nil {
 			t.Errorf("over what it does not lack: replica %d, whole %t, %v", got, is, err)
 		}
-		first := s.Replicas[0]
 		s.setBehind(first, true)
-		if _, _, err := whole(since, time.Now()); err == nil || !strings.Contains(err.Error(), first.Name()+" does not answer now") {
-			t.Errorf("the other one hangs: %v", err)
-		}
+		refused("the other one hangs")
 		if got, is, err := whole(gap.Add(2*time.Hour), time.Now()); got != 1 || !is || err != nil {
 			t.Errorf("the other one hangs: replica %d, whole %t, %v", got, is, err)
 		}
-		gone.Store(true)
+		late.Store(false)
 		time.Sleep(time.Minute)
+		if got, is, err := whole(since, time.Now()); got != 0 || !is || err != nil {
+			t.Errorf("it answers again: replica %d, whole %t, %v", got, is, err)
+		}
+		late.Store(true)
+		for range 6 {
+			time.Sleep(10 * time.Second)
+			_, _, _ = whole(time.Now().Add(-time.Minute), time.Now())
+		}
+		time.Sleep(lateWaits)
+		_, _, _ = whole(time.Now().Add(-time.Minute), time.Now())
 		if got, is, err := whole(since, time.Now()); got != 1 || !is || err != nil {
-			t.Errorf("the other one is down: replica %d, whole %t, %v", got, is, err)
+			t.Errorf("silent for long: replica %d, whole %t, %v", got, is, err)
 		}
 		top.Close()
 		b.close()

@@ -331,8 +331,8 @@ func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment 
 	partners := t.sharing()
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
-			s.noteRelabelled(t.opts.Logger)
 			f, ok := s.splitAilment()
+			s.noteRelabelled(ok, t.opts.Logger)
 			if ok {
 				out = append(out, f)
 			}
@@ -367,19 +367,19 @@ func (s *Shard) splitAilment() (ailment, bool) {
 		return ailment{}, false
 	}
 	first := s.Replicas[0]
-	a := first.knownTargets()
+	a := first.recentTargets()
 	for _, r := range s.Replicas[1:] {
-		b := r.knownTargets()
-		if len(a) == 0 || len(b) == 0 {
+		b := r.recentTargets()
+		if a == nil || b == nil || len(a.hashes) == 0 || len(b.hashes) == 0 {
 			continue
 		}
 		// One that has just begun to scrape has few, and these are the other one's too: what it
 		// lacks tells the heartbeat.
-		both, _ := common(a, b)
-		if s.relabelled.Load() == nil && 2*both < min(len(a), len(b)) {
+		both, _ := common(a.hashes, b.hashes)
+		if few := min(len(a.hashes), len(b.hashes)); 2*both < few && 2*(both+a.relabelled(b)) < few {
 			return ailment{kind: SickSplit, r: r, raw: true, text: fmt.Sprintf(
 				"listed as a replica of %s, but they hold different targets (%d and %d, %d in common); if they are shards, give each its own entry under shards",
-				first.host, len(b), len(a), both)}, true
+				first.host, len(b.hashes), len(a.hashes), both)}, true
 		}
 	}
 	return ailment{}, false
@@ -388,12 +388,12 @@ func (s *Shard) splitAilment() (ailment, bool) {
 // noteRelabelled looks whether the shard's replicas scrape the same addresses and give them other
 // labels, as while a relabel rule is rolled out one replica at a time. Single targets do in
 // between, such as an address that goes from one pod to the next.
-func (s *Shard) noteRelabelled(log *slog.Logger) {
+func (s *Shard) noteRelabelled(split bool, log *slog.Logger) {
 	var text *string
 	first := s.Replicas[0]
 	for _, r := range s.Replicas[1:] {
 		a, b := first.recentTargets(), r.recentTargets()
-		if a == nil || b == nil || s.Thanos() {
+		if a == nil || b == nil || s.Thanos() || split {
 			continue
 		}
 		few := float64(min(len(a.hashes), len(b.hashes)))

@@ -163,6 +163,19 @@ func TestSick(t *testing.T) {
 				}
 			})
 		}, relabelled: "give 5 of them other labels"},
+		{
+			name: "shards listed as replicas, whose instance names the prober", change: func(ps []*patient) {
+				for i, first := range map[int]int{a0: 0, a1: 100} {
+					ps[i].set(func(p *patient) {
+						p.series = ups(first, first+20, "a")
+						for _, s := range p.series {
+							s["target"], s["instance"] = s["instance"], "blackbox:9115"
+						}
+					})
+				}
+			},
+			kind: SickSplit, groups: "jaguar", replica: "2", says: "different targets (20 and 20, 0 in common)",
+		},
 		{name: "a few addresses that went to other pods", change: func(ps []*patient) {
 			ps[a1].set(func(p *patient) {
 				for _, s := range p.series[:4] {

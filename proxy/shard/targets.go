@@ -86,24 +86,41 @@ func (r *Replica) readTargets(ctx context.Context) error {
 	return nil
 }
 
+// maxPaths is how many targets of one job and instance are taken for one server's pages, as the
+// kubelet has them; more are what a prober or a node stands for.
+const maxPaths = 4
+
 // relabelled is how many of its targets another server of the shard has by job and instance, with
-// other labels besides.
+// other labels besides. Where these name a prober, or the node of many pods, they tell no targets
+// apart, and nothing is known: both servers have the same few targets of one.
 func (t *targets) relabelled(o *targets) (n int) {
-	theirs := map[uint64]bool{}
-	for i, h := range o.hashes {
-		if _, same := slices.BinarySearch(t.hashes, h); !same {
-			theirs[o.places[i]] = true
-		}
-	}
-	if len(theirs) == 0 {
+	if slices.Equal(t.hashes, o.hashes) {
 		return 0
 	}
-	for i, h := range t.hashes {
-		if _, same := slices.BinarySearch(o.hashes, h); !same && theirs[t.places[i]] {
-			n++
+	mine, theirs := t.byPlace(o), o.byPlace(t)
+	for place, m := range mine {
+		if m.all <= maxPaths && m.all == theirs[place].all && m.own == theirs[place].own {
+			n += m.own
 		}
 	}
 	return n
+}
+
+// atPlace is how many targets of a server have one job and instance, and how many of them another
+// server does not have.
+type atPlace struct{ all, own int }
+
+func (t *targets) byPlace(o *targets) map[uint64]atPlace {
+	out := make(map[uint64]atPlace, len(t.places))
+	for i, place := range t.places {
+		at := out[place]
+		at.all++
+		if _, same := slices.BinarySearch(o.hashes, t.hashes[i]); !same {
+			at.own++
+		}
+		out[place] = at
+	}
+	return out
 }
 
 // errFound ends the reading of targets.

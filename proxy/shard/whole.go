@@ -134,29 +134,29 @@ func (r *Replica) Gone(ctx context.Context) bool {
 	return true
 }
 
+// lateWaits is how long a replica's data is waited for, by refusing what the others are known to
+// lack, once it does not answer. Then it counts as gone, and they have all there is.
+const lateWaits = time.Minute
+
 // holders is the set of replicas that are whole over the window; 0 where that is not known. A
-// replica that does not answer in time takes no part, but what it is known to have is not for that
-// nobody's: where the others lack it, none of them is whole. While it may still be read it is;
-// where it hangs, that is the error.
+// replica that does not answer takes no part, but what it was known to have is not nobody's for
+// that: where the others lack it, the error is that of asking again, for a while.
 func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (uint64, error) {
 	part, w, known := s.find(ctx, from, until, now)
 	whole := only(part)
 	if known && bits.OnesCount64(part) > 1 {
 		whole, _ = s.beats.Lookup(part, w, now)
 	}
-	late, hung := s.late(part, time.Now())
-	if whole == 0 || late|hung == 0 {
+	late := s.late(part, time.Now())
+	if whole == 0 || late == 0 {
 		return whole, nil
 	}
-	if rest := s.beats.Without(whole, late, w); rest != whole {
-		return rest, nil
-	}
-	if rest := s.beats.Without(whole, hung, w); rest != 0 {
+	if rest := s.beats.Without(whole, late, w, now); rest != 0 {
 		return rest, nil
 	}
 	var names []string
-	for _, r := range s.Replicas {
-		if hung&(1<<r.Index) != 0 {
+	for i, r := range s.Replicas {
+		if late&(1<<i) != 0 {
 			names = append(names, r.Name())
 		}
 	}
@@ -165,19 +165,15 @@ func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (
 		strings.Join(names, ", "), s.Name())
 }
 
-// late are the replicas that take no part though their servers are there: those that may be asked
-// all the same, and those that answer nothing at the moment, or fail call after call.
-func (s *Shard) late(part uint64, now time.Time) (late, hung uint64) {
+// late are the replicas that take no part though their servers are there, and have not been so for
+// long: that are silent, hang, or fail call after call.
+func (s *Shard) late(part uint64, now time.Time) (late uint64) {
 	for i, r := range s.Replicas {
-		switch rank, ok := r.rank(now); {
-		case part&(1<<i) != 0 || !ok:
-		case rank < 3:
+		if rank, ok := r.rank(now); ok && rank <= 3 && part&(1<<i) == 0 && s.beats.Late(i, now) < lateWaits {
 			late |= 1 << i
-		case rank == 3:
-			hung |= 1 << i
 		}
 	}
-	return late, hung
+	return late
 }
 
 // find sees that all is known of the window that can be, and returns who takes part. Where known is
@@ -236,8 +232,7 @@ func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]
 		return nil, len(s.Replicas) == 1 || s.Thanos() && s.fullest(time.Now()) != 0
 	}
 	part, w, known := s.find(ctx, from, until, now)
-	late, hung := s.late(part, time.Now())
-	if !known || s.beats.Without(part, late|hung, w) != part {
+	if !known || s.beats.Without(part, s.late(part, time.Now()), w, now) != part {
 		return nil, false
 	}
 	out := make([]Lack, 0, bits.OnesCount64(part))

@@ -279,7 +279,9 @@ func (h *Heartbeats) askTail(ctx context.Context, ask Ask, part uint64, now time
 			at[i] = b
 		}
 	}
-	h.tail, h.tailAt = judge(at, left), now
+	if bits.OnesCount64(left) > 1 { // of one alone nothing is known, and what was is (Without)
+		h.tail, h.tailAt = judge(at, left), now
+	}
 	for i := range h.of {
 		h.of[i].unreached = 0
 		for j := range at {

@@ -64,6 +64,7 @@ type Heartbeats struct {
 type pulse struct {
 	err     string    // why the last question failed
 	silent  time.Time // when it could not be asked: for Pause it takes no part
+	late    time.Time // since when it has not answered, as Late has it; zero: not known
 	away    time.Time // when it was last seen not to be there: what was known of its last minute by then is not true any more
 	started time.Time // when its process was started; zero: not known
 	doubted bool      // it was away, and whether it is the same process again is not known yet
@@ -153,22 +154,43 @@ func (h *Heartbeats) Lookup(part uint64, w Window, now time.Time) (whole uint64,
 	return whole, true
 }
 
-// Without are those of whole that are not known to lack, in the closed buckets of the window,
-// something of substance that one of others has: of one who takes no part at the moment it is known
-// still what it answered before. A scrape of a few targets is no substance, which each has more
-// than the other in the course of a day.
-func (h *Heartbeats) Without(whole, others uint64, w Window) uint64 {
+// Without are those of whole that are not known to lack, at some time of the window, something of
+// substance that one of others has: of one who takes no part at the moment what it answered before
+// is known still. A scrape of a few targets is no substance, which each replica has more than the
+// other in the course of a day; no scrape of some job at all is.
+func (h *Heartbeats) Without(whole, others uint64, w Window, now time.Time) uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for end := w.first; end <= w.last; end += bucketMs {
-		f := h.buckets[end]
+	look := func(f finding, end int64) {
+		if f.until != 0 && now.UnixMilli() >= f.until {
+			return
+		}
 		for i, s := range f.less {
-			if s.more&others&f.asked != 0 && s.scrapes >= minSlice && s.until(end) > w.from {
+			if f.asked&(1<<i) != 0 && s.more&others&f.asked != 0 && (s.none || s.scrapes >= minSlice) && s.until(end) > w.from {
 				whole &^= 1 << i
 			}
 		}
 	}
+	for end := w.first; end <= w.last; end += bucketMs {
+		look(h.buckets[end], end)
+	}
+	if w.open {
+		look(h.tail, 0)
+		h.eachOpen(w, func(f finding, _ Span) { look(f, 0) })
+	}
 	return whole
+}
+
+// Late is for how long a replica has not answered, as far as somebody has asked this; from the
+// first time on.
+func (h *Heartbeats) Late(replica int, now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := &h.of[replica]
+	if p.late.IsZero() {
+		p.late = now
+	}
+	return now.Sub(p.late)
 }
 
 // Newest is Lookup of the newest closed bucket and all since.
@@ -352,7 +374,7 @@ func (h *Heartbeats) eachFinding(change func(*finding)) {
 func (h *Heartbeats) Answered(replica int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.of[replica].err, h.of[replica].silent = "", time.Time{}
+	h.of[replica].err, h.of[replica].silent, h.of[replica].late = "", time.Time{}, time.Time{}
 }
 
 // Failed notes why a replica has not answered; silent tells that it could not be asked.

@@ -69,6 +69,7 @@ type shortfall struct {
 	job     string // of which it lacks most
 	targets int64  // how many series fewer it has than the one that has most more
 	scrapes int64  // how many samples fewer
+	none    bool   // of some job it has no sample, and another one several
 	// ended is the number of the newest minute that shows it, 1 the last one; 0 where it is not
 	// known to lie in some minutes only.
 	ended int
@@ -127,11 +128,12 @@ func judgeBy(at []Beats, asked uint64, allowed float64, before [][]Beats) findin
 			if was.more != 0 {
 				ended = min(ended, was.ended)
 			}
+			none := was.none || s.none
 			if was.scrapes > s.scrapes || was.scrapes == s.scrapes && was.targets > s.targets {
 				was.more = s.more
 				s = was
 			}
-			s.ended = ended
+			s.ended, s.none = ended, none
 			f.less[i] = s
 		}
 	}
@@ -163,6 +165,7 @@ func lacks(mine, theirs Beats, allowed float64, before [][2]Beats) (s shortfall,
 			continue
 		}
 		is = true
+		s.none = s.none || m.samples == 0 && t.samples > 1
 		s.targets, s.scrapes = s.targets+of.targets, s.scrapes+of.scrapes
 		if c := cmp.Or(cmp.Compare(of.scrapes, most.scrapes), cmp.Compare(of.targets, most.targets), cmp.Compare(most.job, of.job)); c > 0 {
 			most = of
