@@ -17,6 +17,8 @@
 //     the servers' own configurations have it, of a label that is stored.
 //   - Apply changes nothing but what the plan shows. It writes first what it is about to do into an
 //     object of its own, so that Undo knows it also where Apply was ended halfway.
+//   - Where NetworkPolicies close the servers, Spillway is no way around them: it lets in whom those
+//     of each closed server let in, and the Grafanas that read it.
 //   - Undo deletes what Apply made, and gives what it changed its old value and its old owners, where
 //     it is still as Apply left it. What somebody else has changed since stays, and is named; the
 //     URLs in it that are Spillway's are those of before.
