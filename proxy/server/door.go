@@ -94,10 +94,12 @@ func (l *firstAccept) Accept() (net.Conn, error) {
 }
 
 // stranger refuses a request to a guarded admin listener that is a tenant's: whoever has a
-// certificate by which a tenant is known may ask for what is that tenant's, and nothing else. Of
-// everybody else the guard of the web configuration has made sure.
+// certificate by which a tenant is known may ask for what is that tenant's, and for metrics and
+// health, which the metrics listener gives him too. Of everybody else the guard of the web
+// configuration has made sure.
 func (s *Server) stranger(w http.ResponseWriter, r *http.Request) bool {
-	if !s.guarded.Load() {
+	looks := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !s.guarded.Load() || looks && (r.URL.Path == "/metrics" || isHealth(r)) {
 		return false
 	}
 	st, done := s.peek()

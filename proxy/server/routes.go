@@ -223,11 +223,14 @@ func (s *Server) healthy(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
+	_, less := s.web.look()
 	switch {
 	case s.draining.Load():
 		text(w, http.StatusServiceUnavailable, "Spillway is stopping.\n")
 	case !s.ready.Load():
 		text(w, http.StatusServiceUnavailable, "Spillway is starting: not every replica has been probed yet.\n")
+	case less: // healthy it is: a restart would take the file as it is
+		text(w, http.StatusServiceUnavailable, "Spillway answers nobody: --web.config.file asks callers for less than it did; see the log.\n")
 	default:
 		text(w, http.StatusOK, "Spillway is ready.\n")
 	}

@@ -144,6 +144,7 @@ func (g *webGuard) refuses(w http.ResponseWriter, r *http.Request, health bool) 
 	case less && !health:
 		refuse(w, errLess)
 	case c.certificates() && !verified(r.TLS):
+		w.Header().Set("Connection", "close") // else a client keeps what can never be good again
 		refuse(w, qerr.New(qerr.Forbidden, "this connection has no client certificate, which --web.config.file asks for since it was made; connect again with one"))
 	case c.passwords() && (given || !health) && !g.right(c, user, password):
 		w.Header().Set("WWW-Authenticate", "Basic")

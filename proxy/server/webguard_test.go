@@ -120,6 +120,10 @@ func TestWebConfigCutOff(t *testing.T) {
 			if code := ask(health+"/-/healthy", ""); name != "admin" && code != 200 {
 				t.Errorf("health of %s: %d", name, code)
 			}
+			ready := map[bool]int{true: 200, false: 503}[strings.Contains(text, "  ada")]
+			if code := ask(health+"/-/ready", ""); name == "main" && code != ready {
+				t.Errorf("readiness, of\n%s%d, want %d", text, code, ready)
+			}
 		}
 	}
 	told := 0
@@ -194,6 +198,9 @@ func TestCertificatesStayAskedFor(t *testing.T) {
 				inPlace(t, web, tc.whole)
 				if with, without := ask(known), ask(unknown); with != 200 || without != tc.after {
 					t.Errorf("%s, once it is back: %d, and %d without one", listener, with, without)
+				}
+				if again := ask(unknown); again != 0 {
+					t.Errorf("%s: a connection that was made without a certificate is kept: %d", listener, again)
 				}
 			}
 		})
