@@ -10,52 +10,106 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// restarts says which Grafana is to be restarted before Spillway may go, since it reads what was
-// changed at its start only. What is put back by this run is written down, with the containers that
-// run now: the next run sees by them who was not restarted since. f is nil where nobody could look.
-func (c *Client) restarts(ctx context.Context, s Scope, f *Found, r *record, held object, done []bool) (out []string, err error) {
-	fresh := false
-	for i := range r.Changed {
-		if ch := &r.Changed[i]; done[i] && !ch.Restored && ch.atStart(f) {
-			ch.Restored, fresh = true, true
-		}
-	}
-	running := []string{}
+// pledge writes down, before anything is put back, of which changes Grafana reads the field at its
+// start only, and which of its containers run: the next run sees by them who was not restarted
+// since, also where this one is ended halfway. fresh are those changes. Where it cannot be seen or
+// written nothing is to be put back.
+func (c *Client) pledge(ctx context.Context, s Scope, r *record, held object) (fresh []bool, err error) {
+	fresh = make([]bool, len(r.Changed))
+	var f *Found
 	for i := range r.Changed {
 		ch := &r.Changed[i]
-		if !ch.Restored {
+		o, err := c.read(ctx, ch.Ref)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", ch.Ref, err)
+		}
+		if ch.AtStart != nil && !*ch.AtStart || !sourceField(*ch) || ch.settled(o) {
+			continue
+		}
+		if f == nil {
+			if f, err = c.sources(ctx, s, r); err != nil {
+				return nil, fmt.Errorf("which Grafana reads %s cannot be seen, and nothing was put back: %w; --look-in=NAMESPACE looks in that one only, --even-if-asked nowhere", ch.Ref, err)
+			}
+		}
+		fresh[i] = ch.atStart(f)
+	}
+	if !slices.Contains(fresh, true) {
+		return fresh, nil
+	}
+	r.Running = []string{}
+	for i := range r.Changed {
+		ch := &r.Changed[i]
+		if ch.Restored = ch.Restored || fresh[i]; !ch.Restored {
+			continue
+		}
+		now, err := c.mountedBy(ctx, f, ch.Ref)
+		if err != nil {
+			return nil, fmt.Errorf("nothing was put back: %w", err)
+		}
+		r.Running = append(r.Running, now...)
+	}
+	slices.Sort(r.Running)
+	r.Running = slices.Compact(r.Running)
+	if _, err := c.writeRecord(ctx, s.Home, held, r); err != nil {
+		return nil, fmt.Errorf("write down what is put back, before it is: %w", err)
+	}
+	return fresh, nil
+}
+
+// settled tells whether there is nothing to put back: the object is gone or another one, or the
+// field is as it was and nobody's but its old owners'.
+func (ch *changed) settled(o object) bool {
+	return o == nil || o.text("metadata", "uid") != ch.UID || o.text(ch.Path...) == ch.Old && !managed(o)
+}
+
+// mountedBy are the containers that run of those Grafanas that mount an object.
+func (c *Client) mountedBy(ctx context.Context, f *Found, r Ref) (out []string, err error) {
+	for _, g := range f.mounting(r) {
+		now, err := c.containers(ctx, g)
+		if err != nil {
+			return nil, fmt.Errorf("which pods %s/%s has: %w", g.namespace, g.name, err)
+		}
+		out = append(out, now...)
+	}
+	return out, nil
+}
+
+// restarts says which Grafana is to be restarted before Spillway may go, since it reads at its
+// start only what was put back: by this run, or by one before whose containers run still. f is nil
+// where nobody could look.
+func (c *Client) restarts(ctx context.Context, f *Found, r *record, fresh []bool) (out []string, err error) {
+	for i := range r.Changed {
+		ch := &r.Changed[i]
+		if !fresh[i] {
 			continue
 		}
 		how := []string{}
 		for _, g := range f.mounting(ch.Ref) {
 			how = append(how, fmt.Sprintf("kubectl -n %s rollout restart %s/%s", g.namespace, strings.ToLower(g.kind), g.name))
-			now, err := c.containers(ctx, g)
-			if err != nil {
-				return nil, fmt.Errorf("which pods %s/%s has: %w", g.namespace, g.name, err)
-			}
-			running = append(running, now...)
 		}
 		if len(how) == 0 {
 			how = []string{"whatever mounts that"}
 		}
 		slices.Sort(how)
-		if fresh {
-			out = append(out, fmt.Sprintf("Grafana reads %s at its start and asks Spillway until then, which therefore stays: restart it (%s), then run --undo again",
-				ch.Ref, strings.Join(slices.Compact(how), "; ")))
-		}
+		out = append(out, fmt.Sprintf("Grafana reads %s at its start and asks Spillway until then, which therefore stays: restart it (%s), then run --undo again",
+			ch.Ref, strings.Join(slices.Compact(how), "; ")))
 	}
-	if fresh {
-		slices.Sort(running)
-		r.Running = slices.Compact(running)
-		if _, err := c.writeRecord(ctx, s.Home, held, r); err != nil {
-			return nil, fmt.Errorf("write down what was put back: %w", err)
-		}
+	if len(out) > 0 {
 		return out, nil
 	}
-	for _, one := range running {
-		if slices.Contains(r.Running, one) {
-			pod, _, _ := strings.Cut(one, " ")
-			out = append(out, fmt.Sprintf("Pod %s has not been restarted since its file was put back, and may ask Spillway, which therefore stays: restart it, then run --undo again", pod))
+	for i := range r.Changed {
+		if !r.Changed[i].Restored {
+			continue
+		}
+		now, err := c.mountedBy(ctx, f, r.Changed[i].Ref)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range now {
+			if slices.Contains(r.Running, one) {
+				pod, _, _ := strings.Cut(one, " ")
+				out = append(out, fmt.Sprintf("Pod %s has not been restarted since its file was put back, and may ask Spillway, which therefore stays: restart it, then run --undo again", pod))
+			}
 		}
 	}
 	return out, nil

@@ -21,6 +21,12 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 	if err != nil {
 		return nil, err
 	}
+	fresh := make([]bool, len(r.Changed)) // is read at a start only, and put back by this run
+	if !evenIfAsked {
+		if fresh, err = c.pledge(ctx, s, r, held); err != nil {
+			return nil, err
+		}
+	}
 	var errs []error
 	done := make([]bool, len(r.Changed)) // is put back by this run, or was by somebody else
 	for i, ch := range r.Changed {
@@ -35,7 +41,7 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 			say("%s is as it was", ch.Ref)
 		}
 	}
-	if err := c.letDown(ctx, s, r, held, done, evenIfAsked, say); err != nil {
+	if err := c.letDown(ctx, s, r, fresh, done, evenIfAsked, say); err != nil {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
@@ -57,8 +63,9 @@ func (c *Client) Undo(ctx context.Context, s Scope, evenIfAsked bool, say func(s
 }
 
 // letDown returns when nobody asks Spillway any more, as far as that can be seen, and what is in
-// the way where somebody does. done are those of the record's changes that were just put back.
-func (c *Client) letDown(ctx context.Context, s Scope, r *record, held object, done []bool, evenIfAsked bool,
+// the way where somebody does. done are those of the record's changes that were just put back,
+// fresh those of them that are read at a start only.
+func (c *Client) letDown(ctx context.Context, s Scope, r *record, fresh, done []bool, evenIfAsked bool,
 	say func(string, ...any),
 ) error {
 	f, err := c.sources(ctx, s, r)
@@ -82,7 +89,7 @@ func (c *Client) letDown(ctx context.Context, s Scope, r *record, held object, d
 	for _, a := range asking {
 		errs = append(errs, errors.New(a))
 	}
-	restart, err := c.restarts(ctx, s, f, r, held, done)
+	restart, err := c.restarts(ctx, f, r, fresh)
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -203,11 +210,10 @@ func (c *Client) restore(ctx context.Context, home string, ch changed, say func(
 		return "is gone", false, nil
 	case o.text("metadata", "uid") != ch.UID:
 		return "is another object of that name now, and stays", false, nil
-	}
-	now := o.text(ch.Path...)
-	if now == ch.Old && !managed(o) {
+	case ch.settled(o):
 		return "", false, nil // Apply did not come to it, or somebody was here before
 	}
+	now := o.text(ch.Path...)
 	value := ch.Old
 	if now != ch.Old && now != ch.New {
 		text := ch.decode(now)

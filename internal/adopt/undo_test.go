@@ -201,6 +201,45 @@ func TestUndoReadAtStart(t *testing.T) {
 			t.Errorf("it is taken for restarted: %v", err)
 		}
 	})
+	// What a run does not live to write down, the next one would not know: it is written first.
+	for name, fails := range map[string]func(r *http.Request) bool{
+		"no right on pods":       func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/namespaces/monitoring/pods") },
+		"a record that is not":   func(r *http.Request) bool { return r.Method == http.MethodPut && r.URL.Path == record },
+		"a source that is not":   func(r *http.Request) bool { return r.Method == http.MethodPut && r.URL.Path == source },
+		"what Grafana mounts is": func(r *http.Request) bool { return r.URL.Path == "/apis/apps/v1/deployments" },
+	} {
+		t.Run("cut short, "+name, func(t *testing.T) {
+			c, was := start(t)
+			known := c.refuse
+			c.refuse = func(r *http.Request) (int, string) {
+				if fails(r) {
+					return http.StatusInternalServerError, "gone away"
+				}
+				if known == nil {
+					return 0, ""
+				}
+				return known(r)
+			}
+			if err := undo(c, false); err == nil || c.objects[deployed] == nil {
+				t.Fatalf("undone: %v", err)
+			}
+			c.refuse = known
+			for range 2 {
+				err := undo(c, false)
+				if err == nil || !strings.Contains(err.Error(), "then run --undo again") || c.objects[deployed] == nil {
+					t.Errorf("once it is possible: %v", err)
+				}
+			}
+			if now := c.dump()[source]; now != was[source] {
+				t.Errorf("the source is\n%s\nnot\n%s", now, was[source])
+			}
+			delete(c.objects, "/api/v1/namespaces/monitoring/pods/grafana-a")
+			c.put(grafanaPod("b"))
+			if err := undo(c, false); err != nil || c.objects[deployed] != nil {
+				t.Errorf("after the restart: %v", err)
+			}
+		})
+	}
 	t.Run("never pointed elsewhere", func(t *testing.T) {
 		c := newCluster(t)
 		c.populate(&fleets[0])
