@@ -180,7 +180,8 @@ func (p *Plan) openings(s Settings) []object {
 	if o := p.likeServers(s); o != nil {
 		out = append(out, o)
 	}
-	if readers, _ := p.readers(s); p.shut(s) && len(readers) > 0 {
+	readers, _ := p.readers(s)
+	if readers, _ = p.divided(readers); p.shut(s) && len(readers) > 0 {
 		wall := p.Found.wall(s.Namespace, ownLabels)
 		if wall == nil { // it is closed by adopt's own
 			wall = &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace}}

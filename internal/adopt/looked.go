@@ -20,6 +20,7 @@ type grafana struct {
 	kind, namespace, name string
 
 	marks    metav1.LabelSelector // of its pods
+	labels   map[string]string    // which these have
 	operated bool                 // by Grafana's operator
 	mounts   []Ref                // from which it has data sources that it reads at its start
 	sidecars []sidecar            // that have it read others

@@ -344,7 +344,7 @@ func (f *Found) plain(kind string, r *runs) {
 			thanos = true
 			f.thanos(kind, r, args)
 		case grafanaImage.MatchString(k.Image):
-			g := &grafana{kind: kind, namespace: r.Namespace, name: r.Name, marks: r.Spec.Selector}
+			g := &grafana{kind: kind, namespace: r.Namespace, name: r.Name, marks: r.Spec.Selector, labels: r.Spec.Template.Labels}
 			g.operated = slices.ContainsFunc(r.OwnerReferences, func(o metav1.OwnerReference) bool {
 				return strings.HasPrefix(o.APIVersion, "grafana.integreatly.org/")
 			})
