@@ -63,6 +63,9 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 			err = errs[i]
 		default:
 			s.beats.Failed(i, errs[i], true)
+			if kind != qerr.Timeout {
+				s.beats.Refused(i)
+			}
 		}
 	}
 	return answers, left, err

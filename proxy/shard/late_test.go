@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -32,13 +33,17 @@ func TestBusyIsNotGone(t *testing.T) {
 			return full(job, end)
 		}
 		busy := beating(full)
-		var late atomic.Bool
+		var late, refuses atomic.Bool
 		answer := busy.Answer
 		busy.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
 			if late.Load() && strings.HasPrefix(r.Form.Get("query"), "sum") {
 				time.Sleep(4 * time.Second)
 			}
-			return answer(r)
+			a, ok := answer(r)
+			if ok && refuses.Load() {
+				a = fakeshard.Answer{Status: 503, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("no")}
+			}
+			return a, ok
 		}
 		b := newBubble(t, busy, beating(lacks))
 		g := group(b.urls...)
@@ -99,6 +104,14 @@ func TestBusyIsNotGone(t *testing.T) {
 		_, _, _ = whole(time.Now().Add(-time.Minute), time.Now())
 		if got, is, err := whole(since, time.Now()); got != 1 || !is || err != nil {
 			t.Errorf("silent for long: replica %d, whole %t, %v", got, is, err)
+		}
+		late.Store(false)
+		time.Sleep(time.Minute)
+		refuses.Store(true)
+		time.Sleep(trust.Fresh + time.Second)
+		_, _, _ = whole(time.Now().Add(-time.Minute), time.Now())
+		if got, is, err := whole(since, time.Now()); got != 1 || !is || err != nil {
+			t.Errorf("who says that it cannot is waited for: replica %d, whole %t, %v", got, is, err)
 		}
 		top.Close()
 		b.close()

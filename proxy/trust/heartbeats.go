@@ -193,6 +193,14 @@ func (h *Heartbeats) Late(replica int, now time.Time) time.Duration {
 	return now.Sub(p.late)
 }
 
+// Refused notes that a replica could not be asked at all, or said so: Late is for ever then, until
+// it answers.
+func (h *Heartbeats) Refused(replica int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.of[replica].late = time.Unix(0, 0)
+}
+
 // Newest is Lookup of the newest closed bucket and all since.
 func (h *Heartbeats) Newest(part uint64, now time.Time) (whole uint64, known bool) {
 	return h.Lookup(part, upTo(lastClosed(now.UnixMilli())), now)
