@@ -165,11 +165,16 @@ func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (
 		strings.Join(names, ", "), s.Name())
 }
 
-// late are the replicas that take no part though their servers are there, and have not been so for
-// long: that are silent, hang, or fail call after call.
+// late are the replicas that take no part since they are silent, or hang, and have not been so for
+// long. Who says that it cannot, or fails call after call, has nothing to wait for.
 func (s *Shard) late(part uint64, now time.Time) (late uint64) {
 	for i, r := range s.Replicas {
-		if rank, ok := r.rank(now); ok && rank <= 3 && part&(1<<i) == 0 && s.beats.Late(i, now) < lateWaits {
+		rank, ok := r.rank(now)
+		_, hung := r.up.lagging(now)
+		if !ok || part&(1<<i) != 0 || rank >= 3 && !hung {
+			continue
+		}
+		if s.beats.Late(i, now) < lateWaits {
 			late |= 1 << i
 		}
 	}
