@@ -99,9 +99,10 @@ func (r Remote) Range(ctx context.Context, expr string, from, until time.Time, s
 var _ rules.QueryFunc = Remote{}.Instant
 
 // Instant answers a rule that is evaluated as time goes by, as rules.QueryFunc. An answer with
-// warnings is an error.
+// warnings is an error. A server rounds the time that it is given to milliseconds, and an engine
+// cuts what is below: so that samples are those of the engine, and of Fill, it is cut here.
 func (r Remote) Instant(ctx context.Context, expr string, t time.Time) (promql.Vector, error) {
-	v, warnings, err := r.api.Query(ctx, expr, t)
+	v, warnings, err := r.api.Query(ctx, expr, t.Truncate(time.Millisecond))
 	if err == nil {
 		err = noWarnings(warnings)
 	}
