@@ -21,7 +21,8 @@
 // Queries go to one of a shard's whole replicas (Wholes; proxy/trust judges them), and a second one
 // is asked where the first is unusually slow (Hedged). The servers of a topology are compared with
 // each other every half minute, and when one says something new about itself. Where they do not fit
-// together (Group.Sick), nothing that they compute is trusted, only their series.
+// together (Group.Sick), nothing that they compute is trusted, only their series. Replicas that
+// label the same targets differently (Shard.Relabelled) are never put together.
 //
 // Requests never have more than 24 calls to one replica under way, nor more than 640 to all
 // (calls.go); a request that finds no place waits its turn, and is refused by name shortly before

@@ -13,11 +13,12 @@ import (
 // Whole chooses the replica that a request about the samples in [from, until] (milliseconds,
 // everything its selectors reach) should read, and tells whether that one holds every sample of the
 // shard there, as far as anybody can know. A replica that cannot be asked (down, replaying, failing
-// call after call, silent) takes no part. If only one is left, it is whole; of several, those are
+// call after call, silent) takes no part. If only one is left, it is whole, but for a minute over
+// what it is known to lack of one that is silent, which is an error; of several, those are
 // whole that lack nothing that another one has by the group's heartbeat, bucket by bucket over the
 // whole window; without a heartbeat none of several is. What is not known yet is asked for at most
 // three seconds or a quarter of the remaining time; a window of more than 31 days is not asked
-// about. The error is that of Base.
+// about. The error is that, or that of Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	if err != nil {
@@ -34,14 +35,14 @@ func (s *Shard) Unjudged() bool {
 
 // Wholes are the replicas that Whole could choose for the window, the one that it chooses first:
 // each of them holds every sample of the shard there and is well enough to be asked. The slice is
-// empty where there is none. The error is that of Base.
+// empty where there is none. The error is that of Whole.
 func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([]*Replica, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	return order[:n], err
 }
 
 // Ordered are the replicas that can be asked, those first of which Wholes tells, and how many these
-// are. The error is that of Base.
+// are. The error is that of Whole.
 func (s *Shard) Ordered(ctx context.Context, from, until int64, now time.Time) (order []*Replica, whole int, err error) {
 	return s.wholes(ctx, from, until, now)
 }

@@ -20,9 +20,10 @@
 // A replica is whole in a bucket of five minutes if it lacks nothing that another one has beyond
 // what chance explains: series and samples of each job, scrapes of each minute, and targets reached
 // at the newest scrape. Where each lacks something, the buckets before tell what small jobs lack by
-// the phases of their scrapes alone. What is written in docs/replicas.md is decided here: judge.go
-// says which replica lacks what, heartbeats.go keeps it, ask.go asks for what is not known,
-// lacking.go puts it into words.
+// the phases of their scrapes alone, and of those that the last minute need not show the last five
+// do. Of a replica that answers no more Without tells what the others are known to lack. What is
+// written in docs/replicas.md is decided here: judge.go says which replica lacks what,
+// heartbeats.go keeps it, ask.go asks for what is not known, lacking.go puts it into words.
 //
 // A promise is hashmod, names or shard_by. Hashmod and Names say what matchers can select where,
 // and a Fact says whether one server is known to keep it, from the Values that it has:
@@ -38,7 +39,7 @@
 // What it refuses: answers of more than 1 MiB or 200 jobs, and windows of more than 31 days. In a
 // shard of more than 64 replicas none is known to be whole.
 //
-// Memory: 64 bytes for each bucket of the last 31 days that was asked about and 40 for each replica
+// Memory: 64 bytes for each bucket of the last 31 days that was asked about and 56 for each replica
 // where one lacks something, below 1 MiB for a pair; while it asks, one answer of each replica. For
 // shard_by, 16 bytes and more for each value of a label on each server.
 package trust
