@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -64,6 +65,52 @@ func runAlone(t *testing.T, drain time.Duration, change ...func(*Options)) *runn
 	t.Cleanup(func() { stop(); cut() })
 	<-ready
 	return r
+}
+
+// lateListener is a listener whose server learns that it is closed only by closing it itself.
+type lateListener struct {
+	net.Listener
+	closed chan struct{}
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.closed
+	}
+	return c, err
+}
+
+func (l *lateListener) Close() error {
+	close(l.closed)
+	return l.Listener.Close()
+}
+
+// TestListenerClosedTwice: the server has not seen yet that its listener is closed when its
+// requests are waited for. They end, and nothing was cut.
+func TestListenerClosedTwice(t *testing.T) {
+	under, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lateListener{Listener: under, closed: make(chan struct{})}
+	hs := &http.Server{Handler: http.NotFoundHandler()}
+	served := make(chan error, 1)
+	go func() { served <- hs.Serve(l) }()
+	resp, err := newClient(t).Get("http://" + l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if err := under.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := shutDown(t.Context(), hs); err != nil {
+		t.Errorf("with nothing under way: %v", err)
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Errorf("the server ended with %v", err)
+	}
 }
 
 // end waits for Run and gives its error.

@@ -486,7 +486,7 @@ func (s *Server) drain(b by, main *http.Server, l net.Listener, force context.Co
 	_ = l.Close() // what has come is served
 	s.conns.quiet(wait, began, s.opts.lame, min(2*s.opts.lame, s.opts.DrainTimeout/4))
 	s.conns.close()
-	if main.Shutdown(wait) == nil {
+	if shutDown(wait, main) == nil {
 		return nil
 	}
 	s.cut(errDrained)
@@ -496,8 +496,18 @@ func (s *Server) drain(b by, main *http.Server, l net.Listener, force context.Co
 	}
 	last, cancel := context.WithTimeout(force, 500*time.Millisecond)
 	defer cancel()
-	if main.Shutdown(last) != nil {
+	if shutDown(last, main) != nil {
 		return fmt.Errorf("requests were still under way after %s and were cut", s.opts.DrainTimeout)
+	}
+	return nil
+}
+
+// shutDown waits for the requests of a server whose listener is closed already. Where the server
+// has not seen that yet, Shutdown closes it again and gives that error once all requests have
+// ended.
+func shutDown(ctx context.Context, hs *http.Server) error {
+	if err := hs.Shutdown(ctx); !errors.Is(err, net.ErrClosed) {
+		return err
 	}
 	return nil
 }
