@@ -279,7 +279,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	if base := how.Together.take(choice, wholes, l.Shard, how.Avoid); base != nil {
 		s.Copies = append(s.Copies, read(base, len(well) > 1))
 		for _, r := range well {
-			if r != base && (len(s.Spare) == 0 || l.Shard.Relabelled() == "") {
+			if r != base && (len(s.Spare) == 0 || l.Shard.Relabelled(from, until) == "") {
 				s.Spare = append(s.Spare, read(r, false))
 			}
 		}
@@ -289,7 +289,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 		return nil, err
 	}
 	well = how.Together.sorted(choice, well, how.Avoid)
-	well = how.apart(l.Shard, well)
+	well = how.apart(l.Shard, well, from, until)
 	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
 		if usable, err := l.Shard.Usable(); err == nil {
 			for _, r := range usable {
@@ -308,10 +308,11 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	return s, nil
 }
 
-// apart are the replicas that may be put together. Of those that give the same targets other labels
-// it is one alone, which may lack something; of those that have other targets all, which are copies
-// perhaps of which the labels differ altogether. The answer's reader is told of both.
-func (how *Reading) apart(s *shard.Shard, well []*shard.Replica) []*shard.Replica {
+// apart are the replicas that may be put together. Of those that gave the same targets other labels
+// in the window it is one alone, which may lack something; of those that had other targets all,
+// which are copies perhaps of which the labels differ altogether. The answer's reader is told of
+// both.
+func (how *Reading) apart(s *shard.Shard, well []*shard.Replica, from, until int64) []*shard.Replica {
 	if len(well) < 2 {
 		return well
 	}
@@ -320,12 +321,12 @@ func (how *Reading) apart(s *shard.Shard, well []*shard.Replica) []*shard.Replic
 			how.Note("replicas "+s.Name(), fmt.Sprintf(format, args...))
 		}
 	}
-	switch what := s.Relabelled(); {
+	switch what := s.Relabelled(from, until); {
 	case what != "":
 		note("%s: %s alone is read, and what it lacks is not filled", what, well[0].Name())
 		return well[:1]
-	case s.Split():
-		note("the replicas of shard %s have different targets: if they are copies that label them differently, each is counted twice", s.Name())
+	case s.Split(from, until):
+		note("the replicas of shard %s have, or had in this time, different targets: if they are copies that label them differently, each is counted twice", s.Name())
 	}
 	return well
 }

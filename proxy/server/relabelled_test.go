@@ -36,7 +36,7 @@ func TestRelabelRollout(t *testing.T) {
 		"known by heartbeat": {"    heartbeat: up\n", "", "x", "20", ""},
 		"not known":          {"", "", "x", "20", "alone is read, and what it lacks is not filled"},
 		"the same":           {"", "", "", "20", ""},
-		"different targets":  {"", "other-", "", "40", "have different targets"},
+		"different targets":  {"", "other-", "", "40", "different targets: if"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := replica("a", targets("", "", 2*time.Second))
@@ -46,8 +46,9 @@ func TestRelabelRollout(t *testing.T) {
 			r.eventually("the servers are compared", func() bool {
 				st, done := s.peek()
 				defer done()
+				at := time.Now().UnixMilli()
 				for _, sh := range st.top.Groups[0].Shards {
-					if (sh.Relabelled() != "") != (tc.pool != "") || sh.Split() != (tc.prefix != "") || !sh.Compared() {
+					if (sh.Relabelled(at, at) != "") != (tc.pool != "") || sh.Split(at, at) != (tc.prefix != "") || !sh.Compared() {
 						return false
 					}
 				}
@@ -64,5 +65,40 @@ func TestRelabelRollout(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRelabelledFromNowOn: of the time before the rule began to be rolled out the replicas fill
+// each other's holes as ever, and nothing is said.
+func TestRelabelledFromNowOn(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	const begun = 10 * time.Minute // ago, which is before it can be seen
+	replica := func(name, pool string, phase, hole time.Duration) string {
+		series := scraped(20, now.Add(-time.Hour), now.Add(-begun), phase, func(_ int, at time.Time) bool {
+			return now.Sub(at) < hole && now.Sub(at) > hole-15*time.Minute
+		})
+		for _, s := range scraped(20, now.Add(-begun), now.Add(time.Hour), phase, nil) {
+			s.lbls = labels.NewBuilder(s.lbls).Set("pool", pool).Labels()
+			series = append(series, s)
+		}
+		for i, s := range series {
+			series[i].lbls = labels.NewBuilder(s.lbls).Set("instance", s.lbls.Get("node")+":9100").Labels()
+		}
+		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", name), series).URL()
+	}
+	a, b := replica("a", "x", 2*time.Second, 50*time.Minute), replica("b", "y", 9*time.Second, 30*time.Minute)
+	s, base := startProxy(t, t.Context(), replicasConfig("", a, b))
+	r := &rig{t: t, s: s}
+	r.eventually("the servers are compared", func() bool {
+		st, done := s.peek()
+		defer done()
+		at := time.Now().UnixMilli()
+		return st.top.Groups[0].Shards[0].Relabelled(at, at) != ""
+	})
+	for ago, warned := range map[time.Duration]bool{0: true, 20 * time.Minute: false, 40 * time.Minute: false} {
+		code, answer := ask(t, base, "/api/v1/query", url.Values{"query": {"count(up)"}, "time": {stamp(now.Add(-ago))}})
+		if body := string(answer); code != 200 || !strings.Contains(body, `"20"`) || strings.Contains(body, `"warnings"`) != warned {
+			t.Errorf("%s ago: %d %s, warned of it %t", ago, code, body, warned)
+		}
 	}
 }

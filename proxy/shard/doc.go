@@ -22,7 +22,8 @@
 // is asked where the first is unusually slow (Hedged). The servers of a topology are compared with
 // each other every half minute, and when one says something new about itself. Where they do not fit
 // together (Group.Sick), nothing that they compute is trusted, only their series. Replicas that
-// label the same targets differently (Shard.Relabelled) are never put together.
+// label the same targets differently are never put together, nor over a time in which they were
+// seen to (Shard.Relabelled).
 //
 // Requests never have more than 24 calls to one replica under way, nor more than 640 to all
 // (calls.go); a request that finds no place waits its turn, and is refused by name shortly before
@@ -50,6 +51,7 @@
 // read whole, up to 1 MiB, and beyond that as far as CallOptions.Hold has room. What a shard with a
 // heartbeat keeps is said in proxy/trust. Of a Thanos Query it keeps the list of its stores, and
 // those seen in the last 24 hours, at most 10,000. Of a server's targets it keeps 8 bytes each, 4
-// MiB at most, and reads them through 64 KiB. What a shard has learned about its calls takes about
+// MiB at most, and reads them through 64 KiB; of times in which a shard's targets differed it keeps
+// 32 of a sentence each. What a shard has learned about its calls takes about
 // 1 KiB. While its own metrics are read a server takes about 60 KiB, 64 of them at once.
 package shard

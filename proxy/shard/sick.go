@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -97,9 +96,9 @@ func (t *Topology) inherit(previous *Topology) {
 	if previous == nil {
 		return
 	}
-	hedges := map[string]*hedger{}
+	before := map[string]*Shard{}
 	for r := range previous.replicas() {
-		hedges[r.Shard.key] = r.Shard.hedge
+		before[r.Shard.key] = r.Shard
 	}
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil {
@@ -109,8 +108,8 @@ func (t *Topology) inherit(previous *Topology) {
 			}
 		}
 		for _, s := range g.Shards {
-			if h := hedges[s.key]; h != nil {
-				s.hedge = h
+			if was := before[s.key]; was != nil {
+				s.hedge, s.labelling = was.hedge, was.labelling
 			}
 		}
 	}
@@ -332,11 +331,11 @@ func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment 
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
 			f, ok := s.splitAilment()
-			s.noteRelabelled(ok, t.opts.Logger)
 			if ok {
 				out = append(out, f)
 			}
 			s.split.Store(ok)
+			s.noteLabelling(f.text, now, t.opts.Logger)
 			for _, other := range partners[s] {
 				if other.Group != g || other.Index <= s.Index {
 					continue
@@ -360,70 +359,6 @@ func (t *Topology) targetAilments(ctx context.Context, now time.Time) []ailment 
 	t.compare.samples = samples // the texts of targets that are no longer scraped twice are forgotten
 	return out
 }
-
-// splitAilment is a replica that scrapes other targets than the shard's first does.
-func (s *Shard) splitAilment() (ailment, bool) {
-	if s.Thanos() { // what it lists is compared instead
-		return ailment{}, false
-	}
-	first := s.Replicas[0]
-	a := first.recentTargets()
-	for _, r := range s.Replicas[1:] {
-		b := r.recentTargets()
-		if a == nil || b == nil || len(a.hashes) == 0 || len(b.hashes) == 0 {
-			continue
-		}
-		// One that has just begun to scrape has few, and these are the other one's too: what it
-		// lacks tells the heartbeat.
-		both, _ := common(a.hashes, b.hashes)
-		if few := min(len(a.hashes), len(b.hashes)); 2*both < few && 2*(both+a.relabelled(b)) < few {
-			return ailment{kind: SickSplit, r: r, raw: true, text: fmt.Sprintf(
-				"listed as a replica of %s, but they hold different targets (%d and %d, %d in common); if they are shards, give each its own entry under shards",
-				first.host, len(b.hashes), len(a.hashes), both)}, true
-		}
-	}
-	return ailment{}, false
-}
-
-// noteRelabelled looks whether the shard's replicas scrape the same addresses and give them other
-// labels, as while a relabel rule is rolled out one replica at a time. Single targets do in
-// between, such as an address that goes from one pod to the next.
-func (s *Shard) noteRelabelled(split bool, log *slog.Logger) {
-	var text *string
-	first := s.Replicas[0]
-	for _, r := range s.Replicas[1:] {
-		a, b := first.recentTargets(), r.recentTargets()
-		if a == nil || b == nil || s.Thanos() || split {
-			continue
-		}
-		few := float64(min(len(a.hashes), len(b.hashes)))
-		if n := float64(a.relabelled(b)); n > 0 && n >= min(few/2, max(few/10, 4*math.Sqrt(few))) {
-			said := fmt.Sprintf("%s and %s, replicas of shard %s, scrape the same targets and give %.0f of them other labels, as while a relabel rule is rolled out",
-				first.host, r.host, s.Name(), n)
-			text = &said
-			break
-		}
-	}
-	switch was := s.relabelled.Swap(text); {
-	case text != nil && was == nil:
-		log.Warn("replicas give the same targets other labels; one of them is read alone until they agree", slog.String("what", *text))
-	case text == nil && was != nil:
-		log.Info("replicas give their targets the same labels again", slog.String("shard", s.Name()))
-	}
-}
-
-// Relabelled says in what the shard's replicas differ that scrape the same targets and give many of
-// them other labels: series of both, put together, would count each target twice. It is empty where
-// they do not.
-func (s *Shard) Relabelled() string {
-	if p := s.relabelled.Load(); p != nil {
-		return *p
-	}
-	return ""
-}
-
-// Split tells whether the shard's replicas scrape different targets.
-func (s *Shard) Split() bool { return s.split.Load() }
 
 // overlapAilment is a target that two shards scrape for the same time.
 func (t *Topology) overlapAilment(ctx context.Context, a, b *Shard, now time.Time, samples map[uint64]string) (ailment, bool) {

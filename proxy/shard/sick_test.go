@@ -292,15 +292,21 @@ func TestSick(t *testing.T) {
 					t.Errorf("said %d times:\n%s", n, log.String())
 				}
 				first := top.Groups[0].Shards[0]
-				if got := first.Relabelled(); (got != "") != (tc.relabelled != "") || !strings.Contains(got, tc.relabelled) ||
+				seen := time.Now().UnixMilli()
+				if got := first.Relabelled(seen, seen); (got != "") != (tc.relabelled != "") || !strings.Contains(got, tc.relabelled) ||
 					strings.Count(log.String(), "give the same targets other labels") != min(len(got), 1) {
 					t.Errorf("relabelled: %q, want %q; the log:\n%s", got, tc.relabelled, log.String())
 				}
 				healthy()
 				time.Sleep(3*factsEvery + 10*time.Second)
 				check("")
-				if got := first.Relabelled(); got != "" {
+				at := time.Now().UnixMilli()
+				if got := first.Relabelled(at, at); got != "" {
 					t.Errorf("mended: relabelled: %q", got)
+				}
+				if got := first.Relabelled(seen, at); (got != "") != (tc.relabelled != "") ||
+					got != "" && !strings.Contains(got, "(until ") {
+					t.Errorf("mended, and looked at over the time in which it was not: %q", got)
 				}
 				for _, g := range strings.Fields(tc.groups) {
 					if v := gauge(t, reg, "spillway_group_sick", g, tc.kind); v != 0 ||

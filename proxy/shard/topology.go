@@ -182,17 +182,16 @@ type Shard struct {
 	// Replicas hold copies of the slice, in the order of the configuration.
 	Replicas []*Replica
 
-	name     string
-	place    int // among all shards of the topology
-	topology *Topology
-	base     atomic.Int32 // the replica that served last
-	key      string       // equal for two topologies whose shards have the same replicas and heartbeat
-	beats    *trust.Heartbeats
-	hedge    *hedger
-	calls    *gate
-	split    atomic.Bool // its replicas scrape different targets, so that none is known to be whole
-	// relabelled is in what they differ that scrape the same targets; nil where they do not.
-	relabelled atomic.Pointer[string]
+	name      string
+	place     int // among all shards of the topology
+	topology  *Topology
+	base      atomic.Int32 // the replica that served last
+	key       string       // equal for two topologies whose shards have the same replicas and heartbeat
+	beats     *trust.Heartbeats
+	hedge     *hedger
+	calls     *gate
+	split     atomic.Bool // its replicas scrape different targets, so that none is known to be whole
+	labelling *labelling
 	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last
 	// wait in vain for the turn to ask one.
 	unanswered vain
@@ -314,6 +313,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		if s.beats = beats[s.key]; s.beats == nil {
 			s.beats = trust.New(g.Heartbeat, len(s.Replicas))
 		}
+		s.labelling = &labelling{}
 		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls, t.opts.Lanes)
 		g.Shards = append(g.Shards, s)
 	}
