@@ -278,8 +278,8 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	}
 	if base := how.Together.take(choice, wholes, l.Shard, how.Avoid); base != nil {
 		s.Copies = append(s.Copies, read(base, len(well) > 1))
-		for _, r := range well {
-			if r != base && (len(s.Spare) == 0 || l.Shard.Relabelled(from, until) == "") {
+		for _, r := range wholes { // of who lacks something nobody would know that
+			if r != base && slices.Contains(well, r) && (len(s.Spare) == 0 || l.Shard.Relabelled(from, until) == "") {
 				s.Spare = append(s.Spare, read(r, false))
 			}
 		}
@@ -288,17 +288,10 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	if err := FailedWholes(l.Shard, wholes, well); err != nil {
 		return nil, err
 	}
+	all := well
 	well = how.Together.sorted(choice, well, how.Avoid)
+	how.unread(ctx, l.Shard, all, well, w, v.now)
 	well = how.apart(l.Shard, well, from, until)
-	if len(well) == 1 { // the others are not to be waited for, but may be had where this one fails
-		if usable, err := l.Shard.Usable(); err == nil {
-			for _, r := range usable {
-				if r != well[0] {
-					s.Spare = append(s.Spare, read(r, false))
-				}
-			}
-		}
-	}
 	for _, r := range well {
 		s.Copies = append(s.Copies, read(r, len(well) > 1))
 	}
@@ -341,4 +334,23 @@ func FailedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
 	}
 	return qerr.New(qerr.ShardFailed, "%s failed while this request was answered, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
 		wholes[0].Name(), s.Name())
+}
+
+// unread tells the answer's reader of replicas that failed while the request was answered, and are
+// still there, where nobody is whole and each of the others may lack some of what they have.
+func (how *Reading) unread(ctx context.Context, s *shard.Shard, well, left []*shard.Replica, w Window, now time.Time) {
+	if how.Avoid == nil || how.Note == nil {
+		return
+	}
+	failed := slices.DeleteFunc(slices.Clone(well), func(r *shard.Replica) bool { return !how.Avoid(r) || slices.Contains(left, r) })
+	if len(failed) > 0 && !s.Covers(ctx, left, failed, w.From, w.Until, now) {
+		for _, r := range failed {
+			how.Note(Unread(r.Name()))
+		}
+	}
+}
+
+// Unread is what an answer's reader is told of a replica that was not read, with the note's key.
+func Unread(replica string) (key, text string) {
+	return "unread " + replica, replica + " failed, or was too slow, while this request was answered: what only it has is missing"
 }

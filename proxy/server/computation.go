@@ -211,6 +211,29 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 	return engine.NewRangeQuery(ctx, from, opts, text, start, time.UnixMilli(e.grid.End), e.step)
 }
 
+// copiesFailed decides about replicas that failed while series were read, and others are left.
+// Where these may be known to lack something all is planned anew without those that failed, which
+// finds out; where that cannot be known, and they are still there, the answer says so.
+func (x *exchange) copiesFailed(slice string, failed []string, known bool, err error) error {
+	s := x.st.top.Shard(slice)
+	switch {
+	case x.ctx.Err() != nil || !x.others(s, failed...):
+		return nil
+	case shard.Shed(err): // what it has is there: nobody who may have less is read instead
+		return x.rawLost()(slice, err)
+	}
+	if known || !s.Unjudged() {
+		return &answer.LostReplica{Names: failed, Err: err}
+	}
+	for _, name := range failed {
+		if r := x.st.top.Replica(name); r != nil && !r.Gone(x.ctx) {
+			key, text := plan.Unread(name)
+			x.twice.add(text, key)
+		}
+	}
+	return nil
+}
+
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 	q := x.view.Raw(plan.Reading{
@@ -231,7 +254,7 @@ func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 		together.Failed(slice, failed, err)
 		return x.st.top.Shard(slice).MayFailOver(err)
 	}
-	q.Used = together.Used
+	q.Failed, q.Used = x.copiesFailed, together.Used
 	if x.account != nil {
 		q.Read = x.account.fetched
 		q.Observe = func(s raw.Selected) {

@@ -112,7 +112,8 @@ func (d distribution) String() string {
 }
 
 // TestHungReplica: of each pair the base hangs, in several ways. Every answer is what it was,
-// without a warning; how long they took is printed.
+// without a warning but for the one that a replica was not read where there is no heartbeat; how
+// long they took is printed.
 func TestHungReplica(t *testing.T) {
 	const timeout = 40 * time.Second
 	servers := newTwins(t)
@@ -146,6 +147,10 @@ func TestHungReplica(t *testing.T) {
 					for range n {
 						in := list[rng.IntN(len(list))]
 						got := p.ask(p.url, in)
+						if !heartbeat { // nobody knows then what the one that hangs has alone
+							got.message.Warnings = slices.DeleteFunc(got.message.Warnings,
+								func(w string) bool { return strings.HasSuffix(w, ": what only it has is missing") })
+						}
 						took = append(took, got.took)
 						if got.err != nil || got.status != 200 || len(got.message.Warnings) > 0 || !p.same(in, got, before[in.name]) {
 							t.Errorf("%s: %s\nwant %.300s", in.name, got, before[in.name].body)

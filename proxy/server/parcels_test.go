@@ -257,7 +257,11 @@ func TestAReplicaFailsBetweenParcels(t *testing.T) {
 		if !tc.read && reads[1].Load() >= 60/7 {
 			tc.want = of2 // on a busy machine it is asked again by then, so that all parcels are of both
 		}
+		got, said := notRead(got)
 		sameAnswer(t, tc.name, got, tc.want)
+		if failed := tc.read && tc.after < 60; said != failed {
+			t.Errorf("%s: it says that something is missing: %t", tc.name, said)
+		}
 		if n := reads[0].Load(); tc.read && n < 60/7 {
 			t.Errorf("%s: %d reads, so it was not in parcels", tc.name, n)
 		}

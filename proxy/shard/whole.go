@@ -224,6 +224,23 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	return left, w, true
 }
 
+// Covers tells whether one of those that are left is known to have all of substance that the others
+// have in the window, as far as Whole knows. They are replicas of the shard.
+func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until int64, now time.Time) bool {
+	if len(s.Replicas) > trust.MaxReplicas || s.split.Load() || s.Unjudged() {
+		return false
+	}
+	_, w, known := s.find(ctx, from, until, now)
+	return known && s.beats.Without(maskOf(left), maskOf(others), w, now) != 0
+}
+
+func maskOf(replicas []*Replica) (mask uint64) {
+	for _, r := range replicas {
+		mask |= 1 << r.Index
+	}
+	return mask
+}
+
 // Lack is a replica with the stretches in which it lacks what another one has, sorted.
 type Lack struct {
 	Replica *Replica

@@ -55,9 +55,8 @@ func (q *Queryable) give(hauls []haul) {
 	}
 }
 
-// readAll reads all copies at once, and returns the error of each. One that was read whole lets the
-// others have SparePatience more; where they are read in stretches it is the base, and the patience
-// begins anew with each that has come.
+// readAll reads all copies at once, and returns the error of each. Where it is not known what they
+// lack, one that was read whole lets the others have SparePatience more.
 func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []haul) []error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -75,17 +74,10 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []
 		}
 		own[i] = hauls[first:n]
 	}
-	came := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if timer != nil && len(s.Lacking) > 0 {
-			timer.Reset(q.SparePatience)
-		}
-	}
 	for i, c := range s.Copies {
 		wg.Go(func() {
-			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i], came) })
-			if mu.Lock(); errs[i] == nil && q.SparePatience > 0 && (i == 0 || len(s.Lacking) == 0) && timer == nil {
+			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i]) })
+			if mu.Lock(); errs[i] == nil && q.SparePatience > 0 && len(s.Lacking) == 0 && timer == nil {
 				timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) })
 			}
 			mu.Unlock()
@@ -98,9 +90,8 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []
 	return errs
 }
 
-// readOne reads the hauls of one copy, one after the other: all of them or none. came is told of
-// each.
-func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, hauls []haul, came func()) error {
+// readOne reads the hauls of one copy, one after the other: all of them or none.
+func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, hauls []haul) error {
 	for i := range hauls {
 		h := &hauls[i]
 		var err error
@@ -108,7 +99,6 @@ func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, 
 			q.give(hauls[:i])
 			return err
 		}
-		came()
 	}
 	return nil
 }

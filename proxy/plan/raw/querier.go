@@ -55,7 +55,7 @@ type Slice struct {
 	// Lacking are the stretches in which the base may lack something that another copy has, sorted
 	// and apart: the others are read there alone. Empty is everywhere.
 	Lacking []Stretch
-	// Spare are the other replicas where Copies is a whole one alone; they are read, and spliced,
+	// Spare are other whole replicas where Copies is a whole one alone; they are read, and spliced,
 	// where that one fails.
 	Spare []Copy
 }
@@ -120,8 +120,9 @@ type Queryable struct {
 	// Judge is told how many series a select found and the bytes of their longest label, before
 	// they are evaluated; an error refuses the query. May be nil; several goroutines call it.
 	Judge func(matchers []*labels.Matcher, n, longest int) error
-	// SparePatience is how long further copies of a slice are waited for once one was read whole; 0
-	// is until the end of the request.
+	// SparePatience is how long a copy is waited for that has a spare one, and how long further
+	// copies once one was read whole, where it is not known that this one lacks something; 0 is
+	// until the end of the request.
 	SparePatience time.Duration
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can
 	// decide in time; 0, and all where it is nil, is until the end of the request.
@@ -132,6 +133,10 @@ type Queryable struct {
 	// Again tells whether the spare copies of the named slice may be read after this failure of a
 	// copy; where Again is nil they may.
 	Again func(slice, failed string, err error) bool
+	// Failed decides about copies of the named slice that failed, where those that are left may
+	// lack what they have; known tells whether they are known to. With a nil error the query goes
+	// on with what is left, if that is anything; may be nil. Several goroutines call it.
+	Failed func(slice string, failed []string, known bool, err error) error
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several
 	// goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
@@ -412,12 +417,13 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 			reading, cancel = context.WithTimeoutCause(reading, q.SparePatience, errSlowCopy)
 			defer cancel()
 		}
-		errs = []error{q.readOne(reading, s, s.Copies[0], query, hauls, func() {})}
+		errs = []error{q.readOne(reading, s, s.Copies[0], query, hauls)}
 	} else {
 		errs = q.readAll(reading, s, query, hauls)
 	}
 	stop()
 	var live []int
+	var failure error // of the first copy that failed
 	for i, err := range errs {
 		if err == nil {
 			live = append(live, i)
@@ -427,20 +433,31 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 		if ctx.Err() != nil || !copyFailed(err) {
 			return nil, err
 		}
+		if failure == nil {
+			failure = err
+		}
 	}
-	if rest := s.without(live); rest != nil && (q.Again == nil || q.Again(s.Name, s.Copies[0].Name(), errs[0])) {
+	read, failed := s.names(func(i int) bool { return errs[i] == nil }), s.names(func(i int) bool { return errs[i] != nil })
+	rest := s.without(live)
+	if failure != nil && q.Failed != nil && (rest == nil || len(live) > 0) {
+		if err := q.Failed(s.Name, failed, len(s.Lacking) > 0, failure); err != nil {
+			q.give(hauls)
+			return nil, err
+		}
+	}
+	if rest != nil && (q.Again == nil || q.Again(s.Name, s.Copies[0].Name(), failure)) {
 		q.give(hauls)
 		return q.slice(ctx, rest, query, 0)
 	}
 	if len(live) == 0 || len(s.Lacking) > 0 && live[0] != 0 {
 		q.give(hauls)
 		if q.Lost == nil {
-			return nil, errs[0]
+			return nil, failure
 		}
-		return nil, q.Lost(s.Name, errs[0])
+		return nil, q.Lost(s.Name, failure)
 	}
 	if q.Used != nil {
-		q.Used(s.Name, s.names(func(i int) bool { return errs[i] == nil }), s.names(func(i int) bool { return errs[i] != nil }))
+		q.Used(s.Name, read, failed)
 	}
 	return (&weaver{q: q, slice: s, query: query, live: live, hauls: hauls}).weave(ctx)
 }
