@@ -120,6 +120,7 @@ func TestPrometheus(t *testing.T) {
 	}
 	want := "# Drop rules of the plan of 2026-11-21T22:00:00Z, written by `spillway relabel emit`.\n" + `# They drop 6543 of 10000 series, each with a proof that no known use changes beyond the risk that stands above it.
 # Owner: observability.
+# They go last in each list, behind the rules that the job has: they were proven for what comes out of those.
 ---
 # job: apiserver
 # 500 of 1000 series go.

@@ -16,8 +16,8 @@ import (
 )
 
 // Merge puts the plan's rules into a prometheus.yml (or a file of scrape_config_files): behind a
-// job's own rules the first time, in the place of the earlier ones afterwards; rules of ours that
-// the plan no longer has go. Every other byte stays. Behind, because what was proven was looked at
+// job's own rules, those that were written behind ours since among them; rules of ours that the
+// plan no longer has go. Every other byte stays. Behind, because what was proven was looked at
 // after the job's own rules. Where series of other jobs may come by, a rule asks for its own. diff
 // is a unified diff from what was given, empty where nothing changes.
 //
@@ -42,8 +42,7 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 		return nil, "", err
 	}
 	f := newFile(text)
-	places, err := strip(f, before)
-	if err != nil {
+	if err := strip(f, before); err != nil {
 		return nil, "", err
 	}
 	stripped := f.String()
@@ -56,7 +55,7 @@ func Merge(p *relabel.Plan, promYAML []byte) (merged []byte, diff string, err er
 		return nil, "", err
 	}
 	entries, sole := entriesOf(stripped)
-	edits, added, err := openings{entries, sole, found, refused, places}.edits(f, planned, p.Owner)
+	edits, added, err := openings{entries, sole, found, refused}.edits(f, planned, p.Owner)
 	if err != nil {
 		return nil, "", err
 	}
@@ -77,7 +76,6 @@ type openings struct {
 	sole    map[string]bool     // of the names, those whose series all have that job
 	found   map[string]*list
 	refused map[string]error // entries in which no line can be put
-	places  map[string]int   // where the rules of an earlier merge were
 }
 
 // edit is lines that are put in before a line.
@@ -108,11 +106,7 @@ func (o openings) edits(f *file, planned []jobRules, owner string) (edits []edit
 				problems = append(problems, err)
 				break
 			}
-			at, ok := o.places[name]
-			if !ok || l.key == nil || l.value.Kind != yaml.SequenceNode {
-				at = l.end(f.lines)
-			}
-			e := edit{at: at}
+			e := edit{at: l.end(f.lines)}
 			if l.key == nil {
 				e.lines = append(e.lines, strings.Repeat(" ", l.mapping.Content[0].Column-1)+"metric_relabel_configs: "+markAdded)
 			}
@@ -159,11 +153,11 @@ func ruleBlocks(j jobRules, owner string, sole bool) (lines []string, configs []
 	return lines, configs, errors.Join(problems...)
 }
 
-// strip takes the rules of earlier merges out of f and says where the first of each job stood.
-func strip(f *file, root *yaml.Node) (places map[string]int, err error) {
+// strip takes the rules of earlier merges out of f.
+func strip(f *file, root *yaml.Node) error {
 	blocks, err := findOurs(f.lines)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var problems []error
 	for _, b := range blocks {
@@ -173,33 +167,19 @@ func strip(f *file, root *yaml.Node) (places map[string]int, err error) {
 		}
 	}
 	if len(problems) > 0 {
-		return nil, errors.Join(problems...)
+		return errors.Join(problems...)
 	}
-	found, _, err := jobs(root, f.lines)
-	if err != nil {
-		return nil, err
-	}
-	places = map[string]int{}
-	for _, b := range blocks {
-		for job, l := range found {
-			if at, ok := places[job]; b.begin >= l.first-1 && b.begin < l.next-1 && (!ok || b.begin < at) {
-				places[job] = b.begin
-			}
-		}
+	if _, _, err := jobs(root, f.lines); err != nil {
+		return err
 	}
 	for _, b := range slices.Backward(blocks) {
-		for job, at := range places {
-			if at > b.begin {
-				places[job] = at - (b.end - b.begin + 1)
-			}
-		}
 		f.cut(b.begin, b.end+1)
 	}
-	return places, stripKeys(f, places)
+	return stripKeys(f)
 }
 
 // stripKeys takes out the empty lists that an earlier merge had to begin.
-func stripKeys(f *file, places map[string]int) error {
+func stripKeys(f *file) error {
 	root, err := document(f.String())
 	if err != nil {
 		return fmt.Errorf("without the rules of the earlier merge %w", err)
@@ -209,27 +189,21 @@ func stripKeys(f *file, places map[string]int) error {
 		return err
 	}
 	var keys []int
-	for job, l := range found {
+	for _, l := range found {
 		if l.key != nil && l.value.Kind != yaml.SequenceNode && strings.HasSuffix(content(f.lines[l.key.Line-1]), markAdded) &&
 			len(l.mapping.Content) > 2 {
 			keys = append(keys, l.key.Line-1)
-			delete(places, job)
 		}
 	}
 	slices.Sort(keys)
 	for _, at := range slices.Backward(keys) {
-		for job, place := range places {
-			if place > at {
-				places[job] = place - 1
-			}
-		}
 		f.cut(at, at+1)
 	}
 	return nil
 }
 
 // proveMerge compares the merged file with what it was without our rules: everything else reads the
-// same, and each job has its own rules with ours among them, in order.
+// same, and each job has its own rules, and ours behind them.
 func proveMerge(before *yaml.Node, merged string, added map[string][]*promrelabel.Config) error {
 	after, err := document(merged)
 	if err != nil {
@@ -248,7 +222,7 @@ func proveMerge(before *yaml.Node, merged string, added map[string][]*promrelabe
 			"jobs' metric_relabel_configs as plain blocks")
 	}
 	for _, job := range slices.Sorted(maps.Keys(added)) {
-		if !holds(isRules[job], wasRules[job], added[job]) {
+		if !equalConfigs(isRules[job], slices.Concat(wasRules[job], added[job])) {
 			return fmt.Errorf("the rules of job %q do not read back as they were planned: write its metric_relabel_configs as a plain block", job)
 		}
 	}
@@ -293,19 +267,6 @@ func withoutRules(root *yaml.Node, of map[string][]*promrelabel.Config) (string,
 		return "", nil, fmt.Errorf("the file cannot be compared: %w", err)
 	}
 	return string(text), rules, nil
-}
-
-// holds says that all is own with added put in at one place.
-func holds(all, own, added []*promrelabel.Config) bool {
-	if len(all) != len(own)+len(added) {
-		return false
-	}
-	for at := 0; at <= len(own); at++ {
-		if equalConfigs(all[:at], own[:at]) && equalConfigs(all[at:at+len(added)], added) && equalConfigs(all[at+len(added):], own[at:]) {
-			return true
-		}
-	}
-	return false
 }
 
 // some names the first of many.

@@ -190,26 +190,57 @@ func apply(before, diff string) (string, error) {
 	return out.String(), nil
 }
 
-// What stands behind ours stays behind ours.
+// Ours go behind what was written behind them since, which stays as it is, its comments too: a plan
+// is proven against what comes out of all of the job's own rules.
 func TestMergeKeepsThePlace(t *testing.T) {
 	p := planOf(dropNames("a", "a_total"))
 	merged, _, err := Merge(p, []byte(oddFiles["own rules last"]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind := "      - action: labeldrop\n        regex: mine\n"
+	behind := "      # mine too\n      - action: labeldrop\n        regex: mine # and why\n"
 	text := strings.Replace(string(merged), "# spillway: end a/names/1\n", "# spillway: end a/names/1\n"+behind, 1)
-	again, _, err := Merge(planOf(dropNames("a", "longer_total", "a_total")), []byte(text))
+	own := strings.Replace(oddFiles["own rules last"], "      # - source_labels: [later]\n", "      # - source_labels: [later]\n"+behind, 1)
+	p = planOf(dropNames("a", "longer_total", "a_total"))
+	again, _, err := Merge(p, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if rules := load(t, string(again)).ScrapeConfigs[0].MetricRelabelConfigs; len(rules) != 3 ||
-		rules[1].Regex.String() != "longer_total|a_total" || rules[2].Regex.String() != "mine" {
+		rules[1].Regex.String() != "mine" || rules[2].Regex.String() != "longer_total|a_total" {
 		t.Errorf("%s", again)
 	}
-	if back, _, err := Merge(planOf(), again); err != nil || string(back) != strings.Replace(oddFiles["own rules last"],
-		"      # - source_labels: [later]\n", "      # - source_labels: [later]\n"+behind, 1) {
+	checkMerged(t, p, own, string(again))
+	if third, diff, err := Merge(p, again); err != nil || string(third) != string(again) || diff != "" {
+		t.Errorf("the third merge: %v\n%s", err, diff)
+	}
+	if back, _, err := Merge(planOf(), again); err != nil || string(back) != own {
 		t.Errorf("%v %s", err, back)
+	}
+}
+
+// renames is a rule that somebody wrote behind ours: it makes a_used of some series of a_raw, so
+// that a plan sees a_used, and only the rest of a_raw. It is for both spellings of the fields.
+const renames = "{%s: [__name__, kind], regex: 'a_raw;1', %s: __name__, replacement: a_used}"
+
+// What the job's own rules make of a series comes first, also where ours stood in the file before
+// them: a_raw goes, and a_used, which is made of it, does not.
+func TestMergeBehindRulesWrittenLater(t *testing.T) {
+	merged, _, err := Merge(planOf(dropNames("a", "a_old")), []byte("scrape_configs:\n  - job_name: a\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(merged) + "      - " + fmt.Sprintf(renames, "source_labels", "target_label") + "\n"
+	again, _, err := Merge(planOf(dropNames("a", "a_raw")), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := load(t, string(again)).ScrapeConfigs[0].MetricRelabelConfigs
+	if !takes(rules, "a", "a_raw", "kind", "2") {
+		t.Errorf("a_raw stays:\n%s", again)
+	}
+	if takes(rules, "a", "a_raw", "kind", "1") {
+		t.Errorf("a_used is lost:\n%s", again)
 	}
 }
 

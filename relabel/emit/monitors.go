@@ -255,7 +255,7 @@ func makePatch(p *relabel.Plan, of []jobRules, m Monitor, endpoints []target) (P
 		"# " + comment(fmt.Sprintf("kubectl -n %s patch %s %s --type json --patch-file FILE", m.Namespace, strings.ToLower(m.Kind), m.Name)),
 	}
 	for _, e := range endpoints {
-		others, at, err := withoutOurs(e)
+		others, err := withoutOurs(e)
 		if err != nil {
 			return Patch{}, err
 		}
@@ -281,16 +281,12 @@ func makePatch(p *relabel.Plan, of []jobRules, m Monitor, endpoints []target) (P
 			}
 			lines = append(lines, text...)
 		}
-		before, err := elements(others[:at])
-		if err != nil {
-			return Patch{}, err
-		}
-		after, err := elements(others[at:])
+		own, err := elements(others)
 		if err != nil {
 			return Patch{}, err
 		}
 		lines = append(lines, "- op: add", "  path: "+path)
-		if all := slices.Concat(before, indented(ours), after); len(all) > 0 {
+		if all := slices.Concat(own, indented(ours)); len(all) > 0 {
 			lines = append(append(lines, "  value:"), all...)
 		} else {
 			lines = append(lines, "  value: []")
@@ -422,10 +418,8 @@ func unmark(c *promrelabel.Config) (plain *promrelabel.Config, sum string, ok bo
 	return &copied, m[2], true, nil
 }
 
-// withoutOurs gives the rules that are not ours, and at which of them ours stand: behind all where
-// there are none yet.
-func withoutOurs(e target) (others []*yaml.Node, at int, err error) {
-	at = -1
+// withoutOurs gives the rules that are not ours. Ours go behind all of them, as in Merge.
+func withoutOurs(e target) (others []*yaml.Node, err error) {
 	var problems []error
 	for i, r := range e.rules {
 		n := e.list.Content[i]
@@ -445,16 +439,9 @@ func withoutOurs(e target) (others []*yaml.Node, at int, err error) {
 		if err != nil || checksum(lines) != sum {
 			problems = append(problems, fmt.Errorf("%s:%d: this rule of ours was changed by hand: undo the change, or take the group (?P<spillway_…>) out "+
 				"of its regex to keep it as yours", r.File, r.Line))
-			continue
-		}
-		if at < 0 {
-			at = len(others)
 		}
 	}
-	if at < 0 {
-		at = len(others)
-	}
-	return others, at, errors.Join(problems...)
+	return others, errors.Join(problems...)
 }
 
 // Jobs are the jobs of the plan that have rules, sorted: each needs a monitor.

@@ -12,6 +12,7 @@ import (
 	promrelabel "github.com/prometheus/prometheus/model/relabel"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/spillwayproject/spillway/relabel"
 	"github.com/spillwayproject/spillway/relabel/config"
 )
 
@@ -177,6 +178,43 @@ func TestMonitorPatches(t *testing.T) {
 	o.Existing = objects(t, changed)
 	if _, err := Patches(second, o); err == nil || !strings.Contains(err.Error(), "changed by hand") {
 		t.Errorf("a rule of ours that was changed: %v", err)
+	}
+}
+
+// As TestMergeBehindRulesWrittenLater, for a monitor.
+func TestMonitorBehindRulesWrittenLater(t *testing.T) {
+	const empty = "kind: ServiceMonitor\nmetadata: {name: m, namespace: n}\nspec: {endpoints: [{port: http}]}\n"
+	o := MonitorOptions{Monitors: map[string]Monitor{"a": {config.ServiceMonitor, "n", "m"}}, Existing: objects(t, empty)}
+	var object, rename any
+	for text, v := range map[string]*any{empty: &object, fmt.Sprintf(renames, "sourceLabels", "targetLabel"): &rename} {
+		if err := yaml.Unmarshal([]byte(text), v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch := func(p *relabel.Plan) (rules []*promrelabel.Config, endpoint map[string]any) {
+		t.Helper()
+		patches, err := Patches(p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if object, err = patchObject(t, object, patches[0].Body); err != nil {
+			t.Fatal(err)
+		}
+		o.Existing = objects(t, string(mustYAML(t, object)))
+		for _, r := range o.Existing[0].Endpoints[0].Rules {
+			rules = append(rules, r.Config)
+		}
+		return rules, object.(map[string]any)["spec"].(map[string]any)["endpoints"].([]any)[0].(map[string]any)
+	}
+	_, endpoint := patch(planOf(dropNames("a", "a_old")))
+	endpoint["metricRelabelings"] = append(endpoint["metricRelabelings"].([]any), rename)
+	o.Existing = objects(t, string(mustYAML(t, object)))
+	rules, _ := patch(planOf(dropNames("a", "a_raw")))
+	if len(rules) != 2 || !takes(rules, "a", "a_raw", "kind", "2") {
+		t.Errorf("a_raw stays: %v", rules)
+	}
+	if takes(rules, "a", "a_raw", "kind", "1") {
+		t.Errorf("a_used is lost: %v", rules)
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 )
 
 // Prometheus writes one YAML document for each job that has rules: its metric_relabel_configs, to
-// be put into the job's scrape_configs entry; Merge does that. Jobs are sorted. Each rule asks for
-// its job, since nobody knows here where it will stand. Nothing is written when a rule is refused.
+// be put into the job's scrape_configs entry, behind the rules that it has; Merge does that. Jobs
+// are sorted. Each rule asks for its job, since nobody knows here where it will stand. Nothing is
+// written when a rule is refused.
 func Prometheus(p *relabel.Plan, w io.Writer) error {
 	jobs, err := byJob(p)
 	if err != nil {
@@ -19,6 +20,9 @@ func Prometheus(p *relabel.Plan, w io.Writer) error {
 	}
 	var out []string
 	out = append(out, header(p)...)
+	if len(jobs) > 0 {
+		out = append(out, "# They go last in each list, behind the rules that the job has: they were proven for what comes out of those.")
+	}
 	for _, j := range jobs {
 		out = append(out, "---", "# job: "+comment(j.job))
 		if line := share(p, j.job); line != "" {
