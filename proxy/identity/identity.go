@@ -58,8 +58,8 @@ type Caller struct {
 	Claimed bool
 	// Inventory tells that the request says it comes from spillway relabel, which asks for every
 	// name that is stored, and names nobody. Anyone can say so, and all that it changes is the
-	// field purpose of the usage log: a caller who says so falsely takes its own request out of
-	// what drop rules keep, and nobody else's.
+	// field purpose of the usage log, and that drop rules are not told of: a caller who says so
+	// falsely takes its own request out of what drop rules keep, and nobody else's.
 	Inventory bool
 	// Agent is the product by which an agent asks, one of a few that are known; empty for others.
 	// It is claimed as Inventory is: anyone can say so, and all that it changes is the log and the

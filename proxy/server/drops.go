@@ -6,9 +6,10 @@ import (
 )
 
 // lookDropped finds out what of the request drop rules have taken away, for its answer and the
-// metric. Without drop_rules it does nothing.
+// metric. Without drop_rules it does nothing, and for an inventory neither: who asks for all that
+// is stored misses nothing, and takes any warning for a hole in it.
 func (x *exchange) lookDropped() {
-	if x.st.drops == nil {
+	if x.st.drops == nil || x.takesStock() {
 		return
 	}
 	asked := dropped.Asked{Selectors: x.dec.Selectors, Until: func(i int) int64 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
 )
 
 // droppedPlan is what `spillway relabel plan` writes, in short.
@@ -113,6 +114,30 @@ func TestDroppedMetrics(t *testing.T) {
 	}
 	if n := count(without); n != 0 {
 		t.Errorf("without drop_rules the metric is %v", n)
+	}
+	// spillway relabel asks for all that is stored, which is no use of it: it is told nothing, as
+	// far as it is believed.
+	for _, tc := range []struct {
+		path string
+		form url.Values
+		more string // a header that names somebody
+		told bool
+	}{
+		{"/api/v1/series", span("match[]", "gone_total"), "", false},
+		{"/api/v1/label/instance/values", span("match[]", "gone_total"), "", false},
+		{"/api/v1/series", span("match[]", "gone_total"), identity.HeaderUser, true},
+		{"/api/v1/query", url.Values{"query": {"gone_total"}}, "", true},
+	} {
+		had := count(with)
+		req := with.request(t.Context(), asking{path: tc.path, form: tc.form})
+		req.Header.Set("User-Agent", identity.InventoryAgent+"/1.0")
+		if tc.more != "" {
+			req.Header.Set(tc.more, "ada")
+		}
+		got := with.ask(req)
+		if warnings, _ := said(t, got); got.status != 200 || (len(warnings) > 0) != tc.told || (count(with) > had) != tc.told {
+			t.Errorf("%s of an inventory %s: %q, and the metric went from %v to %v", tc.path, tc.more, warnings, had, count(with))
+		}
 	}
 	// Where the answer has no place for a warning, the metric counts all the same.
 	for _, a := range []asking{

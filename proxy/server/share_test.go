@@ -387,6 +387,10 @@ func TestWhatIsIdentical(t *testing.T) {
 		"a limit":          func(x *exchange) { x.dec.Request.Limit = 1 },
 		"stats":            func(x *exchange) { x.dec.Request.Stats = "all" },
 		"another endpoint": func(x *exchange) { x.dec.Request.ID, x.dec.Request.Time = endpoint.QueryExemplars, endpoint.Time{} },
+		"series":           func(x *exchange) { x.id, x.dec.Request.ID = endpoint.Series, endpoint.Series },
+		"an inventory": func(x *exchange) {
+			x.id, x.dec.Request.ID, x.caller.Inventory = endpoint.Series, endpoint.Series, true
+		},
 	} {
 		x := base()
 		x.st = st

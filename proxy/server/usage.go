@@ -25,7 +25,7 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		rec.EstimatedShardSeconds, rec.EstimatedGiBSeconds = e.Seconds, e.GiBSeconds()
 	}
 	switch {
-	case caller.Inventory && x.id.Inventory():
+	case x.takesStock():
 		rec.Purpose = usage.Inventory
 	case caller.Agent != "":
 		rec.Purpose = usage.Agent
@@ -54,3 +54,7 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 	}
 	x.st.usage.Write(rec)
 }
+
+// takesStock tells whether spillway relabel asks here what is stored, as far as the caller is
+// believed.
+func (x *exchange) takesStock() bool { return x.caller.Inventory && x.id.Inventory() }

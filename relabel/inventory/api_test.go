@@ -260,6 +260,20 @@ func TestAPIRefuses(t *testing.T) {
 	if got := read(t, good); len(got) != 5 {
 		t.Errorf("got %q", got)
 	}
+	for _, dropped := range []string{ // as a Spillway says it that has drop_rules and tells an inventory too
+		"metric a is dropped since 2026-11-21 by rule x/names/1 (owner platform): to have it back, name it in keep.yaml",
+		"metric a of job x is dropped since 2026-11-21 by rule x/names/1: answers go without it",
+		`series of metric a with i = "7" are dropped since 2026-11-21 by rule x/slice/1: to have it back`,
+		`buckets of metric a with le = "30.0" and 4 more are dropped since 2026-11-21 by rule x/buckets/1: to have it back`,
+		"label pod of metric a is dropped since 2026-11-21 by rule x/label/pod: to have it back",
+	} {
+		s.warning = dropped
+		if got := read(t, good); len(got) != 5 {
+			t.Errorf("%s: got %q", dropped, got)
+		}
+	}
+	s.warning = "partial answer: shard metric is dropped since 2026-11-21 by rule x did not answer; its series are missing"
+	fails(good, "may not be whole")
 	s.warning = "shard b did not answer"
 	fails(good, "may not be whole", "shard b did not answer")
 	s.warning = ""
