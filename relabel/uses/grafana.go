@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -51,9 +52,10 @@ const (
 )
 
 // Grafana adds the queries of all dashboards, library panels and alert rules that a Grafana server
-// shows to the client; see Bearer. It reads /api/search page by page, each dashboard by its uid,
-// /api/library-elements, and the alert rules; where these may not be read, a warning says so. Lines
-// are 0: an answer has none that anybody could look up.
+// shows to the client; see Bearer. It reads /api/search page by page, each dashboard by its uid, in
+// whichever of Grafana's APIs has it, /api/library-elements, and the alert rules; where some of
+// these may not be read, a warning says so. Lines are 0: an answer has none that anybody could look
+// up.
 func Grafana(ctx context.Context, set *Set, client *http.Client, server string) error {
 	g := grafana{client: client, server: strings.TrimRight(server, "/"), searchPage: searchPage, elementPage: elementPage}
 	if g.client == nil {
@@ -93,12 +95,7 @@ func (g *grafana) read(ctx context.Context, set *Set) error {
 			}
 			seen[uid] = true
 			fresh++
-			doc, err := g.get(ctx, "/api/dashboards/uid/"+url.PathEscape(uid))
-			if err != nil {
-				return err
-			}
-			flatten(doc, 0)
-			if err := b.document(g.server+"/d/"+url.PathEscape(uid), doc); err != nil {
+			if err := g.dashboard(ctx, &b, uid); err != nil {
 				return err
 			}
 		}
@@ -113,6 +110,56 @@ func (g *grafana) read(ctx context.Context, set *Set) error {
 		set.Warnings = append(set.Warnings, g.server+": Grafana shows no dashboards to this token")
 	}
 	return g.alerts(ctx, set)
+}
+
+// dashboard adds one dashboard. Grafana 12 answers 406 for one that is stored in a schema which the
+// old API does not know, and says where it is. One that it does not show is named, and the others
+// are read.
+func (g *grafana) dashboard(ctx context.Context, b *board, uid string) error {
+	doc, err := g.get(ctx, "/api/dashboards/uid/"+url.PathEscape(uid))
+	if place := newPlace(err, uid); place != "" {
+		doc, err = g.get(ctx, place)
+		if denied(err) {
+			return g.notShown(b.set, uid, err)
+		}
+	}
+	if notAcceptable(err) != nil {
+		return g.notShown(b.set, uid, err)
+	}
+	if err != nil {
+		return err
+	}
+	flatten(doc, 0)
+	return b.document(g.server+"/d/"+url.PathEscape(uid), doc)
+}
+
+func (g *grafana) notShown(set *Set, uid string, err error) error {
+	set.refused(fmt.Sprintf("%s: the dashboard %s cannot be read (%v)", g.server, uid, err), "; export it and give it with the dashboards")
+	return nil
+}
+
+// useInstead is how Grafana says where a dashboard is instead. dashboardPlace is what such a place
+// may be: nothing else is asked with the token because an answer says so.
+var (
+	useInstead     = regexp.MustCompile(`\buse (\S+) instead`)
+	dashboardPlace = regexp.MustCompile(`^(/apis/dashboard\.grafana\.app/[A-Za-z0-9]+/namespaces/[A-Za-z0-9][A-Za-z0-9.-]*/dashboards/)([^/?#]+)$`)
+)
+
+// newPlace is the path of a dashboard in Grafana's newer API, if err is the answer that names it.
+func newPlace(err error, uid string) string {
+	e := notAcceptable(err)
+	if e == nil {
+		return ""
+	}
+	said := useInstead.FindStringSubmatch(e.text)
+	if said == nil {
+		return ""
+	}
+	place := dashboardPlace.FindStringSubmatch(said[1])
+	if place == nil || place[2] != uid && place[2] != url.PathEscape(uid) {
+		return ""
+	}
+	return place[1] + url.PathEscape(uid)
 }
 
 func (g *grafana) elements(ctx context.Context, b *board) error {
@@ -189,6 +236,15 @@ func denied(err error) bool {
 	return errors.As(err, &e) && (e.status == http.StatusForbidden || e.status == http.StatusNotFound)
 }
 
+// notAcceptable is the error, if the server has this in no form that was asked for; else nil.
+func notAcceptable(err error) *statusError {
+	var e *statusError
+	if errors.As(err, &e) && e.status == http.StatusNotAcceptable {
+		return e
+	}
+	return nil
+}
+
 // get reads one answer of at most maxFile bytes.
 func (g *grafana) get(ctx context.Context, path string) (*node, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.server+path, nil)
@@ -206,7 +262,7 @@ func (g *grafana) get(ctx context.Context, path string) (*node, error) {
 	}
 	switch {
 	case resp.StatusCode != http.StatusOK:
-		return nil, &statusError{path, resp.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(text[:min(len(text), 200)])), "")}
+		return nil, &statusError{path, resp.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(text[:min(len(text), 400)])), "")}
 	case len(text) > maxFile:
 		return nil, fmt.Errorf("GET %s: the answer is larger than %d MiB", path, maxFile>>20)
 	}

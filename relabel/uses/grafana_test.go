@@ -86,6 +86,69 @@ func TestGrafana(t *testing.T) {
 	}
 }
 
+// A dashboard that is stored in a schema which the old API does not know is read where Grafana says
+// it is; where that is refused, or is no such place, it is named as not shown, and the others are
+// read.
+func TestGrafanaElsewhere(t *testing.T) {
+	const place = "/apis/dashboard.grafana.app/v2beta1/namespaces/default/dashboards/d1"
+	for name, c := range map[string]struct {
+		says    string
+		denied  []string
+		refused string // what is said of d1; empty where it is read
+	}{
+		"there":           {place, nil, ""},
+		"refused":         {place, []string{"/apis/"}, "403"},
+		"another server":  {"http://elsewhere.example" + place, nil, "406"},
+		"another path":    {"/api/admin/settings", nil, "406"},
+		"above":           {"/apis/dashboard.grafana.app/v2/namespaces/../dashboards/d1", nil, "406"},
+		"not its path":    {"/apis/dashboard.grafana.app/v2/namespaces/default/dashboards/d1/../../x", nil, "406"},
+		"another's board": {"/apis/dashboard.grafana.app/v2/namespaces/default/dashboards/d0", nil, "406"},
+	} {
+		old := fakeGrafana(t, 2, c.denied...)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/api/dashboards/uid/d1":
+				w.WriteHeader(http.StatusNotAcceptable)
+				_, _ = fmt.Fprintf(w, `{"message": "dashboard api version not supported, use %s instead"}`, c.says)
+			case place:
+				if len(c.denied) == 0 {
+					_, _ = fmt.Fprint(w, `{"kind": "Dashboard", "apiVersion": "dashboard.grafana.app/v2beta1", "metadata": {"name": "d1"}, "spec": {"title": "two",
+						"elements": {"e": {"kind": "Panel", "spec": {"title": "P", "data": {"kind": "QueryGroup", "spec": {"queries": [{"kind": "PanelQuery", "spec": {
+						"query": {"kind": "DataQuery", "group": "prometheus", "spec": {"expr": "m_two"}}}}]}}}}}}}`)
+					return
+				}
+				fallthrough
+			default:
+				old.Config.Handler.ServeHTTP(w, r)
+			}
+		}))
+		t.Cleanup(server.Close)
+		client, err := Bearer(nil, server.URL, "secret")
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := new(Set)
+		if err := Grafana(t.Context(), set, client, server.URL); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := strings.Join(set.lines(""), "\n")
+		if !strings.Contains(got, "m_d0 all") {
+			t.Errorf("%s: the other dashboard is not read:\n%s", name, got)
+		}
+		if read := strings.Contains(got, "/d/d1:0 dashboard two, panel P | m_two | m_two all"); read != (c.refused == "") {
+			t.Errorf("%s: read is %t:\n%s", name, read, got)
+		}
+		if c.refused == "" && len(set.Refused) == 0 {
+			continue
+		}
+		if len(set.Refused) != 1 || !strings.Contains(set.Refused[0], "dashboard d1 cannot be read") ||
+			!strings.Contains(set.Refused[0], c.refused) {
+			t.Errorf("%s: refused are %q", name, set.Refused)
+		}
+	}
+}
+
 func TestGrafanaRefuses(t *testing.T) {
 	server := fakeGrafana(t, 1)
 	if err := Grafana(t.Context(), new(Set), server.Client(), server.URL); err == nil ||
