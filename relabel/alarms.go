@@ -2,6 +2,7 @@ package relabel
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,6 +46,49 @@ func askedForAll(n *uses.Nameless, inv *inventory.Inventory) string {
 		"of them; whoever only lists what there is (an exporter of names, an inventory through a gateway that takes the User-Agent away) uses none: take its lines out of the usage log, or choose a "+
 		"--window that begins after them, and make the plan again.", asked, len(stored), n.From.UTC().Format(time.DateTime), n.To.UTC().Format(time.DateTime))
 }
+
+// scaledByUnknown finds the metrics of autoscalers that are stored under no name that is known:
+// what an adapter makes them of counts as unused, and an autoscaler without its metric no longer
+// scales. Those of outside are often of another system, which is a warning. Where rules of an
+// adapter were given, what these discover is kept; what keep.yaml names is known.
+func scaledByUnknown(set *uses.Set, inv *inventory.Inventory) (alarm string, warnings []string) {
+	if set.AdapterGiven() {
+		return "", nil
+	}
+	names := set.Recorded()
+	for _, m := range inv.Metrics {
+		names[m.Name] = true
+	}
+	var unknown []string
+	known := slices.Collect(maps.Keys(names))
+	for _, u := range set.Uses {
+		stored := func(n uses.Need) bool { return slices.ContainsFunc(known, n.Names) }
+		if u.Scales.Metric == "" || slices.ContainsFunc(u.Needs, stored) || set.Keeps(u.Scales.Metric) {
+			continue
+		}
+		if u.Scales.Type == "external" {
+			warnings = append(warnings, u.Place()+": it is stored under no name that is known; where it is made of series of these servers, "+adviceForScaled)
+			continue
+		}
+		unknown = append(unknown, u.Place())
+	}
+	if len(unknown) == 0 {
+		return "", warnings
+	}
+	more := ""
+	if n := len(unknown) - maxScaled; n > 0 {
+		unknown, more = unknown[:maxScaled], fmt.Sprintf("; and %d more", n)
+	}
+	return "Autoscalers ask for metrics that are stored under no name that is known: " + strings.Join(unknown, "; ") + more + ". What they are made of counts as unused, and an autoscaler " +
+		"whose metric is gone no longer scales: " + adviceForScaled + ", and make the plan again.", warnings
+}
+
+const (
+	// maxScaled is how many metrics of autoscalers an alarm names.
+	maxScaled = 20
+	// adviceForScaled is how such a metric becomes known.
+	adviceForScaled = "give prometheus-adapter's configuration (--autoscalers), or name in keep.yaml both what it is made of and the metric itself"
+)
 
 // alarms are what the reader of a plan has to know first.
 func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, dropped propose.Saving) []string {
@@ -92,6 +136,9 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 	}
 	if left := set.LeftOut(); left != "" {
 		out = append(out, "Left out by --exclude: "+left+". What is used in there was not looked at and counts as unused: see that nobody reads these files, or give them without --exclude.")
+	}
+	if text, _ := scaledByUnknown(set, inv); text != "" {
+		out = append(out, text)
 	}
 	if text := keptByFew(set, stored, dropped); text != "" {
 		out = append(out, text)

@@ -429,7 +429,8 @@ func (m *maker) inputs() Inputs {
 	return in
 }
 
-// warnings names uses that keep everything, since people wonder then why nothing goes.
+// warnings names uses that keep everything, since people wonder then why nothing goes, and
+// autoscalers' metrics of outside that are not known.
 func (m *maker) warnings() []string {
 	var out []string
 	for _, u := range m.o.Uses.Uses {
@@ -440,6 +441,8 @@ func (m *maker) warnings() []string {
 			}
 		}
 	}
+	_, scaled := scaledByUnknown(m.o.Uses, m.inv)
+	out = append(out, scaled...)
 	if _, ok := m.o.Source.(inventory.Sampled); m.o.Replay && !ok {
 		out = append(out, fmt.Sprintf("there was no replay: %s has no samples to ask queries of", m.o.Source))
 	}

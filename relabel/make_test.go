@@ -401,3 +401,48 @@ func world(r *rand.Rand) (memory, []string) {
 	}
 	return src, texts
 }
+
+// TestScaledByUnknown: an autoscaler whose metric is stored under no name that is known is told
+// first, until what makes the metric is given; one of another system is a warning.
+func TestScaledByUnknown(t *testing.T) {
+	const hpa = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: {metrics: [{type: X, %s: {metric: {name: %s}}}]}\n"
+	const adapter = "rules:\n  - seriesQuery: 'http_server_handled'\n    name: {as: http_requests_rate}\n    metricsQuery: sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m]))\n"
+	const keep = "- {match: http_server_handled, owner: web, reason: scales}\n- {match: http_requests_rate, owner: web, reason: scales}\n"
+	src := pages(t, map[string]string{"j/i": "http_server_handled 1\nhttp_requests_total 1\nb 1\n"})
+	for name, c := range map[string]struct{ kind, metric, adapter, keep, alarm, warning string }{
+		"pods":            {"pods", "http_requests_rate", "", "", "autoscaler web, metric http_requests_rate", ""},
+		"an object":       {"object", "http_requests_rate", "", "", "autoscaler web, metric http_requests_rate", ""},
+		"outside":         {"external", "http_requests_rate", "", "", "", "autoscaler web, metric http_requests_rate"},
+		"stored":          {"pods", "http_requests_per_second", "", "", "", ""},
+		"with an adapter": {"pods", "http_requests_rate", adapter, "", "", ""},
+		"named to keep":   {"pods", "http_requests_rate", "", keep, "", ""},
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "hpa.yaml"), fmt.Sprintf(hpa, c.kind, c.metric))
+		if c.adapter != "" {
+			write(t, filepath.Join(dir, "adapter.yaml"), c.adapter)
+		}
+		set := queries("b")
+		if err := uses.Autoscalers(set, dir); err != nil {
+			t.Fatal(err)
+		}
+		if c.keep != "" {
+			if err := uses.Keep(set, write(t, filepath.Join(t.TempDir(), "keep.yaml"), c.keep), now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p := plan(t, src, set)
+		said := func(list []string) string {
+			return strings.Join(slices.DeleteFunc(slices.Clone(list), func(s string) bool {
+				return !strings.Contains(s, "stored under no name that is known")
+			}), "\n")
+		}
+		for _, one := range []struct{ what, got, want string }{
+			{"alarms", said(p.Alarms), c.alarm}, {"warnings", said(p.Warnings), c.warning},
+		} {
+			if (one.got == "") != (one.want == "") || !strings.Contains(one.got, one.want) {
+				t.Errorf("%s: %s %q, want %q", name, one.what, one.got, one.want)
+			}
+		}
+	}
+}

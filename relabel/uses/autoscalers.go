@@ -115,7 +115,7 @@ func (s *scaler) metric(m *node, where string) {
 		if at == nil {
 			at = m.get(kind)
 		}
-		s.add(&Use{Line: at.line, Where: where + ", metric " + name, Needs: []Need{adapted(name)}})
+		s.add(&Use{Line: at.line, Where: where + ", metric " + name, Scales: Scaling{name, kind}, Needs: []Need{adapted(name)}})
 	}
 }
 
@@ -233,6 +233,7 @@ func isAdapterRules(n *node) bool {
 
 // adapterRule adds what a rule discovers, and what it then asks of it.
 func (s *scaler) adapterRule(r *node) error {
+	s.set.adapter = true
 	series := r.get("seriesQuery")
 	m, err := promql.ParseMetricSelector(strings.TrimSpace(series.text()))
 	if err != nil {

@@ -55,6 +55,7 @@ type Set struct {
 	moved     bool // objects may be in another namespace than they say
 
 	sloth, pyrra bool // whether objectives of theirs were read
+	adapter      bool // whether a rule of prometheus-adapter's configuration was
 
 	matchers map[matcherKey]*labels.Matcher // equal matchers once: a log repeats them a thousand times, and a compiled expression is large
 	parsed   map[string]parsedQuery         // a dashboard repeats a query for each of its panels
@@ -126,6 +127,17 @@ func (s *Set) Everything() []*Use {
 		}
 	}
 	return out
+}
+
+// AdapterGiven says whether rules of prometheus-adapter were read: what they discover is among the
+// uses.
+func (s *Set) AdapterGiven() bool { return s.adapter }
+
+// Keeps says whether keep.yaml names a metric, whether it is stored or not.
+func (s *Set) Keeps(metric string) bool {
+	return slices.ContainsFunc(s.Uses, func(u *Use) bool {
+		return u.Kind == Kept && slices.ContainsFunc(u.Needs, func(n Need) bool { return n.Names(metric) })
+	})
 }
 
 // intern is the one matcher of the set that equals m.
@@ -354,6 +366,9 @@ func (n *Need) named(name string) bool {
 	}
 	return true
 }
+
+// Names tells whether the need is about metrics by name, this one among them.
+func (n *Need) Names(metric string) bool { return !n.everything() && n.named(metric) }
 
 // Reads tells whether the label can change the answer: it is one of Labels, or a matcher is on it.
 func (n *Need) Reads(label string) bool {

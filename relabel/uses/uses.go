@@ -48,6 +48,9 @@ type Use struct {
 	Count int64     `json:"count,omitempty"`
 	// Guessed says that it is no use that was read, but what a rule that is missing may read.
 	Guessed bool `json:"-"`
+	// Scales is the name and the source of a metric that a HorizontalPodAutoscaler asks an adapter
+	// for; its zero value for other uses.
+	Scales Scaling `json:"-"`
 	// Needs are what it selects.
 	Needs []Need `json:"-"`
 }
@@ -65,6 +68,14 @@ type Need struct {
 	// Absent says that the need is about series that are not there (absent, absent_over_time, the
 	// right side of unless): dropping series makes something appear.
 	Absent bool
+}
+
+// Scaling is a metric that an adapter makes of stored ones.
+type Scaling struct {
+	// Metric is the name that the adapter gives it.
+	Metric string
+	// Type is where it comes from: pods, object or external. The last is often of another system.
+	Type string
 }
 
 // Labels is a set of label names: Names, or all but Names where Except is set. Names are sorted.
