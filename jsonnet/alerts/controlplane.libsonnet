@@ -12,6 +12,10 @@
     cluster: c.clusterLabel,
     scheduler: c.selectors.scheduler,
     manager: c.selectors.controllerManager,
+    apiserver: c.selectors.apiserver,
+    measured: number(c.thresholds.apiserver.measured),
+    memory: t.d(c.targets.memory),
+    w5: t.d('5m'),
     w10: t.d('10m'),
     w: t.d('15m'),
     day: t.d('1d'),
@@ -28,10 +32,24 @@
           alert('KubeLeaderLost', {
             // An instance that is not scraped, or that a part of the servers which is away scrapes, may lead: only where all of the usual ones answer is it known that none does.
             // Controllers of other locks (the cloud's, while they move) say so beside the main one; whoever holds any of them works.
+            // Who is dead says nothing of leading: where none answers of those that once did, none works. They ask the API server whether whoever scrapes them may, so that without one they answer with 401: that is
+            // KubeAPIServerNotMeasured. Those of kubeadm listen on 127.0.0.1, and never answered.
             expr: |||
-              max by (%(cluster)s, job) (leader_election_master_status{%(scheduler)s} or leader_election_master_status{%(manager)s}) == 0
-              unless on (%(cluster)s, job)
-              (up{%(scheduler)s} == 0 or up{%(manager)s} == 0)
+              (
+                max by (%(cluster)s, job) (leader_election_master_status{%(scheduler)s} or leader_election_master_status{%(manager)s}) == 0
+                unless on (%(cluster)s, job)
+                (up{%(scheduler)s} == 0 or up{%(manager)s} == 0)
+                or
+                max by (%(cluster)s, job) (up{%(scheduler)s} or up{%(manager)s}) == 0
+                and on (%(cluster)s, job)
+                group by (%(cluster)s, job) (
+                  last_over_time(leader_election_master_status{%(scheduler)s}[%(memory)s])
+                  or
+                  last_over_time(leader_election_master_status{%(manager)s}[%(memory)s])
+                )
+                unless on (%(cluster)s)
+                avg by (%(cluster)s) (avg_over_time(up{%(apiserver)s}[%(w5)s])) < %(measured)s
+              )
               unless on (%(cluster)s, job)
               (
                 count by (%(cluster)s, job) (up{%(scheduler)s} or up{%(manager)s})
@@ -42,7 +60,7 @@
             hold: '5m',
             severity: 'critical',
             summary: 'The scheduler or the controller manager has no leader.',
-            description: 'All instances of {{ $labels.job }} of %(name)s answer and none has led for five minutes: none of them works. Without a scheduler no pod gets a node; without a controller manager none is replaced, no endpoint moves, no node is found dead.',
+            description: 'All instances of {{ $labels.job }} of %(name)s answer and none has led for five minutes, or none of them answers: none of them works. Without a scheduler no pod gets a node; without a controller manager none is replaced, no endpoint moves, no node is found dead.',
           }),
           alert('KubeSchedulerStuck', {
             // A stand-by fills its queue with every pod that has no node and takes none out: those that the leader has long tried and found no room for wait there for ever. Only who does not
