@@ -14,6 +14,9 @@
     memory: t.d(c.targets.memory),
     slis: c.selectors.apiserverSLIs,
     kubelet: c.selectors.kubelet,
+    nodeExporter: c.selectors.nodeExporter,
+    dcgm: c.selectors.dcgm,
+    prometheus: c.selectors.prometheus,
     w: t.d('5m'),
     watched: c.k8s.watchResource,
     measuredPercent: number(100 * th.measured),
@@ -96,13 +99,20 @@
           }),
           alert('KubeAPIServerNotMeasured', {
             // A hung etcd makes /metrics take 20 s: the scrape fails and with it every alert above. /metrics/slis answers all the while, and so do nodes. A control plane that somebody else runs may not be scraped at all: then nothing was lost.
+            // A kubelet asks the API server whether a scrape may be answered, and remembers it for two minutes: where all API servers are dead it does not answer either. Others ask nobody, unless kube-rbac-proxy stands before them.
             // Where both pages are targets of one job and nothing tells them apart (kube-prometheus' ServiceMonitor asks /metrics/slis six times as often) `up` is mostly that of the page that answers: so what
             // stands on /metrics alone has to be there of as many, where it was in the last days.
             expr: |||
               (
                 count by (%(cluster)s) (up{%(slis)s} == 1)
                 or on (%(cluster)s)
+                count by (%(cluster)s) (up{%(nodeExporter)s} == 1)
+                or on (%(cluster)s)
                 count by (%(cluster)s) (up{%(kubelet)s} == 1)
+                or on (%(cluster)s)
+                count by (%(cluster)s) (up{%(dcgm)s} == 1)
+                or on (%(cluster)s)
+                count by (%(cluster)s) (up{%(prometheus)s} == 1)
               )
               and on (%(cluster)s)
               (
@@ -126,7 +136,7 @@
             hold: '2m',
             severity: 'critical',
             summary: 'The API server is no longer measured, so its other alerts are blind.',
-            description: 'Less than %(measuredPercent)s%% of the API servers of %(name)s have had their /metrics scraped in the last five minutes, while {{ $value }} other targets of the cluster answer. Suspect etcd first: the page waits for it.',
+            description: 'Less than %(measuredPercent)s%% of the API servers of %(name)s have had their /metrics scraped in the last five minutes, while {{ $value }} other targets of the cluster answer. Suspect etcd first: the page waits for it. Where /metrics/slis does not answer either, the API servers are dead.',
           }),
           alert('KubeAPIAggregatorUnavailable', {
             expr: |||
