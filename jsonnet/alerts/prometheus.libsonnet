@@ -177,16 +177,17 @@
             description: 'Remote write {{ $labels.remote_name }} of Prometheus {{ $labels.instance }} of %(name)s gives up {{ $value | humanizePercentage }} of its samples: the other side refuses them.',
           }),
           own('PrometheusRuleFailures', {
+            // Some groups are evaluated every five minutes: a window of five has no step between two of its samples once in each of these. What is over within five minutes is in a window of ten for less than `for`.
             expr: |||
-              sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(prometheus)s}[%(w)s])) > 0
+              sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(prometheus)s}[%(w10)s])) > 0
               or
-              sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w)s])) > 0
+              sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w10)s])) > 0
             |||,
             hold: '15m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'Rules cannot be evaluated.',
-            description: '{{ $value | humanize }} evaluations of rules of group {{ $labels.rule_group }} failed in {{ $labels.job }} {{ $labels.instance }} of %(name)s in five minutes: their alerts are blind.',
+            description: '{{ $value | humanize }} evaluations of rules of group {{ $labels.rule_group }} failed in {{ $labels.job }} {{ $labels.instance }} of %(name)s in ten minutes: their alerts are blind.',
           }),
         ],
       },
