@@ -10,7 +10,8 @@
   local f = {
     cluster: c.clusterLabel,
     etcd: c.selectors.etcdAll,
-    apiserver: c.selectors.apiserver,
+    events: c.selectors.etcdEvents,
+    written: c.selectors.apiserver + ',verb=~"POST|PUT|PATCH|APPLY|DELETE",code=~"2.."',
     w: t.d('5m'),
     w15: t.d('15m'),
     hour: t.d('1h'),
@@ -26,20 +27,27 @@
         name: 'etcd',
         rules: [
           alert('EtcdNoLeader', {
-            // One member that is cut off sees no leader either: only all of them together say that there is none. Members that are all dead say nothing; that they cannot be scraped is no proof while the API server still writes.
+            // One member that is cut off sees no leader either: only all of them together say that there is none. Members that are all dead say nothing; that they cannot be scraped is no proof while the API server still writes what they
+            // keep: events where it is that of events. Reviews of tokens and of rights are answered with 201, and kept nowhere.
             expr: |||
               max by (%(cluster)s, job) (etcd_server_has_leader{%(etcd)s}) == 0
               or
               (
-                max by (%(cluster)s, job) (up{%(etcd)s}) == 0
+                max by (%(cluster)s, job) (up{%(etcd)s} unless up{%(events)s}) == 0
                 unless on (%(cluster)s)
-                sum by (%(cluster)s) (rate(apiserver_request_total{%(apiserver)s,verb=~"POST|PUT|PATCH|APPLY|DELETE",code=~"2.."}[%(w)s])) > 0
+                sum by (%(cluster)s) (rate(apiserver_request_total{%(written)s,resource!~"events|tokenreviews|(self|local)?subject(access|rules)?reviews"}[%(w)s])) > 0
+              )
+              or
+              (
+                max by (%(cluster)s, job) (up{%(events)s}) == 0
+                unless on (%(cluster)s)
+                sum by (%(cluster)s) (rate(apiserver_request_total{%(written)s,resource="events"}[%(w)s])) > 0
               )
             |||,
             hold: '1m',
             severity: 'critical',
             summary: 'An etcd cluster has no leader and takes no writes.',
-            description: 'No member of {{ $labels.job }} of %(name)s sees a leader, or none answers and the API server writes nothing: every write to the API server fails.',
+            description: 'No member of {{ $labels.job }} of %(name)s sees a leader, or none answers and the API server writes nothing that it keeps: every such write to the API server fails.',
           }),
           alert('EtcdMembersDown', {
             expr: |||
