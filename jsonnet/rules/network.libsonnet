@@ -42,7 +42,10 @@
     ],
   },
 
-  // What pods in networks of their own have of a node's traffic: in proportion to what each sends (or receives) in all, and no more than that.
+  // A pod that is gone has a rate for minutes longer than it is in kube_pod_info, and while kube-state-metrics is away none is: who was in the host's network in the last ten minutes counts as in it.
+  local inHostNetwork = 'last_over_time(kube_pod_info{%s, host_network="true"}[%s])' % [c.selectors.ksm, t.d('10m')],
+
+  // What pods in networks of their own have of a node's traffic: in proportion to what each sends (or receives) in all, and no more than that. None, where nobody says which these are.
   local ofPods(direction, metric) = {
     record: 'node_namespace:net_internet_%s_bytes:rate5m' % direction,
     expr: |||
@@ -55,17 +58,21 @@
         1
       )
       > %(least)g
+      and on (%(cl)s)
+      %(inHostNetwork)s
     ||| % {
       d: direction,
+      cl: cl,
+      inHostNetwork: inHostNetwork,
       node: node,
       least: c.network.podBytesPerSecond,
       pods: |||
         sum by (%(node)s, %(ns)s) (
           rate(%(m)s{%(s)s, %(i)s, %(pod)s!=""}[%(w)s])
           unless on (%(cl)s, %(ns)s, %(pod)s)
-          kube_pod_info{%(ksm)s, host_network="true"}
+          %(inHostNetwork)s
         )
-      ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, m: metric, s: c.selectors.cadvisor, i: c.network.podInterface, ksm: c.selectors.ksm, w: t.d('5m') },
+      ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, m: metric, s: c.selectors.cadvisor, i: c.network.podInterface, inHostNetwork: inHostNetwork, w: t.d('5m') },
     },
   },
 
@@ -167,9 +174,9 @@
               group by (%(node)s) (
                 pod:gpu_allocated:sum
                 and on (%(cl)s, %(ns)s, %(pod)s)
-                kube_pod_info{%(ksm)s, host_network="true", created_by_kind!="DaemonSet"}
+                last_over_time(kube_pod_info{%(ksm)s, host_network="true", created_by_kind!="DaemonSet"}[%(w)s])
               )
-            ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, ksm: c.selectors.ksm },
+            ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, ksm: c.selectors.ksm, w: t.d('10m') },
           },
           {
             // Active ports, with the node's GPU model: nodes of one model have the same cards.
