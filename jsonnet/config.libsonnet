@@ -550,7 +550,9 @@
         reservationWanted: 8,
       },
       prometheus: {
-        // Working set as a share of the container's memory limit.
+        // What a server could not give back at its last collection, as a share of its GOMEMLIMIT.
+        reachable: 0.9,
+        // Resident memory as a share of the container's limit, of a server that does not know its GOMEMLIMIT.
         memory: 0.85,
         // Restarts after running out of memory, in three hours.
         oomRestarts: 2,

@@ -26,6 +26,10 @@
     day: t.d('1d'),
     dayInSeconds: number(t.s('1d')),
     ahead: number(t.s('4h')),
+    // What a server cannot give back as a share of its limit, where it says both.
+    local told(labels) = 'go_gc_heap_live_bytes{%(p)s} / (go_gc_gomemlimit_bytes{%(p)s} < 1e15)' % { p: c.selectors.prometheus + labels },
+    told: told(''),
+    toldUnnamed: told(',%s=""' % c.podLabel),
   } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
   local own(name, o) = a.alert(name, { dashboard: 'prometheus', external: true } + o {
@@ -44,10 +48,30 @@
         scope:: 'shard',
         rules: [
           own('PrometheusMemoryNearLimit', {
-            // Not the working set: that has the page cache of mapped chunks, which the kernel takes back before it kills. The limit as the kernel has it; kube-prometheus-stack drops container_spec_* by default,
-            // and then it is the one that the pod asks for.
+            // A Go process that knows its limit lets garbage grow until it comes near: a Prometheus 3, which takes 90 % of its container for GOMEMLIMIT, stands there all the time and is well. What was reachable at its last collection it
+            // cannot give back. Of one that knows none (GOMEMLIMIT is 2^63 - 1 then, or not served) it is resident memory: not the working set, which has the page cache of mapped chunks that the kernel takes back before it kills.
+            // Which server a pod has its target's labels tell, or its address; where neither does, as without kube-state-metrics, a cluster with servers that know their limit is looked at by that alone.
+            // The limit of a container as the kernel has it; kube-prometheus-stack drops container_spec_* by default, and then it is the one that the pod asks for.
             expr: |||
-              max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_rss{%(cadvisor)s,container="%(container)s"})
+              max by (%(cluster)s, %(namespace)s, %(pod)s, instance) (%(told)s) > %(reachable)s
+              or
+              (
+                max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_rss{%(cadvisor)s,container="%(container)s"})
+                unless on (%(cluster)s, %(namespace)s, %(pod)s)
+                (%(told)s)
+                unless on (%(cluster)s, %(namespace)s, %(pod)s)
+                (
+                  kube_pod_info{%(ksm)s}
+                  and on (%(cluster)s, pod_ip)
+                  label_replace(%(told)s, "pod_ip", "$1", "instance", "\\[?(.+?)\\]?:[0-9]+")
+                )
+                unless on (%(cluster)s)
+                (
+                  %(toldUnnamed)s
+                  unless on (%(cluster)s)
+                  kube_pod_container_resource_limits{%(ksm)s,container="%(container)s",resource="memory"}
+                )
+              )
               /
               (
                 max by (%(cluster)s, %(namespace)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s,container="%(container)s"}) > 0
@@ -58,9 +82,9 @@
             |||,
             hold: '10m',
             severity: 'critical',
-            vars: { pod: c.podLabel },
+            vars: { pod: { label: c.podLabel, otherwise: '$__all' } },
             summary: 'A Prometheus is about to run out of memory.',
-            description: 'Prometheus {{ $labels.%(pod)s }} of %(name)s uses {{ $value | humanizePercentage }} of its memory limit. After the kill it reads its log again before it answers.',
+            description: 'Prometheus {{ or $labels.%(pod)s $labels.instance }} of %(name)s {{ if $labels.instance }}could not give back {{ $value | humanizePercentage }} of GOMEMLIMIT at its last collection{{ else }}uses {{ $value | humanizePercentage }} of its memory limit{{ end }}. After the kill it reads its log again before it answers.',
           }),
           own('PrometheusOOMLoop', {
             expr: |||

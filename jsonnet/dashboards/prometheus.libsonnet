@@ -25,16 +25,26 @@
   local server = '{{%(cluster)s}} {{instance}}' % f,
   local toCardinality = g.link('Cardinality of the job', 'cardinality', { job: g.field('job') }),
 
-  // used is the memory of each server as a share of its limit.
+  // used is the memory of each server as a share of its limit: what it could not give back at its last collection where it knows its limit, resident memory where it does not. Pods are not looked up by their address here, which would read
+  // all of a cluster's: where targets do not have the labels of their pod a cluster is shown one way or the other.
+  local told = 'go_gc_heap_live_bytes{%(prometheus)s} / (go_gc_gomemlimit_bytes{%(prometheus)s} < 1e15)' % f,
   local used = |||
-    max by (%(cluster)s, %(ns)s, %(pod)s) (container_memory_rss{%(cadvisor)s})
+    max by (%(cluster)s, %(ns)s, %(pod)s, instance) (%(told)s)
+    or
+    (
+      max by (%(cluster)s, %(ns)s, %(pod)s) (container_memory_rss{%(cadvisor)s})
+      unless on (%(cluster)s, %(ns)s, %(pod)s)
+      (go_gc_heap_live_bytes{%(copies)s, %(pod)s!=""} and go_gc_gomemlimit_bytes{%(copies)s} < 1e15)
+      unless on (%(cluster)s)
+      (go_gc_heap_live_bytes{%(copies)s, %(pod)s=""} and go_gc_gomemlimit_bytes{%(copies)s} < 1e15)
+    )
     / on (%(cluster)s, %(ns)s, %(pod)s)
     (
       max by (%(cluster)s, %(ns)s, %(pod)s) (container_spec_memory_limit_bytes{%(cadvisor)s}) > 0
       or on (%(cluster)s, %(ns)s, %(pod)s)
       max by (%(cluster)s, %(ns)s, %(pod)s) (kube_pod_container_resource_limits{%(ksm)s, resource="memory"})
     )
-  ||| % f,
+  ||| % (f { told: told }),
 
   // state is 0 of a server that does not answer, 1 of one that reads its log, 2 of one that is ready.
   local state = |||
@@ -82,10 +92,10 @@
             trouble: ['PrometheusReplaying'],
           }),
           g.stat('Fullest memory', {
-            description: 'Memory of the fullest server as a share of its limit. At %g %% PrometheusMemoryNearLimit pages: after the kill the server reads its log before it answers.' % (100 * th.memory),
+            description: 'Memory of the fullest server as a share of its limit. PrometheusMemoryNearLimit pages at %g %% of GOMEMLIMIT, or of the container at %g %% where a server knows none: after the kill it reads its log before it answers.' % [100 * th.reachable, 100 * th.memory],
             unit: 'percentunit',
             decimals: 0,
-            thresholds: [[null, 'ok'], [0.9 * th.memory, 'warn'], [th.memory, 'bad']],
+            thresholds: [[null, 'ok'], [th.memory, 'warn'], [th.reachable, 'bad']],
             targets: [g.q('max(%s)' % used)],
             trouble: ['PrometheusMemoryNearLimit', 'PrometheusOOMLoop', 'CardinalityJump'],
           }),
@@ -124,12 +134,12 @@
             budget: 100,
           }),
           g.timeseries('Memory, of the limit', {
-            description: "Working set of each server as a share of its container's limit. Steps come from heavy requests, slopes from new series; the rows below tell which.",
+            description: "What each server could not give back at its last collection as a share of GOMEMLIMIT; of those that know none resident memory as a share of the container's limit. Steps come from heavy requests, slopes from new series; the rows below tell which.",
             unit: 'percentunit',
             w: 12,
             max: 1,
-            thresholds: [[null, 'text'], [th.memory, 'bad']],
-            targets: [g.q('topk(20, %s)' % used, '{{%(cluster)s}} {{%(pod)s}}' % f)],
+            thresholds: [[null, 'text'], [th.memory, 'warn'], [th.reachable, 'bad']],
+            targets: [g.q('topk(20, %s)' % used, '{{%(cluster)s}} {{%(pod)s}} {{instance}}' % f)],
             trouble: ['PrometheusMemoryNearLimit', 'PrometheusOOMLoop', 'CardinalityJump', 'PrometheusReplaying'],
             budget: 100,
           }),

@@ -9,7 +9,7 @@
 //     summary: 'A GPU is hot.',       // one sentence, no values: notifications are grouped by it
 //     description: 'GPU {{ $labels.gpu }} of {{ $labels.node }} is at {{ $value }} °C.',
 //     dashboard: 'gpuNode',           // a key of _config.grafana.dashboards
-//     vars: { node: 'node' },         // dashboard variable: alert label; the cluster is always among them
+//     vars: { node: 'node' },         // dashboard variable: alert label, or { label:, otherwise: } where not all of its alerts have it; the cluster is always among them
 //     labels: {},                     // further labels
 //     external: true,                 // the alert's own labels lack the cluster: Prometheus' external labels have it
 //   })
@@ -31,8 +31,9 @@ function(config) {
     local cluster = if external
     then 'or $labels.%(l)s $externalLabels.%(l)s' % { l: config.clusterLabel }
     else '$labels.%s' % config.clusterLabel;
+    local value(of) = if std.isObject(of) then 'or $labels.%(label)s "%(otherwise)s"' % of else '$labels.%s' % of;
     local args = ['var-%s={{ %s | urlquery }}' % ['cluster', cluster]]
-                 + ['var-%s={{ $labels.%s | urlquery }}' % [v, vars[v]] for v in std.objectFields(vars) if v != 'cluster'];
+                 + ['var-%s={{ %s | urlquery }}' % [v, value(vars[v])] for v in std.objectFields(vars) if v != 'cluster'];
     '%s/d/%s%s?%s' % [config.grafana.url, config.grafana.uidPrefix, config.grafana.dashboards[dashboard], std.join('&', args)],
 
   alert(name, a)::
