@@ -174,9 +174,16 @@
             description: '{{ $value | humanizePercentage }} of the Prometheus servers of shard {{ $labels.%(shard)s }} of %(name)s were started %(crashes)s times or more in the last hour. The others of the shard hold the same series and meet the same queries.',
           }),
           own('PrometheusRemoteWriteBehind', {
+            // Before 3.7 a server has one newest timestamp for all of its queues.
             expr: |||
               max by (%(cluster)s, instance, remote_name) (
-                max_over_time(prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s}[%(w)s])
+                (
+                  max_over_time(prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s}[%(w)s])
+                  or
+                  0 * max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
+                  + on (%(cluster)s, instance) group_left ()
+                  max by (%(cluster)s, instance) (max_over_time(prometheus_remote_storage_highest_timestamp_in_seconds{%(prometheus)s}[%(w)s]))
+                )
                 -
                 max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
               ) > %(remoteWriteBehindSeconds)s

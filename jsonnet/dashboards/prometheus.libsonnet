@@ -46,6 +46,18 @@
     )
   ||| % (f { told: told }),
 
+  // behind is how far each queue of remote write is behind. Before 3.7 a server has one newest timestamp for all of its queues.
+  local behind = |||
+    (
+      prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s}
+      or
+      0 * prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}
+      + on (%(cluster)s, instance) group_left ()
+      max by (%(cluster)s, instance) (prometheus_remote_storage_highest_timestamp_in_seconds{%(prometheus)s})
+    )
+    - prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}
+  ||| % f,
+
   // state is 0 of a server that does not answer, 1 of one that reads its log, 2 of one that is ready.
   local state = |||
     (
@@ -119,7 +131,7 @@
             unit: 's',
             decimals: 0,
             thresholds: [[null, 'ok'], [th.remoteWriteBehindSeconds / 2, 'warn'], [th.remoteWriteBehindSeconds, 'bad']],
-            targets: [g.q('clamp_min(max(prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s} - prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}), 0)' % f)],
+            targets: [g.q('clamp_min(max(%s), 0)' % behind)],
           }),
         ]),
         g.row('Which server?', [
@@ -292,7 +304,7 @@
           lines('Remote write: how far behind', {
             description: 'Age of the newest sample that was sent, against the newest that was scraped. A slope means that the other side takes less than comes in.',
             unit: 's',
-            expr: 'clamp_min(max by (%(cluster)s, instance) (prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s} - prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}), 0)',
+            expr: 'clamp_min(max by (%(cluster)s, instance) (' + behind + '), 0)',
             softMax: 10,
             budget: 100,
           }),
