@@ -26,21 +26,70 @@ func (r *Run) span(query string, from, until time.Time, step time.Duration) ques
 	return func(ctx context.Context) ([]prom.Series, error) { return r.RangeOf(ctx, query, from, until, step) }
 }
 
+// maxParts is in how many questions nodes are named of which each has few series.
+const maxParts = 4
+
 // onNodes makes the questions about the nodes that the pods are on, as many names in each as fit.
 func onNodes(pods []Pod, ask func(matchers ...string) question) []question {
-	return onNodesBeside(0, pods, ask)
+	return exactly(nodeScopes(0, 1, pods), ask)
 }
 
 // chosenOnNodes is onNodes of what the query chooses on these nodes: its matchers stand behind
 // those of the nodes.
 func (r *Run) chosenOnNodes(pods []Pod, ask func(matchers ...string) question) []question {
 	chosen := Chosen(r.Query)
-	return onNodesBeside(compiledBytes(r.Query), pods, func(m ...string) question { return ask(append(m, chosen...)...) })
+	return exactly(nodeScopes(compiledBytes(r.Query), 1, pods), func(m ...string) question { return ask(append(m, chosen...)...) })
 }
 
-func onNodesBeside(beside int, pods []Pod, ask func(matchers ...string) question) []question {
+// fewOnNodes is onNodes for series of which a node has few, as a recorded one of the node, or of
+// its GPUs that are sick. Questions that name the nodes would be many where nodes or clusters are:
+// then all nodes of these clusters are asked for, and what others have is left out.
+func fewOnNodes(pods []Pod, ask func(matchers ...string) question) []question {
+	return fewOnNodesBeside(0, 1, pods, ask)
+}
+
+// chosenFewOnNodes is to fewOnNodes what chosenOnNodes is to onNodes.
+func (r *Run) chosenFewOnNodes(pods []Pod, ask func(matchers ...string) question) []question {
+	chosen := Chosen(r.Query)
+	return fewOnNodesBeside(compiledBytes(r.Query), 1, pods, func(m ...string) question { return ask(append(m, chosen...)...) })
+}
+
+// fewOnNodesBeside is fewOnNodes with the bytes beside the names, and how many times they stand in
+// a question.
+func fewOnNodesBeside(beside, times int, pods []Pod, ask func(matchers ...string) question) []question {
+	scopes := nodeScopes(beside, times, pods)
+	if len(scopes) <= maxParts {
+		return exactly(scopes, ask)
+	}
+	var clusters []string
+	nodes := map[node]bool{}
+	for _, s := range scopes {
+		clusters = append(clusters, s.outer[0])
+		for _, name := range s.names {
+			nodes[node{s.outer[0], name}] = true
+		}
+	}
+	all := ask(OneOf("cluster", clusters...))
+	return []question{func(ctx context.Context) ([]prom.Series, error) {
+		series, err := all(ctx)
+		var ours []prom.Series
+		for _, s := range series {
+			if nodes[nodeOf(s.Labels)] {
+				ours = append(ours, s)
+			}
+		}
+		return ours, err
+	}}
+}
+
+func nodeScopes(beside, times int, pods []Pod) []scope {
+	return scopesBeside(beside, times, pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node })
+}
+
+// exactly asks for the nodes of each scope by name.
+func exactly(scopes []scope, ask func(matchers ...string) question) []question {
 	var out []question
-	for _, s := range scopesBeside(beside, pods, func(p Pod) ([]string, string) { return []string{p.Cluster}, p.Node }) {
+	for _, s := range scopes {
 		out = append(out, ask(OneOf("cluster", s.outer[0]), OneOf("node", s.names...)))
 	}
 	return out

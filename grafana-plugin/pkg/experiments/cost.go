@@ -215,7 +215,7 @@ func (r *Run) changed(ctx context.Context, models map[node]gpuModel) error {
 	}
 	var questions []question
 	for model, pods := range alike {
-		questions = append(questions, onNodes(pods, func(m ...string) question {
+		questions = append(questions, fewOnNodesBeside(0, 4, pods, func(m ...string) question {
 			var either []string
 			if model.dcgm != "" {
 				either = append(either, other("node_model:gpu_util_percent:count", "modelName", model.dcgm, m))
@@ -258,7 +258,7 @@ func withoutModel(nodes map[node]bool, models map[node]gpuModel) []Pod {
 // selector.
 func (r *Run) modelsOf(ctx context.Context, nodes []Pod, out map[node]gpuModel, at time.Time, look func(selector string) string) error {
 	answers, err := r.each(ctx,
-		onNodes(nodes, func(m ...string) question {
+		fewOnNodesBeside(0, 2, nodes, func(m ...string) question {
 			return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+
 				") or group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", at)
 		}))

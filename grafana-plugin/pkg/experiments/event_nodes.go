@@ -30,7 +30,7 @@ func (r *Run) nodeEvents(ctx context.Context, pods []Pod) ([]event, error) {
 			of := Selector("kube_node_status_condition", append(m[:len(m):len(m)], ready, `status="true"`)...)
 			return r.at("min by (cluster, node) (min_over_time("+of+window+")) == 0", r.Until)
 		}),
-		onNodes(pods, func(m ...string) question {
+		fewOnNodes(pods, func(m ...string) question {
 			return r.at("max by (cluster, node) (max_over_time("+Selector("gpu:xid_errors:count5m", m...)+window+")) > 0", r.Until)
 		}),
 	)
@@ -83,12 +83,12 @@ func nodesOf(series []prom.Series) []Pod {
 func (r *Run) changedXids(ctx context.Context, pods []Pod) ([]Pod, error) {
 	window := "[" + seconds(r.back()) + "]"
 	count := func(metric, by string) []question {
-		return onNodes(pods, func(m ...string) question {
+		return fewOnNodes(pods, func(m ...string) question {
 			return r.at("max by ("+by+") (count_over_time("+Selector(metric, m...)+window+"))", r.Until)
 		})
 	}
 	looked := func(at time.Time) []question {
-		return onNodes(pods, func(m ...string) question {
+		return fewOnNodes(pods, func(m ...string) question {
 			return r.at("group by (cluster, node) ("+Selector("node:gpu_seen:count", m...)+")", at)
 		})
 	}

@@ -192,7 +192,7 @@ func (r *Run) brief(ctx context.Context, seen []prom.Series, chosen []string) ([
 				named = append(named, Pod{Name: g.experiment})
 			}
 		}
-		for _, s := range scopesBeside(compiledBytes(r.Query), named, func(p Pod) ([]string, string) { return nil, p.Name }) {
+		for _, s := range scopesBeside(compiledBytes(r.Query), 1, named, func(p Pod) ([]string, string) { return nil, p.Name }) {
 			if len(first) >= maxBrief {
 				r.LeftOut("Some experiments are left out that were there for less than %s, since there are so many; choose a shorter time, a team or a cluster.",
 					commonmodel.Duration(coarsest))

@@ -189,7 +189,7 @@ func (r *Run) measuredBetween(ctx context.Context, series []prom.Series) (func(l
 			}
 		}
 	}
-	answers, err := r.each(ctx, onNodes(podsOn(gaps), func(m ...string) question {
+	answers, err := r.each(ctx, fewOnNodes(podsOn(gaps), func(m ...string) question {
 		return r.span("max by (cluster, node) (count_over_time("+Selector("node:gpu_temp_celsius:max", m...)+"["+seconds(step)+"]))",
 			first, last, step)
 	}))
@@ -222,17 +222,17 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	look := min(wholeSeconds(r.back()/lookPoints), hotFor-r.Settings.Interval())
 	lists := [][]question{
 		// Which nodes were hot or slowed down at all: their GPUs are looked at below.
-		onNodes(pods, func(m ...string) question {
+		fewOnNodes(pods, func(m ...string) question {
 			hottest := Selector("node:gpu_temp_celsius:max", m...)
 			return r.at(fmt.Sprintf("max_over_time(%s) > %d", r.lookEach(hottest, r.back(), look), hotCelsius), r.Until)
 		}),
-		onNodes(pods, func(m ...string) question {
+		fewOnNodes(pods, func(m ...string) question {
 			slowed := Selector("node:gpu_slowed:sum_rate5m", append(m[:len(m):len(m)], OneOf("cause", "heat"))...)
 			return r.at(fmt.Sprintf("max_over_time(%s) > %g", r.lookEach(slowed, r.back(), look), slowedShare), r.Until)
 		}),
 	}
 	for _, k := range faultKinds {
-		lists = append(lists, onNodes(pods, func(m ...string) question { return r.span(k.query(m, seconds(step)), first, last, step) }))
+		lists = append(lists, fewOnNodes(pods, func(m ...string) question { return r.span(k.query(m, seconds(step)), first, last, step) }))
 	}
 	answers, err := r.each(ctx, lists...)
 	if err != nil {
@@ -362,10 +362,10 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		known = append(known, r.at(Selector("cluster:gpu_seen:sum", OneOf("cluster", c)), first))
 	}
 	answers, err := r.each(ctx, known,
-		onNodes(pods, func(m ...string) question {
+		fewOnNodes(pods, func(m ...string) question {
 			return r.span("sum_over_time("+Selector("gpu:xid_errors:count5m", m...)+"["+seconds(step)+"])", first, last, step)
 		}),
-		onNodes(pods, func(m ...string) question {
+		fewOnNodes(pods, func(m ...string) question {
 			return r.span(within("gpu:xid_last:info")(m, seconds(step)), first, last, step)
 		}))
 	if err != nil {

@@ -80,7 +80,7 @@ func (r *Run) askNodes(ctx context.Context, pods []Pod) ([][]prom.Series, error)
 		}
 	}
 	highest := func(metric string, more ...string) []question {
-		return onNodes(pods, func(m ...string) question {
+		return fewOnNodes(pods, func(m ...string) question {
 			return r.at("max by (cluster, node) ("+Selector(metric, append(m, more...)...)+")", r.Until)
 		})
 	}
@@ -89,10 +89,10 @@ func (r *Run) askNodes(ctx context.Context, pods []Pod) ([][]prom.Series, error)
 		highest("kube_node_status_condition", OneOf("condition", "Ready"), OneOf("status", "unknown")),
 		highest("kube_node_spec_unschedulable"),
 		highest("node:gpu_capacity:max"),
-		r.chosenOnNodes(pods, func(m ...string) question {
+		r.chosenFewOnNodes(pods, func(m ...string) question {
 			return r.at("count by (cluster, node) (group by (cluster, node, namespace, pod, uid) ("+Selector("experiment:pod:info", m...)+"))", r.Until)
 		}),
-		r.chosenOnNodes(pods, func(m ...string) question {
+		r.chosenFewOnNodes(pods, func(m ...string) question {
 			return r.at("sum by (cluster, node) ("+Selector("experiment:pod:gpus", m...)+")", r.Until)
 		}),
 		r.chosenOnNodes(pods, func(m ...string) question {

@@ -40,33 +40,12 @@ func (f *fleet) answer(query string) (prom.Answer, error) {
 		f.now--
 		f.mu.Unlock()
 	}()
-	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
-	if err != nil {
-		f.t.Errorf("%v: %s", err, query)
-		return prom.Answer{}, nil
-	}
-	// Nodes are asked for by name: only those of this question are in its answer.
-	var asked []func(cluster, node string) bool
-	metric := ""
-	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
-		if v, ok := n.(*parser.VectorSelector); ok {
-			metric = v.Name
-			for _, m := range v.LabelMatchers {
-				switch m.Name {
-				case "cluster":
-					asked = append(asked, func(cluster, _ string) bool { return m.Matches(cluster) })
-				case "node":
-					asked = append(asked, func(_, node string) bool { return m.Matches(node) })
-				}
-			}
-		}
-		return nil
-	})
+	metric, passes := f.selected(query)
 	var a prom.Answer
 	for i := range 500 {
 		cluster, node := []string{"eu-central-1", "us-east-1"}[i%2],
 			fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", i%7, i%251, i)
-		if slices.ContainsFunc(asked, func(f func(string, string) bool) bool { return !f(cluster, node) }) {
+		if !passes(cluster, node) {
 			continue
 		}
 		gpus := 1
@@ -86,6 +65,34 @@ func (f *fleet) answer(query string) (prom.Answer, error) {
 		}
 	}
 	return a, nil
+}
+
+// selected is the metric of a query and which nodes it asks for: they are asked for by name, and
+// only those of a question are in its answer.
+func (f *fleet) selected(query string) (metric string, passes func(cluster, node string) bool) {
+	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
+	if err != nil {
+		f.t.Errorf("%v: %s", err, query)
+		return "", func(string, string) bool { return false }
+	}
+	var asked []func(cluster, node string) bool
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			metric = v.Name
+			for _, m := range v.LabelMatchers {
+				switch m.Name {
+				case "cluster":
+					asked = append(asked, func(cluster, _ string) bool { return m.Matches(cluster) })
+				case "node":
+					asked = append(asked, func(_, node string) bool { return m.Matches(node) })
+				}
+			}
+		}
+		return nil
+	})
+	return metric, func(cluster, node string) bool {
+		return !slices.ContainsFunc(asked, func(f func(string, string) bool) bool { return !f(cluster, node) })
+	}
 }
 
 func (f *fleet) Instant(_ context.Context, query string, at time.Time) (prom.Answer, error) {
@@ -191,9 +198,123 @@ func TestCompiledBytes(t *testing.T) {
 	for _, c := range []struct {
 		escaped      bool
 		beside, want int
-	}{{false, 5000, maxNamesBytes}, {true, 0, maxEscapedBytes}, {true, 5000, maxEscapedBytes - 5000}, {true, 1 << 20, minEscapedBytes}} {
+	}{{false, 5000, maxNamesBytes}, {true, 0, maxNamesBytes}, {true, 5000, maxNamesBytes - 5000}, {true, 1 << 20, minEscapedBytes}} {
 		if got := namesBound(c.escaped, c.beside); got != c.want {
 			t.Errorf("%+v: %d", c, got)
 		}
+	}
+}
+
+// site answers as clusters of so many nodes of the chosen experiments do, and as many of others
+// again. Every 250th node of either is sick. Names have dots, and suffix behind.
+type site struct {
+	fleet
+	clusters, nodes int
+	suffix          string
+}
+
+func (s *site) answer(query string) prom.Answer {
+	s.mu.Lock()
+	s.queries = append(s.queries, query)
+	s.mu.Unlock()
+	metric, passes := s.selected(query)
+	sick, ours := false, strings.HasPrefix(metric, "experiment:")
+	switch metric {
+	case "cluster:nodes:count", "cluster:gpu_seen:sum", "kube_node_spec_unschedulable", "DCGM_FI_DEV_XID_ERRORS", "gpu:xid_last:info":
+		return prom.Answer{}
+	case "gpu:xid_errors:count5m", "gpu:row_remap_failure:max", "node:gpu_temp_celsius:max", "experiment:gpu:temp":
+		sick = true
+	case "kube_node_status_condition":
+		if strings.Contains(query, "unknown") {
+			return prom.Answer{}
+		}
+		sick = true
+	default:
+		if !ours && !slices.Contains([]string{"node:ready:max", "node:gpu_capacity:max", "node:gpu_seen:count"}, metric) {
+			return prom.Answer{}
+		}
+	}
+	var a prom.Answer
+	for i := range 2 * s.nodes {
+		if ours && i >= s.nodes || sick && i%250 != 249 {
+			continue
+		}
+		cluster := fmt.Sprintf("c%d", i%s.clusters)
+		node := fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal%s", i%7, i%251, i, s.suffix)
+		if !passes(cluster, node) {
+			continue
+		}
+		a.Series = append(a.Series, prom.Series{
+			Labels: map[string]string{
+				"cluster": cluster, "namespace": "research", "pod": fmt.Sprintf("llama-w-%d", i),
+				"uid": fmt.Sprintf("5f3c2b1a-%04d-4abc-8def-0123456789ab", i), "experiment": "llama", "team": "vision", "node": node,
+				"gpu": "0", "UUID": fmt.Sprintf("GPU-%d", i), "modelName": "H100", "xid": "48",
+			},
+			Points: []prom.Point{{T: 3_600_000, V: float64(1 + i%9)}},
+		})
+	}
+	return a
+}
+
+func (s *site) Instant(_ context.Context, query string, at time.Time) (prom.Answer, error) {
+	s.judge(&endpoint.Request{ID: endpoint.Query, Query: query, Time: endpoint.At(at.UnixMilli())})
+	return s.answer(query), nil
+}
+
+func (s *site) Range(_ context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
+	s.judge(&endpoint.Request{
+		ID: endpoint.QueryRange, Query: query, Start: endpoint.At(from.UnixMilli()),
+		End: endpoint.At(until.UnixMilli()), Step: step,
+	})
+	return s.answer(query), nil
+}
+
+// What is asked of nodes of which each has few series does not grow with them, nor with clusters,
+// where nothing is chosen, as in an alert rule. What others' nodes have is left out.
+func TestWholeSite(t *testing.T) {
+	for _, c := range []struct {
+		query  string
+		fields []string
+	}{
+		{`"queryType":"nodes"`, []string{"cluster", "node", "state", "pods", "gpus_held", "gpus", "util", "xid"}},
+		{`"queryType":"gpu_health"`, []string{"cluster", "node", "fault", "pod", "value"}},
+		{`"queryType":"gpu_health","view":"count"`, nil},
+		{`"queryType":"events"`, []string{"time", "title", "text"}},
+	} {
+		ask := func(t *testing.T, s *site) []string {
+			s.t = t
+			r := hourly(t, s, `{"maxRows":10000}`, "{"+c.query+"}")
+			r.Alert = c.fields == nil
+			frames, err := r.Do(t.Context())
+			t.Logf("%d queries of %d nodes in %d clusters", len(s.queries), s.nodes, s.clusters)
+			if err != nil || len(s.queries) > maxQueries {
+				t.Fatalf("%d queries of %d nodes in %d clusters: %v", len(s.queries), s.nodes, s.clusters, err)
+			}
+			var rows []string
+			if r.Alert {
+				for _, f := range frames {
+					rows = append(rows, fmt.Sprint(f.Fields[0].Labels["class"], " ", f.Fields[0].At(0)))
+				}
+				return rows
+			}
+			for _, row := range rowsOf(t, frames[0], c.fields...) {
+				if suffix := s.suffix; suffix != "" {
+					row = strings.ReplaceAll(row, suffix, "")
+				}
+				rows = append(rows, row)
+			}
+			return rows
+		}
+		t.Run(c.query, func(t *testing.T) {
+			ask(t, &site{clusters: 1, nodes: 10_000})
+			ask(t, &site{clusters: 30, nodes: 600})
+			// Names that are longer make no difference but in how they are asked for.
+			exact := ask(t, &site{clusters: 2, nodes: 1_000})
+			whole := ask(t, &site{clusters: 2, nodes: 1_000, suffix: strings.Repeat(".rack", 40)})
+			equal(t, "rows", whole, exact)
+			if len(exact) < 4 {
+				t.Errorf("%q", exact)
+			}
+		})
 	}
 }

@@ -14,14 +14,12 @@ const (
 	// maxPods is how many pods one query of a panel looks at; the largest experiments have a pod
 	// for each node.
 	maxPods = 20_000
-	// maxNamesBytes is how many bytes of names stand in one selector: the proxy's max_query_bytes
-	// is 64 KiB.
+	// maxNamesBytes is how many bytes of names stand in one question: the proxy's max_query_bytes
+	// is 64 KiB. Where a name must be escaped, as ip-10-0-0-1.internal must, the proxy compiles the
+	// expression; ten characters of names cost one of the 8,000 units of its bound regex_cost.
 	maxNamesBytes = 24 << 10
-	// maxEscapedBytes is that where a name must be escaped, as ip-10-0-0-1.internal must: then the
-	// proxy compiles the expression, and at most 8,000 characters of one (its bound regex_cost).
-	maxEscapedBytes = 6 << 10
-	// minEscapedBytes is that where most of the bound is taken by what is chosen, which stands in
-	// the same selector.
+	// minEscapedBytes is that where names must be escaped and most of the bound is taken by what is
+	// chosen, which stands in the same selector.
 	minEscapedBytes = 512
 )
 
@@ -29,7 +27,7 @@ const (
 // anyway.
 func namesBound(escaped bool, beside int) int {
 	if escaped {
-		return max(minEscapedBytes, maxEscapedBytes-beside)
+		return max(minEscapedBytes, maxNamesBytes-beside)
 	}
 	return maxNamesBytes
 }
@@ -88,11 +86,12 @@ type scope struct {
 // scopes groups names by their outer labels and cuts what is too long for one query; empty names
 // are left out. Sorted.
 func scopes(pods []Pod, of func(Pod) (outer []string, name string)) []scope {
-	return scopesBeside(0, pods, of)
+	return scopesBeside(0, 1, pods, of)
 }
 
-// scopesBeside is scopes for selectors in which so many bytes are compiled of something else.
-func scopesBeside(beside int, pods []Pod, of func(Pod) (outer []string, name string)) []scope {
+// scopesBeside is scopes for selectors in which so many bytes are compiled of something else, and
+// for questions in which the names stand so many times.
+func scopesBeside(beside, times int, pods []Pod, of func(Pod) (outer []string, name string)) []scope {
 	type key struct{ outer, name string }
 	var keys []key
 	escaped := false
@@ -106,7 +105,7 @@ func scopesBeside(beside int, pods []Pod, of func(Pod) (outer []string, name str
 	var out []scope
 	size := 0
 	for i, k := range slices.Compact(keys) {
-		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > namesBound(escaped, beside) {
+		if i == 0 || strings.Join(out[len(out)-1].outer, "\xff") != k.outer || size+len(k.name) > namesBound(escaped, beside)/times {
 			out, size = append(out, scope{outer: strings.Split(k.outer, "\xff")}), 0
 		}
 		last := &out[len(out)-1]
