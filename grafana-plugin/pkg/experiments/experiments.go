@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,13 +42,16 @@ type known struct {
 	here          bool      // pods are there at the end of the range
 	decided       bool      // state is known
 	ran           time.Time // when a pod with GPUs ran last; zero if none did
+	// noPods and noGPUs say that there was no room to ask for them.
+	noPods, noGPUs bool
 }
 
 const (
 	// coarsest is the longest step at which each sample is seen: Prometheus looks back that far.
 	coarsest = 5 * time.Minute
-	// atOnce is how many moments of the past one query asks about.
-	atOnce = 20
+	// atOnce is how many moments of the past one query asks about: each is a selector, and the
+	// proxy's bound query_leaves is 64.
+	atOnce = 60
 	// maxBrief is how many questions ask when experiments began that were there for a few minutes,
 	// maxThereParts in how many parts of a long range it is asked which were there at all: all that
 	// a table may ask are maxQueries.
@@ -257,13 +259,15 @@ func sortKnown(rows []known) {
 // created, what experiments do that have none with GPUs, and what those had that have no pods left.
 func (r *Run) detail(ctx context.Context, rows []known) error {
 	at := map[group]*known{}
-	var named []Pod // with the experiment as name
+	var here []prom.Series
 	var podsThen, gpusThen []moment
 	for i := range rows {
 		k := &rows[i]
 		at[k.group] = k
 		if k.here {
-			named = append(named, Pod{Cluster: k.cluster, Namespace: k.namespace, Name: k.experiment})
+			here = append(here, prom.Series{Labels: map[string]string{
+				"cluster": k.cluster, "namespace": k.namespace, "experiment": k.experiment,
+			}})
 		} else {
 			podsThen = append(podsThen, moment{k.group, k.seen})
 		}
@@ -271,26 +275,17 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 			gpusThen = append(gpusThen, moment{k.group, k.ran})
 		}
 	}
-	var ofPods []question
-	for _, s := range scopes(named, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }) {
-		of := Selector("experiment:pod:info", OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]), OneOf("experiment", s.names...))
-		ofPods = append(ofPods, r.at("group by ("+byPod+", experiment, team) ("+of+")", r.Until))
-	}
-	answers, err := r.each(ctx, ofPods, r.then("count", "experiment:pod:info", podsThen), r.then("sum", "experiment:pod:gpus", gpusThen))
+	ofPods := byValues(0, here, []string{"cluster", "namespace", "experiment"}, func(m ...string) question {
+		return r.at("group by ("+byPod+", experiment, team) ("+Selector("experiment:pod:info", m...)+")", r.Until)
+	})
+	answers, err := r.each(ctx, r.details(ofPods))
 	if err != nil {
 		return err
 	}
-	for _, s := range answers[1] {
-		if k := at[groupOf(s.Labels)]; k != nil {
-			k.pods = int64(s.Value())
-		}
-	}
-	for _, s := range answers[2] {
-		if k := at[groupOf(s.Labels)]; k != nil {
-			k.gpus = s.Value()
-		}
-	}
 	if err := r.detailPods(ctx, at, answers[0]); err != nil {
+		return err
+	}
+	if err := r.detailEnded(ctx, at, podsThen, gpusThen); err != nil {
 		return err
 	}
 	older := 0
@@ -309,8 +304,52 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 	return nil
 }
 
+// details are as many of the questions about experiments that are there as may be asked.
+func (r *Run) details(questions []question) []question {
+	if n := r.room(); n < len(questions) {
+		r.LeftOut("There are too many experiments to ask for all that is shown of them: for some of them, created and state may be wrong. Choose a cluster or a team.")
+		return questions[:n]
+	}
+	return questions
+}
+
+// detailEnded asks what experiments had at moments of theirs. What there is no room for stays
+// empty.
+func (r *Run) detailEnded(ctx context.Context, at map[group]*known, podsThen, gpusThen []moment) error {
+	most := r.room()
+	askGPUs, noGPUs := r.then("sum", "experiment:pod:gpus", gpusThen, most/2)
+	askPods, noPods := r.then("count", "experiment:pod:info", podsThen, most-len(askGPUs))
+	answers, err := r.each(ctx, askPods, askGPUs)
+	if err != nil {
+		return err
+	}
+	for _, s := range answers[0] {
+		if k := at[groupOf(s.Labels)]; k != nil {
+			k.pods = int64(s.Value())
+		}
+	}
+	for _, s := range answers[1] {
+		if k := at[groupOf(s.Labels)]; k != nil {
+			k.gpus = s.Value()
+		}
+	}
+	for _, m := range noPods {
+		at[m.group].noPods = true
+	}
+	for _, m := range noGPUs {
+		at[m.group].noGPUs = true
+	}
+	if n := max(len(noPods), len(noGPUs)); n > 0 {
+		r.LeftOut("The pods or GPUs of %d experiments that have ended are left out, since there are so many; choose a shorter time, a team or a cluster.", n)
+	}
+	return nil
+}
+
 // detailPods asks about the pods of experiments that have some.
 func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.Series) error {
+	found = slices.DeleteFunc(slices.Clone(found), func(s prom.Series) bool {
+		return at[groupOf(s.Labels)] == nil // called as one of these is, in the namespace of another or under another team
+	})
 	if len(found) > maxPods {
 		r.LeftOut("%d pods are more than the %d that are looked at: for some experiments, created and state may be wrong. Choose a cluster or a team.", len(found), maxPods)
 		found = found[:maxPods]
@@ -319,9 +358,6 @@ func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.
 	of := map[podKey]*known{}
 	for _, s := range found {
 		k := at[groupOf(s.Labels)]
-		if k == nil {
-			continue // named as one of these in the same namespace, under another team
-		}
 		p := podOf(s.Labels)
 		of[p] = k
 		pod := Pod{Cluster: p.cluster, Namespace: p.namespace, Name: p.name, UID: p.uid}
@@ -330,16 +366,21 @@ func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.
 			unknown = append(unknown, pod)
 		}
 	}
-	answers, err := r.each(ctx, r.now(all, createdAt), r.now(unknown, phaseIs))
+	// States first: an experiment that is there has another one than ended.
+	answers, err := r.each(ctx, r.details(r.now(unknown, phaseIs)))
 	if err != nil {
 		return err
 	}
-	for p, v := range valueOf(answers[0]) {
+	created, err := r.each(ctx, r.details(r.now(all, createdAt)))
+	if err != nil {
+		return err
+	}
+	for p, v := range valueOf(created[0]) {
 		if k := of[p]; k != nil {
 			k.created = earlier(k.created, unixTime(v))
 		}
 	}
-	for p, phase := range phaseOf(answers[1]) {
+	for p, phase := range phaseOf(answers[0]) {
 		switch k := of[p]; {
 		case k == nil:
 		case phase == "Running":
@@ -357,39 +398,48 @@ type moment struct {
 	at time.Time
 }
 
-// then aggregates the series of a metric for each experiment at a moment of its own.
-func (r *Run) then(aggregation, metric string, moments []moment) []question {
-	var out []question
-	for batch := range slices.Chunk(moments, atOnce) {
-		parts := map[string]bool{} // equal ones would be asked twice
-		for _, m := range batch {
-			of := Selector(metric, OneOf("cluster", m.cluster), OneOf("namespace", m.namespace), OneOf("experiment", m.experiment),
-				OneOf("team", m.team))
-			parts[fmt.Sprintf("%s by (%s) (%s @ %d.%03d)", aggregation, byGroup, of, m.at.Unix(), m.at.UnixMilli()%1000)] = true
+// then aggregates the series of a metric for each experiment at a moment of its own, in so many
+// questions at most. left are those for which there is no room.
+func (r *Run) then(aggregation, metric string, moments []moment, most int) (ask []question, left []moment) {
+	var parts []string
+	size := 0
+	flush := func() {
+		if len(parts) > 0 {
+			slices.Sort(parts)
+			ask = append(ask, r.at(strings.Join(parts, " or "), r.Until))
 		}
-		query, size := "", 0
-		for _, part := range slices.Sorted(maps.Keys(parts)) {
-			if size > 0 && size+len(part) > maxNamesBytes {
-				out, query, size = append(out, r.at(query, r.Until)), "", 0
-			}
-			if size > 0 {
-				query += " or "
-			}
-			query, size = query+part, size+len(part)
-		}
-		out = append(out, r.at(query, r.Until))
+		parts, size = nil, 0
 	}
-	return out
+	for i, m := range moments {
+		of := Selector(metric, OneOf("cluster", m.cluster), OneOf("namespace", m.namespace), OneOf("experiment", m.experiment),
+			OneOf("team", m.team))
+		part := fmt.Sprintf("%s by (%s) (%s @ %d.%03d)", aggregation, byGroup, of, m.at.Unix(), m.at.UnixMilli()%1000)
+		if len(parts) == atOnce || size+len(part) > maxNamesBytes {
+			flush()
+		}
+		if len(ask) >= most {
+			return ask, moments[i:]
+		}
+		parts, size = append(parts, part), size+len(part)
+	}
+	flush()
+	return ask, nil
 }
 
 func (r *Run) experimentFrames(rows []known) data.Frames {
 	n := len(rows)
 	experiment, team, cluster, namespace, state := make([]string, n), make([]string, n), make([]string, n), make([]string, n),
 		make([]string, n)
-	pods, gpus, created, seen := make([]int64, n), make([]float64, n), make([]time.Time, n), make([]time.Time, n)
+	pods, gpus, created, seen := make([]*int64, n), make([]*float64, n), make([]time.Time, n), make([]time.Time, n)
 	for i, k := range rows {
 		experiment[i], team[i], cluster[i], namespace[i], state[i] = k.experiment, teamName(k.team), k.cluster, k.namespace, k.state
-		pods[i], gpus[i], created[i], seen[i] = k.pods, k.gpus, k.created, k.seen
+		created[i], seen[i] = k.created, k.seen
+		if !k.noPods {
+			pods[i] = &k.pods
+		}
+		if !k.noGPUs {
+			gpus[i] = &k.gpus
+		}
 	}
 	return data.Frames{table(
 		column{"experiment", experiment, experimentLinks(r.Settings, allFields)}, column{name: "team", values: team},

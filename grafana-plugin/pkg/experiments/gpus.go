@@ -136,17 +136,37 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// drawn asks for the chosen lines by the values of their labels, as many in each question as fit,
-// and returns exactly those: matchers of several labels also select what pairs the value of one
-// line with that of another. Each line is returned once.
+// drawn asks for the chosen lines by the values of their labels and returns exactly those, each
+// once.
 func (r *Run) drawn(ctx context.Context, chosen []prom.Series, by []string, ask func(matchers ...string) question) ([]prom.Series, error) {
+	answers, err := r.each(ctx, byValues(compiledBytes(r.Query), chosen, by, ask))
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, s := range chosen {
+		wanted[key(s.Labels, by...)] = true
+	}
+	var out []prom.Series
+	for _, s := range answers[0] {
+		if k := key(s.Labels, by...); wanted[k] {
+			delete(wanted, k)
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// byValues makes the questions about series by the values of their labels, as many in each as fit
+// beside the bytes of what is chosen. Matchers of several labels also select what pairs the value
+// of one series with that of another.
+func byValues(beside int, chosen []prom.Series, by []string, ask func(matchers ...string) question) []question {
 	chosen = slices.Clone(chosen)
 	slices.SortFunc(chosen, func(a, b prom.Series) int { return strings.Compare(key(a.Labels, by...), key(b.Labels, by...)) })
-	wanted := map[string]bool{}
 	values := map[string]map[string]bool{} // of the question that is being put together
 	size, bound := 0, namesBound(slices.ContainsFunc(chosen, func(s prom.Series) bool {
 		return slices.ContainsFunc(by, func(l string) bool { return mustEscape(s.Labels[l]) })
-	}), compiledBytes(r.Query))
+	}), beside)
 	var questions []question
 	flush := func() {
 		var matchers []string
@@ -162,7 +182,6 @@ func (r *Run) drawn(ctx context.Context, chosen []prom.Series, by []string, ask 
 		size = 0
 	}
 	for _, s := range chosen {
-		wanted[key(s.Labels, by...)] = true
 		more := 0
 		for _, l := range by {
 			if !values[l][s.Labels[l]] {
@@ -183,18 +202,7 @@ func (r *Run) drawn(ctx context.Context, chosen []prom.Series, by []string, ask 
 		}
 	}
 	flush()
-	answers, err := r.each(ctx, questions)
-	if err != nil {
-		return nil, err
-	}
-	var out []prom.Series
-	for _, s := range answers[0] {
-		if k := key(s.Labels, by...); wanted[k] {
-			delete(wanted, k)
-			out = append(out, s)
-		}
-	}
-	return out, nil
+	return questions
 }
 
 // emptyFrames is one frame of the type, without fields: there is nothing of it.

@@ -134,18 +134,18 @@ type queueKey struct{ cluster, namespace, name string }
 // queueLengths says how many workloads wait in the Kueue queues that the pods name, where Kueue
 // tells.
 func (r *Run) queueLengths(ctx context.Context, labelled []prom.Series) (map[queueKey]string, error) {
-	var named []Pod // with the queue as name
+	var named []prom.Series
 	for _, s := range labelled {
 		if q := s.Labels[queues[0].label]; q != "" {
-			named = append(named, Pod{Cluster: s.Labels["cluster"], Namespace: s.Labels["namespace"], Name: q})
+			named = append(named, prom.Series{Labels: map[string]string{
+				"cluster": s.Labels["cluster"], "namespace": s.Labels["namespace"], "name": q,
+			}})
 		}
 	}
-	var ask []question
-	for _, s := range scopes(named, func(p Pod) ([]string, string) { return []string{p.Cluster, p.Namespace}, p.Name }) {
-		of := Selector("kueue_local_queue_pending_workloads", OneOf("cluster", s.outer[0]), OneOf("namespace", s.outer[1]),
-			OneOf("name", s.names...))
-		ask = append(ask, r.at("sum by (cluster, namespace, name) (max by (cluster, namespace, name, status) ("+of+"))", r.Until))
-	}
+	ask := byValues(0, named, []string{"cluster", "namespace", "name"}, func(m ...string) question {
+		return r.at("sum by (cluster, namespace, name) (max by (cluster, namespace, name, status) ("+
+			Selector("kueue_local_queue_pending_workloads", m...)+"))", r.Until)
+	})
 	answers, err := r.each(ctx, ask)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	maxQueries = 200 // of one query of a panel
-	parallel   = 4   // of them at once
+	maxQueries  = 200 // of one query of a panel
+	keptQueries = 8   // of them for what is asked at the end, as which clusters are lost
+	parallel    = 4   // of them at once
 	// minStep is the least step of a range query: recorded series have a sample each minute,
 	// scraped ones each 15 to 30 s.
 	minStep = 15 * time.Second
@@ -174,6 +175,13 @@ func (r *Run) note(query string) error {
 	}
 	r.executed = append(r.executed, query)
 	return nil
+}
+
+// room is how many more questions may be asked of details.
+func (r *Run) room() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, maxQueries-keptQueries-len(r.executed))
 }
 
 func (r *Run) warn(a prom.Answer) {
