@@ -302,6 +302,14 @@ func podsOn(series []prom.Series) []Pod {
 	return out
 }
 
+// hotSamples is how many samples there must be in hotFor for what they say to be of all of it: one
+// less than there are, since one may be late. At the beginning of a series, and at the last point
+// of the range, which may be after its last sample, there are fewer.
+func (r *Run) hotSamples() int {
+	n := int(hotFor / r.Settings.Interval())
+	return max(n-1, min(n, 2), 1)
+}
+
 // heatOn looks at the GPUs of nodes that are known to have been hot, and of those that were slowed
 // down. Where points are further apart than hotFor, each has the most of what there was at each
 // hotFor since the one before: heat of ten minutes is among it.
@@ -312,7 +320,9 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			name: "hot", class: ClassThermal,
 			text: "Too hot for five minutes or longer, up to %.3g °C: it slows down, and with it every GPU that waits for it.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
-				return fmt.Sprintf("min_over_time(%s[5m]) > %d", Selector("experiment:gpu:temp", m...), hotCelsius)
+				return fmt.Sprintf("min_over_time(%s[5m]) > %d and count_over_time(%s[5m]) >= %d",
+					Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...), hotCelsius,
+					Selector("experiment:gpu:temp", m...), r.hotSamples())
 			},
 		},
 		{
@@ -334,7 +344,8 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			return r.span(query, first, last, step)
 		}
 	}
-	answers, err := r.each(ctx, r.chosenOnNodes(hot, ask(kinds[0])), onNodes(slowed, ask(kinds[1])))
+	// The names of the hot ones stand twice in a question.
+	answers, err := r.each(ctx, exactly(nodeScopes(compiledBytes(r.Query), 2, hot), ask(kinds[0])), onNodes(slowed, ask(kinds[1])))
 	if err != nil {
 		return nil, err
 	}

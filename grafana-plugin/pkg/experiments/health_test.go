@@ -210,3 +210,23 @@ func TestHeatBetweenPoints(t *testing.T) {
 		t.Errorf("counts\n%s", got)
 	}
 }
+
+// A single hot sample is no heat of five minutes, be it the last one, which the last point of the
+// range is after, or the first of its series.
+func TestOneHotSample(t *testing.T) {
+	w := worldOf(t, "spike")
+	for _, length := range []time.Duration{24 * time.Hour, 2 * time.Hour} {
+		f := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"]}`, 116*minute-length, 116*minute)[0]
+		equal(t, "faults of "+length.String(), rowsOf(t, f, "node", "pod", "fault", "value"), []string{"c p-c hot 90"})
+	}
+}
+
+// How many samples heat takes goes by how often there is one.
+func TestHotSamples(t *testing.T) {
+	for interval, want := range map[string]int{"15s": 19, "30s": 9, "1m": 4, "2m": 2, "150s": 2, "5m": 1, "10m": 1} {
+		r := &Run{Settings: settingsOf(t, `{"ruleInterval":"`+interval+`"}`)}
+		if got := r.hotSamples(); got != want {
+			t.Errorf("%s: %d samples, want %d", interval, got, want)
+		}
+	}
+}
