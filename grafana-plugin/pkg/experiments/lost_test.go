@@ -62,6 +62,7 @@ func TestWhateverIsAskedOfALostCluster(t *testing.T) {
 	const said = `Nothing is seen in cluster "dark"`
 	for _, query := range []string{
 		`"status"`, `"status","view":"over_time"`, `"pending"`, `"pods"`, `"experiments"`, `"nodes"`, `"cost"`, `"cost","view":"total"`,
+		`"promql","expr":"sum(experiment:pods:count{$__experiment}) > 1e9"`, `"promql","instant":true,"expr":"up{${__experiment}}"`,
 	} {
 		for _, c := range []struct {
 			from, until time.Duration

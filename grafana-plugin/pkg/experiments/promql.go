@@ -162,6 +162,21 @@ func expand(expr string, q model.Query, s model.Settings, step, length time.Dura
 	return b.String(), nil
 }
 
+// chooses says whether a query asks for what is chosen, by $__experiment.
+func chooses(expr string) bool {
+	for {
+		i := strings.IndexByte(expr, '$')
+		if i < 0 {
+			return false
+		}
+		name, n := macro(expr[i:])
+		if name == "experiment" {
+			return true
+		}
+		expr = expr[i+max(n, 1):]
+	}
+}
+
 // macro reads $__name or ${__name} at the beginning of s: its name without the underscores and how
 // long it is, 0 where there is none.
 func macro(s string) (name string, n int) {

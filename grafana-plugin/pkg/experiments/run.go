@@ -75,7 +75,7 @@ func (r *Run) Do(ctx context.Context) (data.Frames, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Query.Type != model.PromQL {
+	if r.Query.Type != model.PromQL || chooses(r.Query.Expr) {
 		if err := r.tellLost(ctx); err != nil {
 			return nil, err
 		}
