@@ -33,7 +33,8 @@ func TestQueries(t *testing.T) {
 	first := got["A"]
 	if first.Error != nil || first.Status != 200 || len(first.Frames) != 1 || first.Frames[0].RefID != "A" ||
 		first.Frames[0].Meta.Type != data.FrameTypeNumericMulti ||
-		first.Frames[0].Meta.ExecutedQueryString != `sum(experiment:pod:gpus{cluster="full"})` {
+		first.Frames[0].Meta.ExecutedQueryString != `group by (cluster) (last_over_time(cluster:nodes:count{cluster="full"}[86400s])) `+
+			`unless on (cluster) cluster:nodes:count{cluster="full"}`+"\n"+`sum(experiment:pod:gpus{cluster="full"})` {
 		t.Fatalf("%+v", first)
 	}
 	if v, ok := first.Frames[0].Fields[0].ConcreteAt(0); !ok || v != 8.0 {
