@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -145,6 +146,9 @@ func ParseQuery(refID, kind string, raw []byte) (Query, error) {
 	return q, nil
 }
 
+// variable is a variable as a dashboard writes it, and nothing else.
+var variable = regexp.MustCompile(`^(\$\w+|\$\{[^{}]+\}|\[\[[^\[\]]+\]\])$`)
+
 func (q *Query) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -161,6 +165,9 @@ func (q *Query) validate() error {
 		for i, n := range list.names {
 			if len(n) > MaxNameBytes || !utf8.ValidString(n) {
 				bad("%s[%d]: a name is UTF-8 text of at most %d bytes", list.name, i, MaxNameBytes)
+			}
+			if variable.MatchString(n) {
+				bad("%s[%d]: a dashboard's variable was not replaced (%s): public dashboards and alert rules have none; choose names", list.name, i, n)
 			}
 		}
 	}

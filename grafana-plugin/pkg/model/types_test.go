@@ -191,3 +191,20 @@ func texts[S ~string](list []S) []string {
 	}
 	return out
 }
+
+// A name that is a dashboard's variable as a whole is one that nobody replaced, as in public
+// dashboards and alert rules: nothing has it, and panels would say that all is well.
+func TestVariablesThatNobodyReplaced(t *testing.T) {
+	for name, bad := range map[string]bool{
+		"$experiment": true, "${experiment}": true, "${experiment:raw}": true, "[[experiment]]": true, "a$experiment": false, "$": false,
+		"$e.*": false, "${": false, "[[": false, "$1-2": false,
+	} {
+		for _, list := range []string{"experiments", "clusters", "namespaces", "teams"} {
+			_, err := ParseQuery("A", "", fmt.Appendf(nil, `{"queryType":"gpu_health",%q:["x",%q]}`, list, name))
+			says := list + "[1]: a dashboard's variable was not replaced (" + name + ")"
+			if (err != nil) != bad || bad && !strings.Contains(err.Error(), says) {
+				t.Errorf("%s of %s: %v", name, list, err)
+			}
+		}
+	}
+}
