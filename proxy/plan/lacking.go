@@ -18,17 +18,16 @@ const (
 	maxLacking = 8
 )
 
-// lackedBy are the stretches of the window in which that replica lacks what another one has, as far
-// as that is known, with what is around them: the others are read there, and it alone outside. It
-// is nil where they are to be read everywhere.
-func lackedBy(ctx context.Context, s *shard.Shard, base *shard.Replica, from, until int64, now time.Time) []raw.Stretch {
+// lackedBy are the stretches of the window in which that replica lacks what another one has, and
+// whether that is known, with what is around them: the others are read there, and it alone outside.
+// They are none where the others are to be read everywhere.
+func lackedBy(ctx context.Context, s *shard.Shard, base *shard.Replica, from, until int64, now time.Time) (out []raw.Stretch, known bool) {
 	lacks, known := s.Lacks(ctx, from, until, now)
 	i := slices.IndexFunc(lacks, func(l shard.Lack) bool { return l.Replica == base })
 	if !known || i < 0 {
-		return nil
+		return nil, false
 	}
 	margin := seamMargin.Milliseconds()
-	var out []raw.Stretch
 	for _, l := range lacks[i].Spans {
 		r := raw.Stretch{From: max(from, l.From-margin), Until: until}
 		if l.Until < until-margin { // it may reach into the future
@@ -53,7 +52,7 @@ func lackedBy(ctx context.Context, s *shard.Shard, base *shard.Replica, from, un
 		out = slices.Delete(out, near, near+1)
 	}
 	if len(out) == 1 && out[0] == (raw.Stretch{From: from, Until: until}) {
-		return nil
+		return nil, true
 	}
-	return out
+	return out, true
 }

@@ -219,8 +219,9 @@ type Reading struct {
 	// Lost decides about shards that do not answer (raw.Queryable.Lost).
 	Lost func(string, error) error
 	// Note is told what a reader of the answer should know of a shard, in words that have a key;
-	// may be nil. Several goroutines may tell it at once.
-	Note func(key, text string)
+	// may be nil. Several goroutines may tell it at once. Unseen tells that nobody reads it.
+	Note   func(key, text string)
+	Unseen bool
 	// Together is the plan's, nil where one selector is read alone.
 	Together *Together
 }
@@ -290,13 +291,15 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	}
 	all := well
 	well = how.Together.sorted(choice, well, how.Avoid)
-	how.unread(ctx, l.Shard, all, well, w, v.now)
+	if err := how.unread(ctx, l.Shard, all, well, w, v.now); err != nil {
+		return nil, err
+	}
 	well = how.apart(l.Shard, well, from, until)
 	for _, r := range well {
 		s.Copies = append(s.Copies, read(r, len(well) > 1))
 	}
 	if len(well) > 1 {
-		s.Lacking = lackedBy(ctx, l.Shard, well[0], from, until, v.now)
+		s.Lacking, s.Known = lackedBy(ctx, l.Shard, well[0], from, until, v.now)
 	}
 	return s, nil
 }
@@ -332,22 +335,36 @@ func FailedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
 		!slices.ContainsFunc(well, func(r *shard.Replica) bool { return !slices.Contains(wholes, r) }) {
 		return nil
 	}
+	return failedAndLacked(s, wholes[0])
+}
+
+func failedAndLacked(s *shard.Shard, r *shard.Replica) error {
 	return qerr.New(qerr.ShardFailed, "%s failed while this request was answered, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
-		wholes[0].Name(), s.Name())
+		r.Name(), s.Name())
 }
 
 // unread tells the answer's reader of replicas that failed while the request was answered, and are
-// still there, where nobody is whole and each of the others may lack some of what they have.
-func (how *Reading) unread(ctx context.Context, s *shard.Shard, well, left []*shard.Replica, w Window, now time.Time) {
-	if how.Avoid == nil || how.Note == nil {
-		return
+// still there, where nobody is whole and each of the others may lack some of what they have. Where
+// he would not see it, and they are known to, it is an error.
+func (how *Reading) unread(ctx context.Context, s *shard.Shard, well, left []*shard.Replica, w Window, now time.Time) error {
+	if how.Avoid == nil {
+		return nil
 	}
 	failed := slices.DeleteFunc(slices.Clone(well), func(r *shard.Replica) bool { return !how.Avoid(r) || slices.Contains(left, r) })
-	if len(failed) > 0 && !s.Covers(ctx, left, failed, w.From, w.Until, now) {
+	if len(failed) == 0 {
+		return nil
+	}
+	covers, known := s.Covers(ctx, left, failed, w.From, w.Until, now)
+	switch {
+	case covers:
+	case known && how.Unseen:
+		return failedAndLacked(s, failed[0])
+	case how.Note != nil:
 		for _, r := range failed {
 			how.Note(Unread(r.Name()))
 		}
 	}
+	return nil
 }
 
 // Unread is what an answer's reader is told of a replica that was not read, with the note's key.

@@ -211,21 +211,17 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 	return engine.NewRangeQuery(ctx, from, opts, text, start, time.UnixMilli(e.grid.End), e.step)
 }
 
-// copiesFailed decides about replicas that failed while series were read, and others are left.
-// Where these may be known to lack something all is planned anew without those that failed, which
-// finds out; where that cannot be known, and they are still there, the answer says so.
-func (x *exchange) copiesFailed(slice string, failed []string, known bool, err error) error {
-	s := x.st.top.Shard(slice)
-	switch {
-	case x.ctx.Err() != nil || !x.others(s, failed...):
+// copiesFailed decides about replicas that failed while series were read, and the shard has others.
+// Where nothing was read of these, or they are known to lack something, all is planned anew without
+// those that failed, which finds out; else the answer says that they are still there.
+func (x *exchange) copiesFailed(f raw.Failure) error {
+	if x.ctx.Err() != nil || !x.others(x.st.top.Shard(f.Slice), f.Failed...) {
 		return nil
-	case shard.Shed(err): // what it has is there: nobody who may have less is read instead
-		return x.rawLost()(slice, err)
 	}
-	if known || !s.Unjudged() {
-		return &answer.LostReplica{Names: failed, Err: err}
+	if f.Known || !f.Read {
+		return &answer.LostReplica{Names: f.Failed, Err: f.Err}
 	}
-	for _, name := range failed {
+	for _, name := range f.Failed {
 		if r := x.st.top.Replica(name); r != nil && !r.Gone(x.ctx) {
 			key, text := plan.Unread(name)
 			x.twice.add(text, key)
@@ -240,7 +236,7 @@ func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 		Budget: x.budget, MaxBytes: x.limits.MaxResponseBytes, Lost: x.rawLost(), Together: together,
 		Gone:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 		Avoid: x.avoids,
-		Note:  func(key, text string) { x.twice.add(text, key) },
+		Note:  func(key, text string) { x.twice.add(text, key) }, Unseen: !x.req.ID.JSON() || x.alerting,
 	})
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
 	part := x.part()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -14,6 +15,8 @@ import (
 type readFails struct {
 	so    atomic.Bool
 	after time.Duration
+	slow  bool // it answers then
+	reads atomic.Int64
 }
 
 func (f *readFails) before(t *testing.T, server string) string {
@@ -21,11 +24,12 @@ func (f *readFails) before(t *testing.T, server string) string {
 		if !f.so.Load() || !strings.HasSuffix(r.URL.Path, "/read") {
 			return false
 		}
+		f.reads.Add(1)
 		select {
 		case <-time.After(f.after):
 		case <-r.Context().Done():
 		}
-		return true
+		return !f.slow
 	})
 }
 
@@ -84,6 +88,98 @@ func TestReadOfWhoLacksNothing(t *testing.T) {
 				t.Errorf("while %s fails: %d %s", tc.failing, code, got)
 			}
 		})
+	}
+}
+
+// TestReadOfBothThatFail: where all whole replicas of a shard fail, it is lost: an answer that may
+// go without it does, and nobody is read twice.
+func TestReadOfBothThatFail(t *testing.T) {
+	w := newGappyPair(t)
+	var a, b readFails
+	first, second := a.before(t, w.replica("a", 2*time.Second, nil)), b.before(t, w.replica("b", 9*time.Second, nil))
+	_, base := startProxy(t, t.Context(), w.config(first, second))
+	get := func(partial string) (int, string) {
+		code, body := ask(t, base, "/api/v1/query", url.Values{
+			"query": {"sum(count_over_time(requests_total[50m]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}, "stats": {"all"},
+			"partial_response": {partial},
+		})
+		return code, string(body)
+	}
+	if code, body := get("false"); code != 200 || !strings.Contains(body, `,"1000"]`) {
+		t.Fatalf("while both answer: %d %s", code, body)
+	}
+	a.so.Store(true)
+	b.so.Store(true)
+	code, body := get("true")
+	if code != 200 || !strings.Contains(body, `,"400"]`) || !strings.Contains(body, "partial answer: shard jaguar[0]") {
+		t.Errorf("in part: %d %s", code, body)
+	}
+	if n := max(a.reads.Load(), b.reads.Load()); n > 1 {
+		t.Errorf("a was read %d times, b %d", a.reads.Load(), b.reads.Load())
+	}
+}
+
+// TestReadOfASlowFiller: a window that is hardly longer than the gaps is read of both everywhere;
+// one that takes longer than five seconds is waited for there too, since it is known to be needed.
+func TestReadOfASlowFiller(t *testing.T) {
+	t.Parallel()
+	w := newGappyPair(t)
+	b := readFails{after: 7 * time.Second, slow: true}
+	_, base := startProxy(t, t.Context(), w.config(w.replica("a", 2*time.Second, w.away(19*time.Minute, 17*time.Minute)),
+		b.before(t, w.replica("b", 9*time.Second, w.away(15*time.Minute, 13*time.Minute)))))
+	get := func() (int, string) {
+		code, body := ask(t, base, "/api/v1/query", url.Values{
+			"query": {"sum(count_over_time(requests_total[9m]))"}, "time": {stamp(w.now.Add(-11 * time.Minute))}, "timeout": {"25s"},
+		})
+		return code, string(body)
+	}
+	code, all := get()
+	if code != 200 || !strings.Contains(all, `,"180"]`) {
+		t.Fatalf("while both are fast: %d %s", code, all)
+	}
+	b.so.Store(true)
+	if code, got := get(); code != 200 || got != all || b.reads.Load() != 1 {
+		t.Errorf("while B is slow, which was read %d times: %d %s, want %s", b.reads.Load(), code, got, all)
+	}
+}
+
+// TestUnreadUnseen: who would not see a warning is refused where the one that is left is known to
+// lack some.
+func TestUnreadUnseen(t *testing.T) {
+	w := newGappyPair(t)
+	var b readFails
+	_, base := startProxy(t, t.Context(), w.config(w.replica("a", 2*time.Second, w.away(19*time.Minute, 14*time.Minute)),
+		b.before(t, w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute)))))
+	get := func(rule string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/query?"+url.Values{
+			"query": {"sum(count_over_time(requests_total[50m]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}, "stats": {"all"},
+		}.Encode(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rule != "" {
+			req.Header.Set("X-Rule-Uid", rule)
+		}
+		resp, err := newClient(t).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	if code, body := get("r1"); code != 200 || !strings.Contains(body, `,"1000"]`) {
+		t.Fatalf("while both answer: %d %s", code, body)
+	}
+	b.so.Store(true)
+	if code, body := get("r1"); code == 200 || !strings.Contains(body, "lack some of what it has") {
+		t.Errorf("an alert rule: %d %s", code, body)
+	}
+	if code, body := get(""); code != 200 || !strings.Contains(body, "what only it has is missing") {
+		t.Errorf("a dashboard: %d %s", code, body)
 	}
 }
 

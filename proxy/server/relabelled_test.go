@@ -102,3 +102,34 @@ func TestRelabelledFromNowOn(t *testing.T) {
 		}
 	}
 }
+
+// TestRelabelledAloneFails: the replica that is read alone while the other one labels its targets
+// differently fails: then that other one is.
+func TestRelabelledAloneFails(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	replica := func(name, pool string, phase time.Duration) string {
+		series := scraped(20, now.Add(-time.Hour), now.Add(time.Hour), phase, nil)
+		for i, s := range series {
+			series[i].lbls = labels.NewBuilder(s.lbls).Set("instance", s.lbls.Get("node")+":9100").Set("pool", pool).Labels()
+		}
+		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", name), series).URL()
+	}
+	var fails [2]readFails
+	a, b := fails[0].before(t, replica("a", "x", 2*time.Second)), fails[1].before(t, replica("b", "y", 9*time.Second))
+	s, base := startProxy(t, t.Context(), replicasConfig("", a, b))
+	(&rig{t: t, s: s}).eventually("the servers are compared", func() bool {
+		st, done := s.peek()
+		defer done()
+		at := time.Now().UnixMilli()
+		return st.top.Groups[0].Shards[0].Relabelled(at, at) != ""
+	})
+	for i := range fails {
+		fails[i].so.Store(true)
+		code, answer := ask(t, base, "/api/v1/query", url.Values{"query": {"count(up)"}, "time": {stamp(now)}})
+		body := string(answer)
+		if code != 200 || !strings.Contains(body, `"20"`) || !strings.Contains(body, "what only it has is missing") {
+			t.Errorf("replica %d fails: %d %s", i, code, body)
+		}
+		fails[i].so.Store(false)
+	}
+}

@@ -105,32 +105,33 @@ func (s *Shard) splitAilment() (ailment, bool) {
 
 // noteLabelling notes whether the shard's replicas scrape other targets, which split says, or the
 // same addresses and give them other labels, as while a relabel rule is rolled out one replica at a
-// time. Single targets do in between, such as an address that goes from one pod to the next. Of
-// those that cannot be compared what was known last is so still.
+// time. Single targets do in between, such as an address that goes from one pod to the next. While
+// one of those that can be asked is not compared, what was known last is so still.
 func (s *Shard) noteLabelling(split string, now time.Time, log *slog.Logger) {
 	if s.Thanos() {
 		return
 	}
-	var text string
-	known := len(s.Replicas) == 1 || split != ""
-	first := s.Replicas[0]
-	for _, r := range s.Replicas[1:] {
-		a, b := first.recentTargets(), r.recentTargets()
-		if a == nil || b == nil {
+	text, compared, known := "", 0, true
+	for i, r := range s.Replicas {
+		a := r.recentTargets()
+		if a == nil {
+			known = known && r.doubt(time.Now()) >= 3
 			continue
 		}
-		known = true
-		if split != "" {
-			break
-		}
-		few := float64(min(len(a.hashes), len(b.hashes)))
-		if n := float64(a.relabelled(b)); n > 0 && n >= min(few/2, max(few/10, 4*math.Sqrt(few))) {
-			text = fmt.Sprintf("%s and %s, replicas of shard %s, scrape the same targets and give %.0f of them other labels, as while a relabel rule is rolled out",
-				first.host, r.host, s.Name(), n)
-			break
+		compared++
+		for _, other := range s.Replicas[i+1:] {
+			b := other.recentTargets()
+			if b == nil || split != "" || text != "" {
+				continue
+			}
+			few := float64(min(len(a.hashes), len(b.hashes)))
+			if n := float64(a.relabelled(b)); n > 0 && n >= min(few/2, max(few/10, 4*math.Sqrt(few))) {
+				text = fmt.Sprintf("%s and %s, replicas of shard %s, scrape the same targets and give %.0f of them other labels, as while a relabel rule is rolled out",
+					r.host, other.host, s.Name(), n)
+			}
 		}
 	}
-	if !known {
+	if text == "" && split == "" && (!known || compared < min(2, len(s.Replicas))) {
 		return
 	}
 	s.labelling.split.note(split, now)

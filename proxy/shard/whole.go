@@ -224,14 +224,14 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	return left, w, true
 }
 
-// Covers tells whether one of those that are left is known to have all of substance that the others
-// have in the window, as far as Whole knows. They are replicas of the shard.
-func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until int64, now time.Time) bool {
+// Covers tells whether one of those that are left has all of substance that the others have in the
+// window, and whether that is known, as Whole knows it. They are replicas of the shard.
+func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until int64, now time.Time) (covers, known bool) {
 	if len(s.Replicas) > trust.MaxReplicas || s.split.Load() || s.Unjudged() {
-		return false
+		return false, false
 	}
 	_, w, known := s.find(ctx, from, until, now)
-	return known && s.beats.Without(maskOf(left), maskOf(others), w, now) != 0
+	return known && s.beats.Without(maskOf(left), maskOf(others), w, now) != 0, known
 }
 
 func maskOf(replicas []*Replica) (mask uint64) {

@@ -40,7 +40,7 @@ func TestCopiesThatBreakOff(t *testing.T) {
 	for _, lacking := range [][]Stretch{nil, {{10_000, 20_000}}} {
 		for _, copies := range [][]Copy{{a, c}, {a, b, c}, {b, c, a}} {
 			s := slice("s", math.MinInt64, math.MaxInt64, copies...)
-			s.Lacking = lacking
+			s.Lacking, s.Known = lacking, len(lacking) > 0
 			meter := &countingMeter{}
 			used := map[string]bool{}
 			q := &Queryable{Meter: meter, Legs: legsOf(s), Used: func(_ string, names, _ []string) {
@@ -209,8 +209,9 @@ func (c *tardyCopy) Read(ctx context.Context, q Query, emit func([]prompb.Label,
 	return c.heldCopy.Read(ctx, q, emit)
 }
 
-// TestStretchesArePatientEach: a copy that is read in stretches is waited for while they come.
-func TestStretchesArePatientEach(t *testing.T) {
+// TestStretchesAreWaitedFor: a copy that is read in stretches is waited for, however long they
+// take.
+func TestStretchesAreWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var base []point
 		var lacking []Stretch
@@ -224,10 +225,10 @@ func TestStretchesArePatientEach(t *testing.T) {
 		}
 		a := &tardyCopy{&heldCopy{name: "a", perChnk: 120, series: map[string][]point{"m": base}}, 100 * time.Millisecond}
 		other := every15(5, 0, 36000, 1)
-		b := &tardyCopy{&heldCopy{name: "b", perChnk: 120, series: map[string][]point{"m": other}}, 100 * time.Millisecond}
+		b := &tardyCopy{&heldCopy{name: "b", perChnk: 120, series: map[string][]point{"m": other}}, 350 * time.Millisecond}
 		read := func(lacking []Stretch) int {
 			s := slice("s", math.MinInt64, math.MaxInt64, a, b)
-			s.Lacking = lacking
+			s.Lacking, s.Known = lacking, len(lacking) > 0
 			q := &Queryable{Meter: &countingMeter{}, SparePatience: 300 * time.Millisecond, Legs: legsOf(s)}
 			got, err := q.Series(t.Context(), 0, 36000_000, nil, nil)
 			if err != nil {

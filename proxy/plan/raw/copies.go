@@ -56,7 +56,7 @@ func (q *Queryable) give(hauls []haul) {
 }
 
 // readAll reads all copies at once, and returns the error of each. Where it is not known what they
-// lack, one that was read whole lets the others have SparePatience more.
+// lack, the first one that was read lets the others have SparePatience more.
 func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []haul) []error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +77,7 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []
 	for i, c := range s.Copies {
 		wg.Go(func() {
 			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i]) })
-			if mu.Lock(); errs[i] == nil && q.SparePatience > 0 && len(s.Lacking) == 0 && timer == nil {
+			if mu.Lock(); errs[i] == nil && q.SparePatience > 0 && !s.Known && timer == nil {
 				timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) })
 			}
 			mu.Unlock()
@@ -106,12 +106,12 @@ func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, 
 // without is the slice as it is read again after some of its copies have failed; nil where there is
 // nothing to be had by that. What others hold of a base that was not read is more than was read of
 // them.
-func (s *Slice) without(live []int) *Slice {
+func (s *Slice) without(live []int, failed []string) *Slice {
 	rest := *s
 	rest.Lacking = nil
 	switch {
 	case len(live) == 0 && len(s.Spare) > 0:
-		rest.Copies, rest.Spare = s.Spare, nil
+		rest.Copies, rest.Spare, rest.spared = s.Spare, nil, failed
 	case len(live) > 0 && live[0] != 0 && len(s.Lacking) > 0:
 		rest.Copies = nil
 		for _, i := range live {

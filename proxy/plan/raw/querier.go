@@ -55,9 +55,25 @@ type Slice struct {
 	// Lacking are the stretches in which the base may lack something that another copy has, sorted
 	// and apart: the others are read there alone. Empty is everywhere.
 	Lacking []Stretch
+	// Known tells whether it is known what the copies lack: Lacking, or something everywhere.
+	Known bool
 	// Spare are other whole replicas where Copies is a whole one alone; they are read, and spliced,
 	// where that one fails.
 	Spare []Copy
+
+	spared []string // Spare's are read in place of these, which failed
+}
+
+// Failure is what became of the copies of a slice, some of which failed.
+type Failure struct {
+	// Slice and Failed name the shard and those that failed.
+	Slice  string
+	Failed []string
+	// Read tells whether others were read, Known whether these are known to lack something that the
+	// failed ones may have.
+	Read, Known bool
+	// Err is what happened to the first of them.
+	Err error
 }
 
 // names are those of the copies for which is holds.
@@ -121,8 +137,8 @@ type Queryable struct {
 	// they are evaluated; an error refuses the query. May be nil; several goroutines call it.
 	Judge func(matchers []*labels.Matcher, n, longest int) error
 	// SparePatience is how long a copy is waited for that has a spare one, and how long further
-	// copies once one was read whole, where it is not known that this one lacks something; 0 is
-	// until the end of the request.
+	// copies once one was read whole, where it is not known what they lack; 0 is until the end of
+	// the request.
 	SparePatience time.Duration
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can
 	// decide in time; 0, and all where it is nil, is until the end of the request.
@@ -133,10 +149,10 @@ type Queryable struct {
 	// Again tells whether the spare copies of the named slice may be read after this failure of a
 	// copy; where Again is nil they may.
 	Again func(slice, failed string, err error) bool
-	// Failed decides about copies of the named slice that failed, where those that are left may
-	// lack what they have; known tells whether they are known to. With a nil error the query goes
-	// on with what is left, if that is anything; may be nil. Several goroutines call it.
-	Failed func(slice string, failed []string, known bool, err error) error
+	// Failed decides about copies that failed, where those that were read, if any were, may lack
+	// what they have. With a nil error the query goes on with these; may be nil. Several goroutines
+	// call it.
+	Failed func(Failure) error
 	// Twice is told of each series that two slices hold for the same time; may be nil. Several
 	// goroutines call it.
 	Twice func(a, b string, lbls labels.Labels)
@@ -438,9 +454,10 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 		}
 	}
 	read, failed := s.names(func(i int) bool { return errs[i] == nil }), s.names(func(i int) bool { return errs[i] != nil })
-	rest := s.without(live)
-	if failure != nil && q.Failed != nil && (rest == nil || len(live) > 0) {
-		if err := q.Failed(s.Name, failed, len(s.Lacking) > 0, failure); err != nil {
+	rest := s.without(live, failed)
+	whole := len(s.spared) > 0 && len(live) > 0 // each of these has all
+	if failure != nil && q.Failed != nil && !whole && (rest == nil || len(live) > 0) {
+		if err := q.Failed(Failure{s.Name, slices.Concat(s.spared, failed), len(live) > 0, s.Known, failure}); err != nil {
 			q.give(hauls)
 			return nil, err
 		}
