@@ -90,8 +90,11 @@ var notSimulated = map[string]string{
 	"DCGM_FI_DEV_GET_GPU_RECOVERY_ACTION": commentedOut,
 	"DCGM_FI_DEV_GPU_RECOVERY_ACTION":     commentedOut,
 
-	"prometheus_remote_storage_highest_timestamp_in_seconds": "its servers are new, and each queue's own, which they have, is read first",
+	"prometheus_remote_storage_highest_timestamp_in_seconds": newServers,
+	"prometheus_remote_storage_samples_pending":              newServers,
 }
+
+const newServers = "its servers are new, and what each queue says itself, which they have, is read first"
 
 const commentedOut = "an exporter that is too old does not start with it: its line in deploy/exporters/dcgm-counters.csv is commented out"
 

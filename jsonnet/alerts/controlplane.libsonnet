@@ -32,7 +32,7 @@
           alert('KubeLeaderLost', {
             // An instance that is not scraped, or that a part of the servers which is away scrapes, may lead: only where all of the usual ones answer is it known that none does.
             // Controllers of other locks (the cloud's, while they move) say so beside the main one; whoever holds any of them works.
-            // Who is dead says nothing of leading: where none answers of those that once did, none works. They ask the API server whether whoever scrapes them may, so that without one they answer with 401: that is
+            // Who is dead says nothing of leading: where none answers of those that once did, none works; nor where each answers a scrape now and then, between two crashes. They ask the API server whether whoever scrapes them may, so that without one they answer with 401: that is
             // KubeAPIServerNotMeasured. Those of kubeadm listen on 127.0.0.1, and never answered.
             expr: |||
               (
@@ -40,7 +40,11 @@
                 unless on (%(cluster)s, job)
                 (up{%(scheduler)s} == 0 or up{%(manager)s} == 0)
                 or
-                max by (%(cluster)s, job) (up{%(scheduler)s} or up{%(manager)s}) == 0
+                (
+                  max by (%(cluster)s, job) (up{%(scheduler)s} or up{%(manager)s}) == 0
+                  or
+                  max by (%(cluster)s, job) (avg_over_time(up{%(scheduler)s}[%(w10)s]) or avg_over_time(up{%(manager)s}[%(w10)s])) < 0.2
+                )
                 and on (%(cluster)s, job)
                 group by (%(cluster)s, job) (
                   last_over_time(leader_election_master_status{%(scheduler)s}[%(memory)s])

@@ -27,9 +27,11 @@
     dayInSeconds: number(t.s('1d')),
     ahead: number(t.s('4h')),
     // What a server cannot give back as a share of its limit, where it says both.
-    local told(labels) = 'go_gc_heap_live_bytes{%(p)s} / (go_gc_gomemlimit_bytes{%(p)s} < 1e15)' % { p: c.selectors.prometheus + labels },
-    told: told(''),
-    toldUnnamed: told(',%s=""' % c.podLabel),
+    told: '(go_gc_heap_live_bytes{%(p)s} + go_memstats_sys_bytes{%(p)s} - go_memstats_heap_sys_bytes{%(p)s}) / (go_gc_gomemlimit_bytes{%(p)s} < 1e15)' % { p: c.selectors.prometheus },
+    // Servers that know their limit, those too that could not be scraped of late.
+    local limited(labels) = 'last_over_time(go_gc_gomemlimit_bytes{%s}[%s]) < 1e15' % [c.selectors.prometheus + labels, t.d('1h')],
+    limited: limited(''),
+    limitedUnnamed: limited(',%s=""' % c.podLabel),
   } + { [k]: number(th[k]) for k in std.objectFields(th) },
 
   local own(name, o) = a.alert(name, { dashboard: 'prometheus', external: true } + o {
@@ -48,7 +50,7 @@
         scope:: 'shard',
         rules: [
           own('PrometheusMemoryNearLimit', {
-            // A Go process that knows its limit lets garbage grow until it comes near: a Prometheus 3, which takes 90 % of its container for GOMEMLIMIT, stands there all the time and is well. What was reachable at its last collection it
+            // A Go process that knows its limit lets garbage grow until it comes near: a Prometheus 3, which takes 90 % of its container for GOMEMLIMIT, stands there all the time and is well. What was reachable at its last collection, and what is no heap, it
             // cannot give back. Of one that knows none (GOMEMLIMIT is 2^63 - 1 then, or not served) it is resident memory: not the working set, which has the page cache of mapped chunks that the kernel takes back before it kills.
             // Which server a pod has its target's labels tell, or its address; where neither does, as without kube-state-metrics, a cluster with servers that know their limit is looked at by that alone.
             // The limit of a container as the kernel has it; kube-prometheus-stack drops container_spec_* by default, and then it is the one that the pod asks for.
@@ -58,16 +60,16 @@
               (
                 max by (%(cluster)s, %(namespace)s, %(pod)s) (container_memory_rss{%(cadvisor)s,container="%(container)s"})
                 unless on (%(cluster)s, %(namespace)s, %(pod)s)
-                (%(told)s)
+                (%(limited)s)
                 unless on (%(cluster)s, %(namespace)s, %(pod)s)
                 (
                   kube_pod_info{%(ksm)s}
                   and on (%(cluster)s, pod_ip)
-                  label_replace(%(told)s, "pod_ip", "$1", "instance", "\\[?(.+?)\\]?:[0-9]+")
+                  label_replace(%(limited)s, "pod_ip", "$1", "instance", "\\[?(.+?)\\]?:[0-9]+")
                 )
                 unless on (%(cluster)s)
                 (
-                  %(toldUnnamed)s
+                  %(limitedUnnamed)s
                   unless on (%(cluster)s)
                   kube_pod_container_resource_limits{%(ksm)s,container="%(container)s",resource="memory"}
                 )
@@ -174,7 +176,7 @@
             description: '{{ $value | humanizePercentage }} of the Prometheus servers of shard {{ $labels.%(shard)s }} of %(name)s were started %(crashes)s times or more in the last hour. The others of the shard hold the same series and meet the same queries.',
           }),
           own('PrometheusRemoteWriteBehind', {
-            // Before 3.7 a server has one newest timestamp for all of its queues.
+            // Before 3.7 a server has one newest timestamp for all of its queues: one that has nothing to send, as where little is kept for it, is not behind.
             expr: |||
               max by (%(cluster)s, instance, remote_name) (
                 (
@@ -183,6 +185,8 @@
                   0 * max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
                   + on (%(cluster)s, instance) group_left ()
                   max by (%(cluster)s, instance) (max_over_time(prometheus_remote_storage_highest_timestamp_in_seconds{%(prometheus)s}[%(w)s]))
+                  and
+                  max_over_time(prometheus_remote_storage_samples_pending{%(prometheus)s}[%(w)s]) > 0
                 )
                 -
                 max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
@@ -208,13 +212,13 @@
             description: 'Remote write {{ $labels.remote_name }} of Prometheus {{ $labels.instance }} of %(name)s gives up {{ $value | humanizePercentage }} of its samples: the other side refuses them.',
           }),
           own('PrometheusRuleFailures', {
-            // Some groups are evaluated every five minutes: a window of five has no step between two of its samples once in each of these. What is over within five minutes is in a window of ten for less than `for`.
+            // Some groups are evaluated every five minutes: a window of five has no step between two of its samples once in each of these. What is over within ten minutes, as while a shard starts, is in a window of ten for less than `for`.
             expr: |||
               sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(prometheus)s}[%(w10)s])) > 0
               or
               sum by (%(cluster)s, job, instance, rule_group) (increase(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w10)s])) > 0
             |||,
-            hold: '15m',
+            hold: '20m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'Rules cannot be evaluated.',

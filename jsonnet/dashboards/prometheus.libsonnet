@@ -27,7 +27,7 @@
 
   // used is the memory of each server as a share of its limit: what it could not give back at its last collection where it knows its limit, resident memory where it does not. Pods are not looked up by their address here, which would read
   // all of a cluster's: where targets do not have the labels of their pod a cluster is shown one way or the other.
-  local told = 'go_gc_heap_live_bytes{%(prometheus)s} / (go_gc_gomemlimit_bytes{%(prometheus)s} < 1e15)' % f,
+  local told = '(go_gc_heap_live_bytes{%(prometheus)s} + go_memstats_sys_bytes{%(prometheus)s} - go_memstats_heap_sys_bytes{%(prometheus)s}) / (go_gc_gomemlimit_bytes{%(prometheus)s} < 1e15)' % f,
   local used = |||
     max by (%(cluster)s, %(ns)s, %(pod)s, instance) (%(told)s)
     or
@@ -54,6 +54,8 @@
       0 * prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}
       + on (%(cluster)s, instance) group_left ()
       max by (%(cluster)s, instance) (prometheus_remote_storage_highest_timestamp_in_seconds{%(prometheus)s})
+      and
+      prometheus_remote_storage_samples_pending{%(prometheus)s} > 0
     )
     - prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}
   ||| % f,
