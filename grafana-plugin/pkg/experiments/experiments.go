@@ -261,10 +261,15 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 	at := map[group]*known{}
 	var here []prom.Series
 	var podsThen, gpusThen []moment
+	pods, more := int64(0), 0
 	for i := range rows {
 		k := &rows[i]
 		at[k.group] = k
 		if k.here {
+			if pods += k.pods; pods > maxPods {
+				more++
+				continue
+			}
 			here = append(here, prom.Series{Labels: map[string]string{
 				"cluster": k.cluster, "namespace": k.namespace, "experiment": k.experiment,
 			}})
@@ -274,6 +279,9 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 		if k.gpus == 0 && !k.ran.IsZero() {
 			gpusThen = append(gpusThen, moment{k.group, k.ran})
 		}
+	}
+	if more > 0 {
+		r.LeftOut("The experiments have more than the %d pods that are looked at: for %d of them, created and state may be wrong. Choose a cluster or a team.", maxPods, more)
 	}
 	ofPods := byValues(0, here, []string{"cluster", "namespace", "experiment"}, func(m ...string) question {
 		return r.at("group by ("+byPod+", experiment, team) ("+Selector("experiment:pod:info", m...)+")", r.Until)

@@ -189,7 +189,7 @@ func (r *Run) measuredBetween(ctx context.Context, series []prom.Series) (func(l
 			}
 		}
 	}
-	answers, err := r.each(ctx, fewOnNodes(podsOn(gaps), func(m ...string) question {
+	answers, err := r.each(ctx, onNodes(podsOn(gaps), func(m ...string) question {
 		return r.span("max by (cluster, node) (count_over_time("+Selector("node:gpu_temp_celsius:max", m...)+"["+seconds(step)+"]))",
 			first, last, step)
 	}))
@@ -302,12 +302,16 @@ func podsOn(series []prom.Series) []Pod {
 	return out
 }
 
-// hotSamples is how many samples there must be in hotFor for what they say to be of all of it: one
-// less than there are, since one may be late. At the beginning of a series, and at the last point
-// of the range, which may be after its last sample, there are fewer.
-func (r *Run) hotSamples() int {
-	n := int(hotFor / r.Settings.Interval())
-	return max(n-1, min(n, 2), 1)
+// hotEnds asks for samples in both halves of hotFor, so that what they say is of all of it: at the
+// beginning of a series, and at the last point of the range, which may be after its last sample,
+// there is none in one half. It goes by no interval, since the rule has its own, and some of its
+// evaluations may be missing; nothing is asked for where there is a sample in hotFor at most.
+func (r *Run) hotEnds(selector string) string {
+	half := hotFor / 2
+	if r.Settings.Interval() > half {
+		return ""
+	}
+	return fmt.Sprintf(" and last_over_time(%[1]s[%[2]s] offset %[2]s) and last_over_time(%[1]s[%[2]s])", selector, seconds(half))
 }
 
 // heatOn looks at the GPUs of nodes that are known to have been hot, and of those that were slowed
@@ -320,9 +324,8 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			name: "hot", class: ClassThermal,
 			text: "Too hot for five minutes or longer, up to %.3g °C: it slows down, and with it every GPU that waits for it.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
-				return fmt.Sprintf("min_over_time(%s[5m]) > %d and count_over_time(%s[5m]) >= %d",
-					Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...), hotCelsius,
-					Selector("experiment:gpu:temp", m...), r.hotSamples())
+				return fmt.Sprintf("min_over_time(%s[5m]) > %d", Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...),
+					hotCelsius) + r.hotEnds(Selector("experiment:gpu:temp", m...))
 			},
 		},
 		{
@@ -344,8 +347,8 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			return r.span(query, first, last, step)
 		}
 	}
-	// The names of the hot ones stand twice in a question.
-	answers, err := r.each(ctx, exactly(nodeScopes(compiledBytes(r.Query), 2, hot), ask(kinds[0])), onNodes(slowed, ask(kinds[1])))
+	// The names of the hot ones stand three times in a question.
+	answers, err := r.each(ctx, exactly(nodeScopes(compiledBytes(r.Query), 3, hot), ask(kinds[0])), onNodes(slowed, ask(kinds[1])))
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +379,8 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		fewOnNodes(pods, func(m ...string) question {
 			return r.span("sum_over_time("+Selector("gpu:xid_errors:count5m", m...)+"["+seconds(step)+"])", first, last, step)
 		}),
-		fewOnNodes(pods, func(m ...string) question {
+		// It is there for each GPU that has ever had an Xid: not for whole clusters.
+		onNodes(pods, func(m ...string) question {
 			return r.span(within("gpu:xid_last:info")(m, seconds(step)), first, last, step)
 		}))
 	if err != nil {

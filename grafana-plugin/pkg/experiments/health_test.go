@@ -221,12 +221,14 @@ func TestOneHotSample(t *testing.T) {
 	}
 }
 
-// How many samples heat takes goes by how often there is one.
-func TestHotSamples(t *testing.T) {
-	for interval, want := range map[string]int{"15s": 19, "30s": 9, "1m": 4, "2m": 2, "150s": 2, "5m": 1, "10m": 1} {
-		r := &Run{Settings: settingsOf(t, `{"ruleInterval":"`+interval+`"}`)}
-		if got := r.hotSamples(); got != want {
-			t.Errorf("%s: %d samples, want %d", interval, got, want)
+// Heat is seen however often the rule has a sample, which is not what the setting says: where that
+// is twice as often, and where every second evaluation is missing.
+func TestHeatAtAnyInterval(t *testing.T) {
+	for load, settings := range map[string]string{"steadyheat": `{"ruleInterval":"30s"}`, "rareheat": ``, "rarestheat": `{"ruleInterval":"5m"}`} {
+		w := worldOf(t, load)
+		for _, length := range []time.Duration{24 * time.Hour, 2 * time.Hour} {
+			f := w.frames(t, settingsOf(t, settings), `{"queryType":"gpu_health","experiments":["e"]}`, 110*minute-length, 110*minute)[0]
+			equal(t, load+" of "+length.String(), rowsOf(t, f, "node", "pod", "fault", "value"), []string{"c p-c hot 90"})
 		}
 	}
 }
