@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -338,8 +339,12 @@ func FailedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
 	return failedAndLacked(s, wholes[0])
 }
 
+// ErrLacked is the private cause of an error that is known without asking anybody: the replicas that
+// are left lack some of what one has that failed.
+var ErrLacked = errors.New("what is left is known to lack some of what failed")
+
 func failedAndLacked(s *shard.Shard, r *shard.Replica) error {
-	return qerr.New(qerr.ShardFailed, "%s failed while this request was answered, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
+	return qerr.Wrap(qerr.ShardFailed, ErrLacked, "%s failed while this request was answered, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
 		r.Name(), s.Name())
 }
 

@@ -29,7 +29,7 @@ func (x *exchange) mayAskAgain(s *shard.Shard, calls int) bool {
 // askedInVain counts a failure of what was asked once more because replicas of the shard had
 // failed.
 func (x *exchange) askedInVain(s *shard.Shard, err error) {
-	if s != nil && qerr.From(err).Kind == qerr.ShardFailed {
+	if s != nil && qerr.From(err).Kind == qerr.ShardFailed && !errors.Is(err, plan.ErrLacked) {
 		s.Wasted(err)
 	}
 }

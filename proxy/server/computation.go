@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -211,15 +212,26 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 	return engine.NewRangeQuery(ctx, from, opts, text, start, time.UnixMilli(e.grid.End), e.step)
 }
 
-// copiesFailed decides about replicas that failed while series were read, and the shard has others.
-// Where nothing was read of these, or they are known to lack something, all is planned anew without
-// those that failed, which finds out; else the answer says that they are still there.
+// copiesFailed decides about replicas that failed while series were read. Where nothing was read of
+// the others that are well, or these are known to lack something, all is planned anew without those
+// that failed, which finds out; else the answer says that they are still there.
 func (x *exchange) copiesFailed(f raw.Failure) error {
-	if x.ctx.Err() != nil || !x.others(x.st.top.Shard(f.Slice), f.Failed...) {
-		return nil
+	s := x.st.top.Shard(f.Slice)
+	well, err := s.Well()
+	left := func(r *shard.Replica) bool {
+		return !slices.Contains(f.Failed, r.Name()) && !x.attempt.Avoids(r.Name())
 	}
-	if f.Known || !f.Read {
+	unavoided := func(name string) bool { return !x.attempt.Avoids(name) }
+	switch {
+	case x.ctx.Err() != nil:
+		return nil
+	case f.Read && !f.Known && !x.unseen():
+	case err == nil && slices.ContainsFunc(well, left) && slices.ContainsFunc(f.Failed, unavoided):
 		return &answer.LostReplica{Names: f.Failed, Err: f.Err}
+	case f.Read && f.Known:
+		return x.rawLost()(f.Slice, f.Err)
+	case !f.Read: // the shard is lost
+		return nil
 	}
 	for _, name := range f.Failed {
 		if r := x.st.top.Replica(name); r != nil && !r.Gone(x.ctx) {
@@ -230,13 +242,16 @@ func (x *exchange) copiesFailed(f raw.Failure) error {
 	return nil
 }
 
+// unseen tells whether nobody reads the warnings of the answer.
+func (x *exchange) unseen() bool { return !x.req.ID.JSON() || x.alerting }
+
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 	q := x.view.Raw(plan.Reading{
 		Budget: x.budget, MaxBytes: x.limits.MaxResponseBytes, Lost: x.rawLost(), Together: together,
 		Gone:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 		Avoid: x.avoids,
-		Note:  func(key, text string) { x.twice.add(text, key) }, Unseen: !x.req.ID.JSON() || x.alerting,
+		Note:  func(key, text string) { x.twice.add(text, key) }, Unseen: x.unseen(),
 	})
 	q.Observe, q.Width, q.PerSlice = x.s.observe, x.width(), max(1, x.st.top.ReadSlots()/2)
 	part := x.part()

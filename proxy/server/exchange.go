@@ -177,9 +177,10 @@ func (x *exchange) nextAttempt(err error) bool {
 		x.wasLate(err)
 	}
 	query, now := x.dec.Request.Query, x.s.now()
-	next, reason := x.attempt.Next(err, answer.Case{
+	in := answer.Case{
 		Over: x.ctx.Err() != nil || x.client.wrote, MayLack: x.mayLackNamed, Shards: x.st.shards, Gone: x.gone.sorted(),
-	})
+	}
+	next, reason := x.attempt.Next(err, in)
 	switch reason {
 	case answer.Apart:
 		x.s.metrics.inexact.Inc()
@@ -198,7 +199,7 @@ func (x *exchange) nextAttempt(err error) bool {
 	case answer.Replica:
 		if s := x.shardOf(next.After); s == nil || !shard.Free(err) && !x.mayAskAgain(s, x.asked) {
 			x.askedInVain(x.shardOf(x.attempt.After), err) // what was asked again before has not helped
-			return false
+			return s != nil && x.goWithout(s, next.After.Err, in)
 		}
 		for _, name := range next.After.Names {
 			if r := x.st.top.Replica(name); r != nil && len(r.Shard.Replicas) > 1 {
@@ -214,6 +215,18 @@ func (x *exchange) nextAttempt(err error) bool {
 		}
 		x.countLost(len(next.Without) - len(x.attempt.Without))
 	}
+	x.attempt, x.replaced = next.Avoiding(x.replaced...), nil
+	return true
+}
+
+// goWithout tells whether the request begins again without the shard, whose replicas failed and may
+// not be replaced.
+func (x *exchange) goWithout(s *shard.Shard, err error, in answer.Case) bool {
+	next, reason := x.attempt.Next(&answer.LostShard{Name: s.Name(), Err: err}, in)
+	if reason != answer.Shard {
+		return false
+	}
+	x.countLost(len(next.Without) - len(x.attempt.Without))
 	x.attempt, x.replaced = next.Avoiding(x.replaced...), nil
 	return true
 }

@@ -119,6 +119,35 @@ func TestReadOfBothThatFail(t *testing.T) {
 	}
 }
 
+// TestPartialWithoutTheWholeOne: again and again the only whole replica fails, and the answer may go
+// without its shard: it does each time, and what another replica has whole is still had of it.
+func TestPartialWithoutTheWholeOne(t *testing.T) {
+	w := newGappyPair(t)
+	var a readFails
+	_, base := startProxy(t, t.Context(), w.config(a.before(t, w.replica("a", 2*time.Second, nil)),
+		w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))))
+	get := func(window string) (int, string) {
+		code, body := ask(t, base, "/api/v1/query", url.Values{
+			"query": {"sum(count_over_time(requests_total[" + window + "]))"}, "time": {stamp(w.now.Add(-10 * time.Second))},
+			"stats": {"all"}, "partial_response": {"true"},
+		})
+		return code, string(body)
+	}
+	if code, body := get("50m"); code != 200 || !strings.Contains(body, `,"1000"]`) {
+		t.Fatalf("while both answer: %d %s", code, body)
+	}
+	a.so.Store(true)
+	for i := range 4 { // a fifth failure in a row opens its breaker
+		code, body := get("50m")
+		if code != 200 || !strings.Contains(body, `,"400"]`) || !strings.Contains(body, "partial answer: shard jaguar[0]") {
+			t.Errorf("%d: %d %s", i, code, body)
+		}
+	}
+	if code, body := get("20m"); code != 200 || !strings.Contains(body, `,"400"]`) || strings.Contains(body, "warnings") {
+		t.Errorf("where B is whole: %d %s", code, body)
+	}
+}
+
 // TestReadOfASlowFiller: a window that is hardly longer than the gaps is read of both everywhere;
 // one that takes longer than five seconds is waited for there too, since it is known to be needed.
 func TestReadOfASlowFiller(t *testing.T) {
