@@ -119,8 +119,8 @@ func TestReadOfBothThatFail(t *testing.T) {
 	}
 }
 
-// TestPartialWithoutTheWholeOne: again and again the only whole replica fails, and the answer may go
-// without its shard: it does each time, and what another replica has whole is still had of it.
+// TestPartialWithoutTheWholeOne: again and again the only whole replica fails, and the answer may
+// go without its shard: it does each time, and what another replica has whole is still had of it.
 func TestPartialWithoutTheWholeOne(t *testing.T) {
 	w := newGappyPair(t)
 	var a readFails
