@@ -339,8 +339,8 @@ func FailedWholes(s *shard.Shard, wholes, well []*shard.Replica) error {
 	return failedAndLacked(s, wholes[0])
 }
 
-// ErrLacked is the private cause of an error that is known without asking anybody: the replicas that
-// are left lack some of what one has that failed.
+// ErrLacked is the private cause of an error that is known without asking anybody: the replicas
+// that are left lack some of what one has that failed.
 var ErrLacked = errors.New("what is left is known to lack some of what failed")
 
 func failedAndLacked(s *shard.Shard, r *shard.Replica) error {

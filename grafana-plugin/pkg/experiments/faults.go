@@ -324,8 +324,8 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			name: "hot", class: ClassThermal,
 			text: "Too hot for five minutes or longer, up to %.3g °C: it slows down, and with it every GPU that waits for it.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
-				return fmt.Sprintf("min_over_time(%s[5m]) > %d", Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...),
-					hotCelsius) + r.hotEnds(Selector("experiment:gpu:temp", m...))
+				chosen := Selector("experiment:gpu:temp", append(m[:len(m):len(m)], Chosen(r.Query)...)...)
+				return fmt.Sprintf("min_over_time(%s[5m]) > %d", chosen, hotCelsius) + r.hotEnds(Selector("experiment:gpu:temp", m...))
 			},
 		},
 		{

@@ -224,10 +224,13 @@ func TestOneHotSample(t *testing.T) {
 // Heat is seen however often the rule has a sample, which is not what the setting says: where that
 // is twice as often, and where every second evaluation is missing.
 func TestHeatAtAnyInterval(t *testing.T) {
-	for load, settings := range map[string]string{"steadyheat": `{"ruleInterval":"30s"}`, "rareheat": ``, "rarestheat": `{"ruleInterval":"5m"}`} {
+	for load, settings := range map[string]string{
+		"steadyheat": `{"ruleInterval":"30s"}`, "rareheat": ``, "rarestheat": `{"ruleInterval":"5m"}`,
+	} {
 		w := worldOf(t, load)
 		for _, length := range []time.Duration{24 * time.Hour, 2 * time.Hour} {
-			f := w.frames(t, settingsOf(t, settings), `{"queryType":"gpu_health","experiments":["e"]}`, 110*minute-length, 110*minute)[0]
+			const query = `{"queryType":"gpu_health","experiments":["e"]}`
+			f := w.frames(t, settingsOf(t, settings), query, 110*minute-length, 110*minute)[0]
 			equal(t, load+" of "+length.String(), rowsOf(t, f, "node", "pod", "fault", "value"), []string{"c p-c hot 90"})
 		}
 	}
