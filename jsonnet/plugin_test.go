@@ -287,15 +287,19 @@ func pluginQuery(raw []byte, known map[string]bool, want dashboards.Datasource) 
 	return q, errors.Join(append(errs, err)...)
 }
 
-// twoChosen is a query with two experiments chosen: a variable with several values stands for as
-// many names.
+// twoChosen is a query as the front end sends it, with two experiments chosen: a variable with
+// several values stands for as many names.
 func twoChosen(raw []byte) []byte {
 	var b bytes.Buffer
 	if err := json.Compact(&b, raw); err != nil {
 		return raw
 	}
-	return bytes.ReplaceAll(b.Bytes(), []byte(`["$experiment"]`), []byte(`["a","b"]`))
+	two := bytes.ReplaceAll(b.Bytes(), []byte(`["$experiment"]`), []byte(`["a","b"]`))
+	return oneName.ReplaceAll(two, []byte(`["x"]`))
 }
+
+// oneName is a list of names that has one variable.
+var oneName = regexp.MustCompile(`\["\$\w+"\]`)
 
 // tableOf names what columns.json lists: a query type, with its view where it has several.
 func tableOf(q model.Query) string {
