@@ -13,6 +13,9 @@
 //     segments; in one segment all samples come from one copy, so samples of two replicas are never
 //     interleaved (splice.go has the rules). Where it is known when the base may lack something,
 //     the others are read then and not else (Slice.Lacking, weave.go).
+//   - copies that fail: a whole one is replaced by whole ones alone (Slice.Spare); else the caller
+//     decides (Queryable.Failed), since what is left may lack something. What fills a known gap is
+//     waited for.
 //   - time: samples outside a slice's own span are dropped; where two slices with different starts
 //     hold an equal label set, the later one supplies everything from its start on. Two slices for
 //     the same time ought not to hold the same series; where they do, they are merged as copies
