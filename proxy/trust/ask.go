@@ -46,14 +46,15 @@ const (
 type Ask func(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]Beats, left uint64, err error)
 
 // Learn asks those taking part for what Lookup would miss. A replica that cannot be asked takes
-// part no more: left are the others. The error is about replicas that can be asked and do not
-// answer this. The caller holds the turn.
+// part no more: left are the others. Before one that could not be asked, and has answered nothing
+// since, is asked about buckets, it is asked about the last minute: who is silent there is silent.
+// The error is about replicas that can be asked and do not answer this. The caller holds the turn.
 func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, now time.Time) (left uint64, err error) {
 	h.mu.Lock()
-	stale := w.open && h.stale(part, now)
+	tail := w.open && h.stale(part, now)
 	h.learning = w
 	h.mu.Unlock()
-	if stale {
+	if tail {
 		if part, err = h.askTail(ctx, ask, part, now); err != nil {
 			return 0, err
 		}
@@ -61,9 +62,17 @@ func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, 
 	for end := w.last; end >= w.first && bits.OnesCount64(part) > 1; { // newest first: what is asked for most
 		h.mu.Lock()
 		f, ok := h.buckets[end]
+		unproven := h.unproven(part)
 		h.mu.Unlock()
 		if ok && f.known(part, now.UnixMilli()) {
 			end -= bucketMs
+			continue
+		}
+		if unproven && !tail {
+			tail = true
+			if part, err = h.askTail(ctx, ask, part, now); err != nil {
+				return 0, err
+			}
 			continue
 		}
 		lo := max(w.first, end-(pieceBuckets-1)*bucketMs)

@@ -273,6 +273,17 @@ func (h *Heartbeats) stale(part uint64, now time.Time) bool {
 	return h.tailAt.IsZero() || now.Sub(h.tailAt) > Fresh || h.tail.asked&part != part || h.open[0].asked&part != part
 }
 
+// unproven tells whether one of those taking part could not be asked the last time, and takes part
+// again because Pause is over. The caller holds mu.
+func (h *Heartbeats) unproven(part uint64) bool {
+	for i, p := range h.of {
+		if part&(1<<i) != 0 && !p.silent.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
 // openStale tells whether the minutes before the last one are to be asked about anew. The caller
 // holds mu.
 func (h *Heartbeats) openStale(part uint64, now time.Time) bool {
