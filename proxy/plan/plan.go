@@ -359,17 +359,26 @@ func (how *Reading) unread(ctx context.Context, s *shard.Shard, well, left []*sh
 	if len(failed) == 0 {
 		return nil
 	}
-	covers, known := s.Covers(ctx, left, failed, w.From, w.Until, now)
-	switch {
-	case covers:
-	case known && how.Unseen:
-		return failedAndLacked(s, failed[0])
-	case how.Note != nil:
+	missing, err := Missing(ctx, s, failed, left, w, now, how.Unseen)
+	if missing && how.Note != nil {
 		for _, r := range failed {
 			how.Note(Unread(r.Name()))
 		}
 	}
-	return nil
+	return err
+}
+
+// Missing tells whether an answer of the shard lacks some of what replicas have that failed while
+// the request was answered, and are still there, as far as anybody knows: those that are left may.
+// Where they are known to, and nobody would see that the answer says so, it is an error.
+func Missing(ctx context.Context, s *shard.Shard, failed, left []*shard.Replica, w Window, now time.Time, unseen bool) (bool, error) {
+	switch covers, known := s.Covers(ctx, left, failed, w.From, w.Until, now); {
+	case covers:
+		return false, nil
+	case known && unseen:
+		return false, failedAndLacked(s, failed[0])
+	}
+	return true, nil
 }
 
 // Unread is what an answer's reader is told of a replica that was not read, with the note's key.

@@ -54,7 +54,7 @@ type question struct {
 	part         int
 	mode         plan.Mode  // of the leaf it is for; empty for none
 	call         *plan.Call // of the leaf's node, where it is for one
-	from, until  int64      // what its selectors read, where it is for a leaf
+	from, until  int64      // what its selectors read, where it is for a leaf or copied
 	req          *endpoint.Request
 	relabel      *merge.Relabel
 	asked        *merge.Asked // what its answer must fit, where that is passed on as it is
@@ -63,6 +63,7 @@ type question struct {
 	counts       bool  // it is one of ours, which counts series before the request's own
 	holds, needs int64 // what it makes the server hold at most, and surely, where it counts
 	plain        bool  // uncompressed: nothing is gained by gzip where the bytes go straight on
+	copied       bool  // it is one of several that need not have the same, over from to until
 	exists       bool  // it asks whether there is any series: who finds one is right, whatever it lacks
 	lacking      error // of such a one: why that none is found would be no answer
 }
@@ -103,6 +104,7 @@ type replies struct {
 
 	responses []*shard.Response // parallel to asked
 	lost      []lostQuestion    // those that another replica can be asked
+	unread    []question        // those that exist, and had no answer which matters if none is found
 }
 
 // close ends what is still being read.
@@ -221,6 +223,9 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 			if qerr.From(err).Kind == qerr.Timeout {
 				x.wasLate(err)
 			}
+			if q.copied && failed == nil {
+				failed = x.copyFailed(f, r, q)
+			}
 			continue
 		case f.results[i].lost:
 			r.lost = append(r.lost, lostQuestion{q, q.names(), err})
@@ -239,6 +244,33 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 		}
 	}
 	return alsoSilent(failed, silent)
+}
+
+// copyFailed tells the answer's reader of a copy of a question that had no answer, where the others
+// that had may lack some of what it would have been. The error is that of plan.Missing.
+func (x *exchange) copyFailed(f *fanout, r *replies, q question) error {
+	var left []*shard.Replica
+	for i, other := range f.questions {
+		if other.seat() == q.seat() && f.results[i].err == nil {
+			left = append(left, other.replica)
+		}
+	}
+	if q.replica.Gone(x.ctx) || x.ctx.Err() != nil {
+		return nil
+	}
+	missing, err := plan.Missing(x.ctx, q.shard, []*shard.Replica{q.replica}, left, q.window(), x.view.Now(), x.unseen())
+	switch {
+	case missing && q.exists:
+		r.unread = append(r.unread, q)
+	case missing:
+		x.unread(q.replica)
+	}
+	return err
+}
+
+func (x *exchange) unread(r *shard.Replica) {
+	_, text := plan.Unread(r.Name())
+	x.warnings.Add(text)
 }
 
 // shardLost tells whether an error is the loss of a shard: it failed, was too late, or, for an
@@ -318,7 +350,20 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	if err != nil {
 		return nil, false, nil, err
 	}
-	return sound, false, plan.FailedWholes(s, wholes, well), nil
+	if lacking = plan.FailedWholes(s, wholes, well); lacking != nil {
+		return sound, false, lacking, nil
+	}
+	failed := slices.DeleteFunc(well, func(r *shard.Replica) bool { return slices.Contains(sound, r) })
+	if len(failed) > 0 {
+		var missing bool
+		w := plan.Window{From: from, Until: until}
+		if missing, lacking = plan.Missing(x.ctx, s, failed, sound, w, x.view.Now(), x.unseen()); missing {
+			for _, r := range failed {
+				x.unread(r)
+			}
+		}
+	}
+	return sound, false, lacking, nil
 }
 
 // lacks notes that the answer has less of the shard than there is, and why, which is more than
@@ -339,6 +384,11 @@ func (x *exchange) lacks(s *shard.Shard, why error) error {
 // none is the error where a group's shards were asked whether there is any series, none was found,
 // and one might be where nobody could be asked.
 func (x *exchange) none(r *replies, g *shard.Group) error {
+	for _, q := range r.unread {
+		if q.shard.Group == g {
+			x.unread(q.replica)
+		}
+	}
 	for _, q := range r.asked {
 		if q.shard.Group == g && q.lacking != nil {
 			if err := x.lacks(q.shard, q.lacking); err != nil {
@@ -393,7 +443,7 @@ func (x *exchange) askCopies(q question, from, until int64) ([]question, error) 
 	out := make([]question, len(replicas))
 	for i, r := range replicas {
 		out[i] = q
-		out[i].replica = r
+		out[i].replica, out[i].copied, out[i].from, out[i].until = r, len(replicas) > 1, from, until
 	}
 	return out, nil
 }

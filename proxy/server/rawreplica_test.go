@@ -218,3 +218,41 @@ func notRead(body []byte) (rest []byte, had bool) {
 	rest = regexp.MustCompile(`,"warnings":\["[^"]*: what only it has is missing"\]`).ReplaceAll(body, nil)
 	return rest, len(rest) < len(body)
 }
+
+// TestListsOfTwoGaps: where each replica may lack series that the other one has, both are asked for
+// a list. One that fails is named in the answer, but where the other one lacks nothing; it is each
+// time, also by who is known to fail.
+func TestListsOfTwoGaps(t *testing.T) {
+	t.Parallel()
+	w := newGappyPair(t)
+	var fails atomic.Value // the end of the path that fails
+	fails.Store("-")
+	b := before(t, w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute)),
+		func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, fails.Load().(string)) })
+	_, base := startProxy(t, t.Context(), w.config(w.replica("a", 2*time.Second, w.away(19*time.Minute, 14*time.Minute)), b))
+	for _, path := range []string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/job/values"} {
+		get := func(since time.Duration) string {
+			code, body := ask(t, base, path, url.Values{
+				"match[]": {"requests_total"}, "start": {stamp(w.now.Add(-since))}, "end": {stamp(w.now.Add(-10 * time.Second))},
+			})
+			if code != 200 {
+				t.Errorf("%s: %d %s", path, code, body)
+			}
+			return string(body)
+		}
+		all := get(50 * time.Minute)
+		if !strings.Contains(all, `"job`) && !strings.Contains(all, `"data":["`) || strings.Contains(all, "warnings") {
+			t.Fatalf("%s: while both answer: %s", path, all)
+		}
+		fails.Store(path[len("/api/v1"):])
+		for range 2 {
+			if got := get(50 * time.Minute); !strings.Contains(got, "what only it has is missing") {
+				t.Errorf("%s: while b fails: %s", path, got)
+			}
+		}
+		if got := get(10 * time.Minute); strings.Contains(got, "warnings") {
+			t.Errorf("%s: where a lacks nothing: %s", path, got)
+		}
+		fails.Store("-")
+	}
+}
