@@ -292,10 +292,12 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	}
 	all := well
 	well = how.Together.sorted(choice, well, how.Avoid)
+	if well, err = how.apart(ctx, l.Shard, well, w, v.now); err != nil {
+		return nil, err
+	}
 	if err := how.unread(ctx, l.Shard, all, well, w, v.now); err != nil {
 		return nil, err
 	}
-	well = how.apart(l.Shard, well, from, until)
 	for _, r := range well {
 		s.Copies = append(s.Copies, read(r, len(well) > 1))
 	}
@@ -308,24 +310,28 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 // apart are the replicas that may be put together. Of those that gave the same targets other labels
 // in the window it is one alone, which may lack something; of those that had other targets all,
 // which are copies perhaps of which the labels differ altogether. The answer's reader is told of
-// both.
-func (how *Reading) apart(s *shard.Shard, well []*shard.Replica, from, until int64) []*shard.Replica {
+// both. Where he would not see it, and the one that is read is known to lack something, it is an
+// error.
+func (how *Reading) apart(ctx context.Context, s *shard.Shard, well []*shard.Replica, w Window, now time.Time) ([]*shard.Replica, error) {
 	if len(well) < 2 {
-		return well
+		return well, nil
 	}
 	note := func(format string, args ...any) {
 		if how.Note != nil {
 			how.Note("replicas "+s.Name(), fmt.Sprintf(format, args...))
 		}
 	}
-	switch what := s.Relabelled(from, until); {
+	switch what := s.Relabelled(w.From, w.Until); {
 	case what != "":
+		if covers, known := s.Covers(ctx, well[:1], well[1:], w.From, w.Until, now); known && !covers && how.Unseen {
+			return nil, qerr.Wrap(qerr.ShardFailed, ErrLacked, "%s: one of them can be read alone, and each lacks some of what another one has; ask for another time", what)
+		}
 		note("%s: %s alone is read, and what it lacks is not filled", what, well[0].Name())
-		return well[:1]
-	case s.Split(from, until):
+		return well[:1], nil
+	case s.Split(w.From, w.Until):
 		note("the replicas of shard %s have, or had in this time, different targets: if they are copies that label them differently, each is counted twice", s.Name())
 	}
-	return well
+	return well, nil
 }
 
 // FailedWholes is the error where all replicas that are whole have failed while the request was

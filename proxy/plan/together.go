@@ -248,8 +248,8 @@ func (t *Together) Mixed() (replica string, err error) {
 }
 
 // sorted are those that are well, and without those to be avoided where others are left. It is the
-// same for all that is read together: one that has come back since is not read, and one that has
-// gone has failed.
+// same for all that is read together, but for those that are to be avoided since: one that has come
+// back since is not read, and one that has gone has failed.
 func (t *Together) sorted(c *choice, well []*shard.Replica, avoid func(*shard.Replica) bool) []*shard.Replica {
 	if t != nil {
 		t.mu.Lock()
@@ -270,6 +270,9 @@ func (t *Together) sorted(c *choice, well []*shard.Replica, avoid func(*shard.Re
 	if len(left) == 0 {
 		c.copies = c.inOrder(well, avoid)
 		return c.copies
+	}
+	if avoid != nil && slices.ContainsFunc(left, avoid) && slices.ContainsFunc(left, func(r *shard.Replica) bool { return !avoid(r) }) {
+		return slices.DeleteFunc(left, avoid)
 	}
 	return left
 }

@@ -86,7 +86,15 @@ func (x *exchange) instead(q question, failed []string, all ...question) *shard.
 // avoids tells whether the replica has failed: in an attempt before, or in this one, where others
 // answer in its place.
 func (x *exchange) avoids(r *shard.Replica) bool {
-	return x.attempt.Avoids(r.Name()) || slices.Contains(x.replaced, r.Name())
+	return x.attempt.Avoids(r.Name()) || slices.Contains(x.replaced, r.Name()) || x.failing.has(r.Name())
+}
+
+// repeated is how many calls another attempt would make again.
+func (x *exchange) repeated() int { return max(1, x.asked+int(x.reads.Load())) }
+
+// restart begins the next attempt.
+func (x *exchange) restart(next answer.Attempt) {
+	x.attempt, x.replaced = next.Avoiding(append(x.replaced, x.failing.sorted()...)...), nil
 }
 
 // givenUp tells whether nothing more is to be asked of the replica in this attempt.

@@ -212,38 +212,55 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 	return engine.NewRangeQuery(ctx, from, opts, text, start, time.UnixMilli(e.grid.End), e.step)
 }
 
-// copiesFailed decides about replicas that failed while series were read. Where nothing was read of
-// the others that are well, or these are known to lack something, all is planned anew without those
-// that failed, which finds out; else the answer says that they are still there.
+// copiesFailed decides about replicas that failed while series were read. Where others were read
+// the answer is of these, and says what it may lack; it is refused where they are known to lack it
+// and nobody would see that. Else all is planned anew without those that failed, if anybody is
+// left.
 func (x *exchange) copiesFailed(f raw.Failure) error {
+	if x.ctx.Err() != nil {
+		return nil
+	}
 	s := x.st.top.Shard(f.Slice)
-	well, err := s.Well()
-	left := func(r *shard.Replica) bool {
-		return !slices.Contains(f.Failed, r.Name()) && !x.attempt.Avoids(r.Name())
+	if len(f.Left) == 0 {
+		well, err := s.Well()
+		others := err == nil && slices.ContainsFunc(well, func(r *shard.Replica) bool {
+			return !slices.Contains(f.Failed, r.Name()) && !x.attempt.Avoids(r.Name())
+		})
+		if others && slices.ContainsFunc(f.Failed, func(name string) bool { return !x.attempt.Avoids(name) }) {
+			return &answer.LostReplica{Names: f.Failed, Err: f.Err}
+		}
+		return nil // the shard is lost
 	}
-	unavoided := func(name string) bool { return !x.attempt.Avoids(name) }
-	switch {
-	case x.ctx.Err() != nil:
-		return nil
-	case f.Read && !f.Known && !x.unseen():
-	case err == nil && slices.ContainsFunc(well, left) && slices.ContainsFunc(f.Failed, unavoided):
-		return &answer.LostReplica{Names: f.Failed, Err: f.Err}
-	case f.Read && f.Known:
-		return x.rawLost()(f.Slice, f.Err)
-	case !f.Read: // the shard is lost
-		return nil
-	}
+	var failed []*shard.Replica
 	for _, name := range f.Failed {
+		x.failing.add(name)
 		if r := x.st.top.Replica(name); r != nil && !r.Gone(x.ctx) {
-			key, text := plan.Unread(name)
+			failed = append(failed, r)
+		}
+	}
+	left := make([]*shard.Replica, len(f.Left))
+	for i, name := range f.Left {
+		left[i] = x.st.top.Replica(name)
+	}
+	if len(failed) == 0 || slices.Contains(left, nil) {
+		return nil
+	}
+	missing, err := plan.Missing(x.ctx, s, failed, left, plan.Window{From: f.From, Until: f.Until}, x.view.Now(), x.unseen())
+	if missing {
+		for _, r := range failed {
+			key, text := plan.Unread(r.Name())
 			x.twice.add(text, key)
 		}
 	}
-	return nil
+	return err
 }
 
-// unseen tells whether nobody reads the warnings of the answer.
-func (x *exchange) unseen() bool { return !x.req.ID.JSON() || x.alerting }
+// unseen tells whether nobody reads the warnings of the answer: it has no place for them, or is for
+// a rule, or its caller has said that it must lack nothing, as rulers do.
+func (x *exchange) unseen() bool {
+	req := x.dec.Request
+	return !req.ID.JSON() || x.alerting || req.PartialResponse != nil && !*req.PartialResponse
+}
 
 // fetcher is the storage of series that are read raw.
 func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
@@ -266,8 +283,12 @@ func (x *exchange) fetcher(together *plan.Together) *raw.Queryable {
 		return x.st.top.Shard(slice).MayFailOver(err)
 	}
 	q.Failed, q.Used = x.copiesFailed, together.Used
+	q.Read = func(raw.Fetched) { x.reads.Add(1) }
 	if x.account != nil {
-		q.Read = x.account.fetched
+		q.Read = func(f raw.Fetched) {
+			x.reads.Add(1)
+			x.account.fetched(f)
+		}
 		q.Observe = func(s raw.Selected) {
 			x.account.selected(s)
 			if x.s.observe != nil {

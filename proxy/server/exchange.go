@@ -107,13 +107,15 @@ type holding struct {
 	out      *merge.Writer
 	warnings merge.Notes
 	infos    merge.Notes
-	twice    *notes     // of series that two shards hold
-	cut      bool       // the answer was truncated by a bound
-	less     bool       // it has less of some shard than there is, though not nothing
-	beside   bool       // answers are read from servers while this one is written
-	asked    int        // calls to shards that another attempt would repeat
-	rawHere  string     // why its series are read and evaluated here; empty where they are not
-	rawCause plan.Cause // likewise, as the metric of plans has it
+	twice    *notes       // of series that two shards hold
+	cut      bool         // the answer was truncated by a bound
+	less     bool         // it has less of some shard than there is, though not nothing
+	beside   bool         // answers are read from servers while this one is written
+	asked    int          // calls to shards that another attempt would repeat
+	reads    atomic.Int64 // of series, likewise
+	failing  nameSet      // replicas that failed while series were read, and are not read again; several goroutines tell
+	rawHere  string       // why its series are read and evaluated here; empty where they are not
+	rawCause plan.Cause   // likewise, as the metric of plans has it
 
 	heavy     weights      // of the plan, or the piece of it, that shards are asked for now
 	inParcels bool         // some of it was evaluated in parcels
@@ -197,7 +199,7 @@ func (x *exchange) nextAttempt(err error) bool {
 	case answer.Order:
 		x.s.reordered.put(query, err.Error(), now)
 	case answer.Replica:
-		if s := x.shardOf(next.After); s == nil || !shard.Free(err) && !x.mayAskAgain(s, x.asked) {
+		if s := x.shardOf(next.After); s == nil || !shard.Free(err) && !x.mayAskAgain(s, x.repeated()) {
 			x.askedInVain(x.shardOf(x.attempt.After), err) // what was asked again before has not helped
 			return s != nil && x.goWithout(s, next.After.Err, in)
 		}
@@ -215,7 +217,7 @@ func (x *exchange) nextAttempt(err error) bool {
 		}
 		x.countLost(len(next.Without) - len(x.attempt.Without))
 	}
-	x.attempt, x.replaced = next.Avoiding(x.replaced...), nil
+	x.restart(next)
 	return true
 }
 
@@ -227,7 +229,7 @@ func (x *exchange) goWithout(s *shard.Shard, err error, in answer.Case) bool {
 		return false
 	}
 	x.countLost(len(next.Without) - len(x.attempt.Without))
-	x.attempt, x.replaced = next.Avoiding(x.replaced...), nil
+	x.restart(next)
 	return true
 }
 

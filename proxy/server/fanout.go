@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -213,7 +214,8 @@ func alsoSilent(err error, shards []string) error {
 // answered or could: the data that only it has is there, and no answer is to go without it unsaid.
 func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) error {
 	var failed error
-	var silent []string // the first one to be late ended the wait for the others
+	var copies []question // that failed beside others
+	var silent []string   // the first one to be late ended the wait for the others
 	for i, q := range f.questions {
 		err := f.results[i].err
 		switch {
@@ -223,8 +225,8 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 			if qerr.From(err).Kind == qerr.Timeout {
 				x.wasLate(err)
 			}
-			if q.copied && failed == nil {
-				failed = x.copyFailed(f, r, q)
+			if q.copied && !errors.Is(err, errSibling) {
+				copies = append(copies, q)
 			}
 			continue
 		case f.results[i].lost:
@@ -243,29 +245,52 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 			}
 		}
 	}
+	if failed == nil {
+		return x.copiesUnread(f, r, copies)
+	}
 	return alsoSilent(failed, silent)
 }
 
-// copyFailed tells the answer's reader of a copy of a question that had no answer, where the others
-// that had may lack some of what it would have been. The error is that of plan.Missing.
-func (x *exchange) copyFailed(f *fanout, r *replies, q question) error {
+// copiesAtOnce is of how many replicas it is found out at once whether they are still there.
+const copiesAtOnce = 64
+
+// copiesUnread tells the answer's reader of copies of questions that had no answer, where the
+// others that had may lack some of what it would have been. The error is that of plan.Missing.
+func (x *exchange) copiesUnread(f *fanout, r *replies, copies []question) error {
+	missing := make([]bool, len(copies))
+	var g errgroup.Group
+	g.SetLimit(copiesAtOnce)
+	for i, q := range copies {
+		g.Go(func() error {
+			return qerr.Guard(func() (err error) {
+				missing[i], err = x.copyMissing(f, q)
+				return err
+			})
+		})
+	}
+	err := g.Wait()
+	for i, q := range copies {
+		switch {
+		case missing[i] && q.exists:
+			r.unread = append(r.unread, q)
+		case missing[i]:
+			x.unread(q.replica)
+		}
+	}
+	return err
+}
+
+func (x *exchange) copyMissing(f *fanout, q question) (bool, error) {
+	if well, err := q.shard.Well(); err != nil || !slices.Contains(well, q.replica) || q.replica.Gone(x.ctx) || x.ctx.Err() != nil {
+		return false, nil // it takes no part any more
+	}
 	var left []*shard.Replica
 	for i, other := range f.questions {
 		if other.seat() == q.seat() && f.results[i].err == nil {
 			left = append(left, other.replica)
 		}
 	}
-	if q.replica.Gone(x.ctx) || x.ctx.Err() != nil {
-		return nil
-	}
-	missing, err := plan.Missing(x.ctx, q.shard, []*shard.Replica{q.replica}, left, q.window(), x.view.Now(), x.unseen())
-	switch {
-	case missing && q.exists:
-		r.unread = append(r.unread, q)
-	case missing:
-		x.unread(q.replica)
-	}
-	return err
+	return plan.Missing(x.ctx, q.shard, []*shard.Replica{q.replica}, left, q.window(), x.view.Now(), x.unseen())
 }
 
 func (x *exchange) unread(r *shard.Replica) {

@@ -141,6 +141,12 @@ func (s *nameSet) add(name string) {
 	s.names[name] = true
 }
 
+func (s *nameSet) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[name]
+}
+
 // sorted are the names.
 func (s *nameSet) sorted() []string {
 	s.mu.Lock()

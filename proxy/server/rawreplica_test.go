@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -9,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
 )
 
 // readFails is in front of a server: while so is set, reads of series have an error after a while.
@@ -172,6 +175,61 @@ func TestReadOfASlowFiller(t *testing.T) {
 	}
 }
 
+// TestFillersFailTogether: the replicas that fill the gaps of two shards fail, one after the other.
+// The answer is of the others and names both, and the others are read once for it.
+func TestFillersFailTogether(t *testing.T) {
+	t.Parallel()
+	w := newGappyPair(t)
+	var bases [2]atomic.Int64
+	var fillers [2]readFails
+	replica := func(i int, name string, phase time.Duration, skip func(int, time.Time) bool) string {
+		series := scraped(3, w.from, w.until, phase, skip)
+		for k, s := range series {
+			series[k].lbls = labels.NewBuilder(s.lbls).Set("node", fmt.Sprint(i)+s.lbls.Get("node")).Labels()
+		}
+		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", name), series).URL()
+	}
+	var shards [2][2]string
+	for i := range shards {
+		fillers[i].after = time.Duration(1+2*i) * time.Second
+		shards[i] = [2]string{
+			before(t, replica(i, "a", 2*time.Second, w.away(19*time.Minute, 14*time.Minute)), func(r *http.Request) bool {
+				if strings.HasSuffix(r.URL.Path, "/read") {
+					bases[i].Add(1)
+				}
+				return false
+			}),
+			fillers[i].before(t, replica(i, "b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))),
+		}
+	}
+	_, base := startProxy(t, t.Context(), replicasConfig("    heartbeat: up\n", shards[0][:]...)+
+		fmt.Sprintf("      - replicas: [{url: %q}, {url: %q}]\n", shards[1][0], shards[1][1]))
+	get := func() string {
+		code, body := ask(t, base, "/api/v1/query", url.Values{
+			"query": {"sum(count_over_time(requests_total[50m]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}, "stats": {"all"},
+		})
+		if code != 200 {
+			t.Fatalf("%d %s", code, body)
+		}
+		return string(body)
+	}
+	if got := get(); !strings.Contains(got, `,"1200"]`) || strings.Contains(got, "warnings") {
+		t.Fatalf("while all answer: %s", got)
+	}
+	for i := range fillers {
+		fillers[i].so.Store(true)
+		bases[i].Store(0)
+	}
+	if got := get(); strings.Count(got, "what only it has is missing") != 2 {
+		t.Errorf("while both fail: %s", got)
+	}
+	for i := range bases {
+		if n := bases[i].Load(); n != 1 {
+			t.Errorf("the replica of shard %d that is left was read %d times", i, n)
+		}
+	}
+}
+
 // TestUnreadUnseen: who would not see a warning is refused where the one that is left is known to
 // lack some.
 func TestUnreadUnseen(t *testing.T) {
@@ -179,10 +237,14 @@ func TestUnreadUnseen(t *testing.T) {
 	var b readFails
 	_, base := startProxy(t, t.Context(), w.config(w.replica("a", 2*time.Second, w.away(19*time.Minute, 14*time.Minute)),
 		b.before(t, w.replica("b", 9*time.Second, w.away(44*time.Minute, 39*time.Minute)))))
-	get := func(rule string) (int, string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/query?"+url.Values{
+	get := func(rule, partial string) (int, string) {
+		q := url.Values{
 			"query": {"sum(count_over_time(requests_total[50m]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}, "stats": {"all"},
-		}.Encode(), nil)
+		}
+		if partial != "" {
+			q.Set("partial_response", partial)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/query?"+q.Encode(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,14 +262,17 @@ func TestUnreadUnseen(t *testing.T) {
 		}
 		return resp.StatusCode, string(text)
 	}
-	if code, body := get("r1"); code != 200 || !strings.Contains(body, `,"1000"]`) {
+	if code, body := get("r1", ""); code != 200 || !strings.Contains(body, `,"1000"]`) {
 		t.Fatalf("while both answer: %d %s", code, body)
 	}
 	b.so.Store(true)
-	if code, body := get("r1"); code == 200 || !strings.Contains(body, "lack some of what it has") {
+	if code, body := get("r1", ""); code == 200 || !strings.Contains(body, "lack some of what it has") {
 		t.Errorf("an alert rule: %d %s", code, body)
 	}
-	if code, body := get(""); code != 200 || !strings.Contains(body, "what only it has is missing") {
+	if code, body := get("", "false"); code == 200 || !strings.Contains(body, "lack some of what it has") {
+		t.Errorf("a ruler, which says that it must lack nothing: %d %s", code, body)
+	}
+	if code, body := get("", ""); code != 200 || !strings.Contains(body, "what only it has is missing") {
 		t.Errorf("a dashboard: %d %s", code, body)
 	}
 }

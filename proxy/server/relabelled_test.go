@@ -103,6 +103,43 @@ func TestRelabelledFromNowOn(t *testing.T) {
 	}
 }
 
+// TestRelabelledUnseen: of replicas that label the same targets differently one is read alone.
+// Where each was away at another time, who would not see the warning is refused.
+func TestRelabelledUnseen(t *testing.T) {
+	w := newGappyPair(t)
+	replica := func(name, pool string, phase time.Duration, skip func(int, time.Time) bool) string {
+		series := scraped(20, w.from, w.until, phase, skip)
+		for i, s := range series {
+			series[i].lbls = labels.NewBuilder(s.lbls).Set("instance", s.lbls.Get("node")+":9100").Set("pool", pool).Labels()
+		}
+		return promShard(t, labels.FromStrings("cluster", "jaguar", "replica", name), series).URL()
+	}
+	s, base := startProxy(t, t.Context(), replicasConfig("    heartbeat: up\n",
+		replica("a", "x", 2*time.Second, w.away(19*time.Minute, 14*time.Minute)),
+		replica("b", "y", 9*time.Second, w.away(44*time.Minute, 39*time.Minute))))
+	(&rig{t: t, s: s}).eventually("the servers are compared", func() bool {
+		st, done := s.peek()
+		defer done()
+		at := time.Now().UnixMilli()
+		return st.top.Groups[0].Shards[0].Relabelled(at, at) != ""
+	})
+	for _, tc := range []struct {
+		window, partial string
+		refused         bool
+	}{{"50m", "", false}, {"50m", "false", true}, {"9m", "false", false}} {
+		q := url.Values{"query": {"count(count_over_time(up[" + tc.window + "]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}}
+		if tc.partial != "" {
+			q.Set("partial_response", tc.partial)
+		}
+		code, answer := ask(t, base, "/api/v1/query", q)
+		body := string(answer)
+		if tc.refused != (code != 200 && strings.Contains(body, "each lacks some of what another one has")) ||
+			!tc.refused && !strings.Contains(body, `"20"`) {
+			t.Errorf("%s, partial_response=%s: %d %s", tc.window, tc.partial, code, body)
+		}
+	}
+}
+
 // TestRelabelledAloneFails: the replica that is read alone while the other one labels its targets
 // differently fails: then that other one is.
 func TestRelabelledAloneFails(t *testing.T) {

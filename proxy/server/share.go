@@ -47,7 +47,8 @@ func (x *exchange) key() string {
 		return ""
 	}
 	who := x.tenantName() + "\x00" + identity.From(x.ctx).Peer + "\x00" + x.lane
-	return fmt.Sprintf("%p\x00%s\x00%d\x00%t\x00%t\x00%s", x.st, who, x.dec.Deadline, x.partial, x.takesStock(), req.Canonical())
+	kind := fmt.Sprint(x.partial, x.unseen(), x.takesStock())
+	return fmt.Sprintf("%p\x00%s\x00%d\x00%s\x00%s", x.st, who, x.dec.Deadline, kind, req.Canonical())
 }
 
 // subject is what a request is about, whatever time it looks at: by it an answer is known that was

@@ -381,6 +381,7 @@ func TestWhatIsIdentical(t *testing.T) {
 		},
 		"less time":        func(x *exchange) { x.dec.Deadline /= 2 },
 		"partial":          func(x *exchange) { x.partial = true },
+		"an alert rule":    func(x *exchange) { x.alerting = true },
 		"another query":    func(x *exchange) { x.dec.Request.Query = "down" },
 		"another instant":  func(x *exchange) { x.dec.Request.Time = endpoint.At(1001) },
 		"another lookback": func(x *exchange) { x.dec.Request.LookbackDelta = time.Minute },

@@ -444,6 +444,13 @@ func TestSplitIsNotWhole(t *testing.T) {
 	}
 	b.set(func(p *patient) { p.series = ups(0, 10, "b") })
 	top.Refresh(context.Background())
+	if n := wholes(); n != 0 {
+		t.Errorf("mended, and the window has the time before: %d", n)
+	}
+	if lacks, known := s.Lacks(context.Background(), time.Now().Add(-time.Hour).UnixMilli(), time.Now().UnixMilli(), time.Now()); known {
+		t.Errorf("and what they lack is known: %v", lacks)
+	}
+	s.labelling = &labelling{} // long ago
 	if n := wholes(); n != 2 {
 		t.Errorf("mended: %d", n)
 	}

@@ -72,7 +72,7 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	if len(s.Replicas) == 1 {
 		return order, 1, nil
 	}
-	if len(s.Replicas) > trust.MaxReplicas || s.split.Load() {
+	if len(s.Replicas) > trust.MaxReplicas || s.divided(from, until) {
 		return order, 0, nil
 	}
 	mask := uint64(0)
@@ -224,15 +224,19 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	return left, w, true
 }
 
-// Covers tells whether one of those that are left has all of substance that the others have in the
-// window, and whether that is known, as Whole knows it. They are replicas of the shard.
+// Covers tells whether those that are left have, between them, all of substance that the others have
+// in the window, and whether that is known, as Whole knows it. They are replicas of the shard.
 func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until int64, now time.Time) (covers, known bool) {
-	if len(s.Replicas) > trust.MaxReplicas || s.split.Load() || s.Unjudged() {
+	if len(s.Replicas) > trust.MaxReplicas || s.divided(from, until) || s.Unjudged() {
 		return false, false
 	}
 	_, w, known := s.find(ctx, from, until, now)
-	return known && s.beats.Without(maskOf(left), maskOf(others), w, now) != 0, known
+	return known && s.beats.Covers(maskOf(left), maskOf(others), w, now), known
 }
+
+// divided tells whether the replicas are known to scrape different targets, or to have done so in
+// the window: what is known of them by their sums says nothing then.
+func (s *Shard) divided(from, until int64) bool { return s.split.Load() || s.Split(from, until) }
 
 func maskOf(replicas []*Replica) (mask uint64) {
 	for _, r := range replicas {
@@ -251,7 +255,7 @@ type Lack struct {
 // last stretch may reach into the future. It is false where that is not known, as Whole has it. The
 // answer is from what Whole of the same window has found.
 func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]Lack, bool) {
-	if len(s.Replicas) == 1 || len(s.Replicas) > trust.MaxReplicas || s.split.Load() || s.Thanos() {
+	if len(s.Replicas) == 1 || len(s.Replicas) > trust.MaxReplicas || s.Thanos() || s.divided(from, until) {
 		return nil, len(s.Replicas) == 1 || s.Thanos() && s.fullest(time.Now()) != 0
 	}
 	part, w, known := s.find(ctx, from, until, now)

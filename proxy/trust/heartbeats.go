@@ -159,26 +159,43 @@ func (h *Heartbeats) Lookup(part uint64, w Window, now time.Time) (whole uint64,
 // is known still. A scrape of a few targets is no substance, which each replica has more than the
 // other in the course of a day; no scrape of some job at all is.
 func (h *Heartbeats) Without(whole, others uint64, w Window, now time.Time) uint64 {
+	h.eachIn(w, now, func(f finding, end int64) bool {
+		whole &^= f.lacking(others, w.from, end)
+		return true
+	})
+	return whole
+}
+
+// Covers tells whether, as far as is known, those that are left have between them all of substance
+// that the others have in the window: at no time of it does each of them lack some, as Without has
+// it.
+func (h *Heartbeats) Covers(left, others uint64, w Window, now time.Time) bool {
+	covers := left != 0
+	h.eachIn(w, now, func(f finding, end int64) bool {
+		covers = covers && left&^f.lacking(others, w.from, end) != 0
+		return covers
+	})
+	return covers
+}
+
+// eachIn calls look for what is believed of the window, with the end of each bucket, until it
+// returns false.
+func (h *Heartbeats) eachIn(w Window, now time.Time, look func(f finding, end int64) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	look := func(f finding, end int64) {
-		if f.until != 0 && now.UnixMilli() >= f.until {
-			return
-		}
-		for i, s := range f.less {
-			if f.asked&(1<<i) != 0 && s.more&others&f.asked != 0 && (s.none || s.scrapes >= minSlice) && s.until(end) > w.from {
-				whole &^= 1 << i
-			}
+	more := true
+	believed := func(f finding, end int64) {
+		if more && (f.until == 0 || now.UnixMilli() < f.until) {
+			more = look(f, end)
 		}
 	}
-	for end := w.first; end <= w.last; end += bucketMs {
-		look(h.buckets[end], end)
+	for end := w.first; end <= w.last && more; end += bucketMs {
+		believed(h.buckets[end], end)
 	}
 	if w.open {
-		look(h.tail, 0)
-		h.eachOpen(w, func(f finding, _ Span) { look(f, 0) })
+		believed(h.tail, 0)
+		h.eachOpen(w, func(f finding, _ Span) { believed(f, 0) })
 	}
-	return whole
 }
 
 // Late is for how long a replica has not answered, as far as somebody has asked this; from the

@@ -104,3 +104,41 @@ func TestHeartbeatOfNothing(t *testing.T) {
 	h.Refresh(t.Context(), ask, 3, now)
 	look("one has it", false, true)
 }
+
+// TestCovers: those that are left cover the others where at each time one of them lacks nothing of
+// theirs, whichever it is.
+func TestCovers(t *testing.T) {
+	const a, b, c = 1, 2, 4
+	now := time.Date(2026, 3, 1, 12, 2, 0, 0, time.UTC)
+	w, _ := WindowOf(now.Add(-4*time.Hour).UnixMilli(), now.Add(-2*time.Hour).UnixMilli(), now)
+	gaps := func(away ...int64) *Heartbeats { // the bucket in which each was away, counted from the last
+		h := New("up", 3)
+		for k := range int64(24) {
+			at := make([]Beats, 3)
+			for i := range at {
+				if away[i] != k {
+					at[i] = Beats{jobs: map[string]beat{"j": {20, 400}}}
+				}
+			}
+			h.buckets[w.last-k*bucketMs] = judge(at, a|b|c)
+		}
+		return h
+	}
+	for _, tc := range []struct {
+		name         string
+		away         []int64
+		left, others uint64
+		want         bool
+	}{
+		{"each was away alone", []int64{3, 9, 15}, a | b, c, true},
+		{"one of them alone", []int64{3, 9, 15}, a, c, false},
+		{"both at the same time", []int64{3, 3, 15}, a | b, c, false},
+		{"all at the same time", []int64{3, 3, 3}, a | b, c, true},
+		{"the other one was away too", []int64{3, 9, 3}, a, c, true},
+		{"none is left", []int64{3, 9, 15}, 0, c, false},
+	} {
+		if got := gaps(tc.away...).Covers(tc.left, tc.others, w, now); got != tc.want {
+			t.Errorf("%s: %t", tc.name, got)
+		}
+	}
+}

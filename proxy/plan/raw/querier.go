@@ -66,12 +66,12 @@ type Slice struct {
 
 // Failure is what became of the copies of a slice, some of which failed.
 type Failure struct {
-	// Slice and Failed name the shard and those that failed.
-	Slice  string
-	Failed []string
-	// Read tells whether others were read, Known whether these are known to lack something that the
-	// failed ones may have.
-	Read, Known bool
+	// Slice names the shard, From and Until the window in milliseconds, both inclusive.
+	Slice       string
+	From, Until int64
+	// Failed name the copies that failed, Left those that were read: these are the answer, read
+	// once more where they were read in part, unless there is an error.
+	Failed, Left []string
 	// Err is what happened to the first of them.
 	Err error
 }
@@ -457,7 +457,7 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 	rest := s.without(live, failed)
 	whole := len(s.spared) > 0 && len(live) > 0 // each of these has all
 	if failure != nil && q.Failed != nil && !whole && (rest == nil || len(live) > 0) {
-		if err := q.Failed(Failure{s.Name, slices.Concat(s.spared, failed), len(live) > 0, s.Known, failure}); err != nil {
+		if err := q.Failed(Failure{s.Name, query.From, query.Until, slices.Concat(s.spared, failed), read, failure}); err != nil {
 			q.give(hauls)
 			return nil, err
 		}

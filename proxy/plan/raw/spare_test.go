@@ -50,7 +50,7 @@ func TestSpareCopies(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || len(failures) != 1 || !slices.Equal(failures[0].Failed, tc.failed) || failures[0].Read {
+			if err == nil || len(failures) != 1 || !slices.Equal(failures[0].Failed, tc.failed) || len(failures[0].Left) > 0 {
 				t.Errorf("%v, told of %+v", err, failures)
 			}
 		})
