@@ -102,7 +102,7 @@ test: ## install what tests need, then lint, unit, race and real-server tests
 	@$(STEP) gofumpt $(MAKE) --no-print-directory fmt-check
 	@$(MAKE) --no-print-directory -j3 npm vet staticcheck panels
 	@$(MAKE) --no-print-directory -j2 race proofs
-	@$(STEP) test go test -vet=off -p 3 -timeout 20m $(PLAIN)
+	@$(STEP) test go test -vet=off -p 3 -timeout 40m $(PLAIN)
 	@$(MAKE) --no-print-directory -j2 page-check plugin-check
 	@$(STEP) live go test -vet=off -timeout 20m $(LIVE)
 
@@ -130,10 +130,10 @@ plugin-check:
 
 # Both at once: the longest package of race keeps one processor busy. Who measures times is race; proofs give way to it.
 race:
-	@$(STEP) race go test -race -vet=off -timeout 55m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
+	@$(STEP) race go test -race -vet=off -timeout 80m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
 
 proofs:
-	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 30m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./grafana-plugin/pkg/experiments
+	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 60m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./grafana-plugin/pkg/experiments
 
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)

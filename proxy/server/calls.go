@@ -420,7 +420,12 @@ func (f *fanout) call(i int) {
 		f.failed(i, slow(q, err))
 		return
 	}
-	f.waits.over(i, true)
+	if !f.waits.over(i, true) { // it began too late, and is cut
+		_ = resp.Body.Close()
+		<-ctx.Done()
+		f.failed(i, slow(q, context.Cause(ctx)))
+		return
+	}
 	r.resp = resp
 	r.body = x.account.body(f.slots.until(q.shard, resp.Body))
 	r.src = merge.Source{

@@ -32,7 +32,6 @@ func TestOnCallIsServed(t *testing.T) {
 				text += "lanes: [{name: oncall, match: {tenant: oncall}, share: 0.5}, {name: wall, match: {dashboard: wall}, share: 0.25}]\n"
 			}
 			r := newRig(t, manyShards(1), text)
-			alive := fakeshard.Route{Path: "/api/v1/query", Query: "count(up)", Script: "answer"} // to the proxy's own question
 			if err := r.all()[0].Set("", alive, fakeshard.Route{Path: "/api/v1/query", Script: "stall"}); err != nil {
 				t.Fatal(err)
 			}

@@ -30,7 +30,7 @@ func (l lateLog) WithAttrs([]slog.Attr) slog.Handler { return l }
 // left is written long after its deadline, the client is told it, and not cut off without a word.
 func TestLateErrorIsTold(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, manyShards(1), limits(time.Second), func(o *Options) { o.Logger = slog.New(lateLog{&logbook{}}) })
+	r := newRig(t, manyShards(1), limits(5*time.Second), func(o *Options) { o.Logger = slog.New(lateLog{&logbook{}}) })
 	if err := r.all()[0].Set("", fakeshard.Route{Path: "/api/v1/query", Script: "stall"}); err != nil {
 		t.Fatal(err)
 	}

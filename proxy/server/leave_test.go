@@ -139,7 +139,7 @@ func (r *rig) leaves(c *caller, reset bool, at string) {
 	t.Helper()
 	asked := func() (all []fakeshard.Record) {
 		for _, s := range r.all() {
-			all = append(all, s.RequestsTo(at)...)
+			all = append(all, askedOf(s, at)...)
 		}
 		return all
 	}

@@ -110,12 +110,16 @@ func (w *waits) giveUp(cause error, which func(seat) bool) {
 	}
 }
 
-// over says that a question's wait has ended, with an answer or without.
-func (w *waits) over(i int, answered bool) {
-	w.settled[i].Store(true)
+// over says that a question's wait has ended, with an answer or without. It is false where it had
+// been given up before: its context has ended then, or does at once.
+func (w *waits) over(i int, answered bool) bool {
+	if !w.settled[i].CompareAndSwap(false, true) {
+		return false
+	}
 	if answered {
 		w.begun[w.questions[i].seat()].Store(true)
 	}
+	return true
 }
 
 // stop ends the timers. The contexts end with the fan-out's own, which their calls' bodies outlive

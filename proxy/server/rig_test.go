@@ -101,6 +101,21 @@ func newClient(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
+// alive answers the proxy's own question to a server that is silent for a while.
+var alive = fakeshard.Route{Path: "/api/v1/query", Query: "count(up)", Script: "answer"}
+
+// ownQuestion tells whether the proxy asked it by itself: for the engine's version, and whether a
+// silent server is there.
+func ownQuestion(rec fakeshard.Record) bool {
+	q := rec.Form.Get("query")
+	return q == "1+1" || q == "count(up)" && rec.Form.Get("time") == ""
+}
+
+// askedOf are the requests that the shard was asked at the path, but for the proxy's own questions.
+func askedOf(s *fakeshard.Shard, path string) []fakeshard.Record {
+	return slices.DeleteFunc(s.RequestsTo(path), ownQuestion)
+}
+
 // all are the rig's shards, in the same order each time.
 func (r *rig) all() []*fakeshard.Shard {
 	return slices.SortedFunc(maps.Keys(r.names), func(a, b *fakeshard.Shard) int {

@@ -27,17 +27,17 @@ import (
 func crowdOf(t *testing.T, n int, path, steps string) *rig {
 	r := newRig(t, manyShards(n), limits(10*patience))
 	for _, s := range r.all() {
-		if err := s.Set("", fakeshard.Route{Path: path, Script: "wait go; " + steps}); err != nil {
+		if err := s.Set("", alive, fakeshard.Route{Path: path, Script: "wait go; " + steps}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return r
 }
 
-// askedAt is how often the shards have been asked at the path.
+// askedAt is how often the shards have been asked at the path, but for the proxy's own questions.
 func (r *rig) askedAt(path string) (n int) {
 	for _, s := range r.all() {
-		n += len(s.RequestsTo(path))
+		n += len(askedOf(s, path))
 	}
 	return n
 }
@@ -196,7 +196,7 @@ func TestSharedAnswersAndLeaving(t *testing.T) {
 		r.release()
 		for i, c := range all {
 			for _, s := range r.all() {
-				if recs := s.RequestsTo(a.at); !recs[len(recs)-1].Ended.IsZero() {
+				if recs := askedOf(s, a.at); !recs[len(recs)-1].Ended.IsZero() {
 					t.Errorf("the work ended when %d of %d had left", i, len(all))
 				}
 			}
@@ -310,7 +310,7 @@ func TestLargeAnswersAreNotShared(t *testing.T) {
 		a := alikeQuery()
 		before := r.askedAt(a.at)
 		gate := fmt.Sprint("go", round)
-		if err := s.Set("", fakeshard.Route{Path: a.at, Script: "wait " + gate + "; generate 3MiB"}); err != nil {
+		if err := s.Set("", alive, fakeshard.Route{Path: a.at, Script: "wait " + gate + "; generate 3MiB"}); err != nil {
 			t.Fatal(err)
 		}
 		replies := make(chan *reply, 2)

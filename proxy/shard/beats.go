@@ -27,7 +27,8 @@ var errBeatBudget = errors.New("the time for heartbeats is over")
 // askAll asks those taking part the same thing at once, each by itself: the failure of one is
 // nothing that another could be charged with. left are those that answered. One that could not be
 // asked, or was silent about the last minute for all the time that there is, or for beatGrace after
-// another one had answered, takes part no more, for a while. Who says something else than an
+// another one had answered, takes part no more, for a while; nobody is called silent by a process
+// that is late itself. Who says something else than an
 // answer, and who has none in time about what takes longer to say, is there all the same, and may
 // be the only one that lacks nothing: that is the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
@@ -36,8 +37,11 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 	defer giveUp(nil)
 	var first sync.Once
 	var grace *time.Timer
-	answers, errs := s.askEach(own, part, req, func() {
-		first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
+	var errs []error
+	late := ownDelay(func() {
+		answers, errs = s.askEach(own, part, req, func() {
+			first.Do(func() { grace = time.AfterFunc(beatGrace, func() { giveUp(context.DeadlineExceeded) }) })
+		})
 	})
 	overdue := grace != nil && !grace.Stop()
 	hurried := !overdue && time.Since(began) < wholeWait // the caller was
@@ -57,7 +61,7 @@ func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) 
 			s.beats.Failed(i, errs[i], false)
 			s.unanswered.note(time.Since(began))
 			err = errs[i]
-		case kind == qerr.Timeout && (req.ID.Span() != endpoint.SpanInstant || hurried):
+		case kind == qerr.Timeout && (req.ID.Span() != endpoint.SpanInstant || hurried || late >= starved):
 			s.beats.Failed(i, errs[i], false)
 			s.unanswered.note(time.Since(began))
 			err = errs[i]

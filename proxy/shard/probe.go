@@ -406,11 +406,13 @@ func (r *Replica) get(
 }
 
 // fetch asks one of the prober's own questions and reads the answer whole, at most maxBytes of it,
-// within probeTimeout, for use, which may not keep it and whose errors it returns.
+// within probeTimeout, or GoneWithin where that is longer, for use, which may not keep it and whose
+// errors it returns.
 func (r *Replica) fetch(
 	ctx context.Context, id endpoint.ID, what string, build builder, maxBytes int64, use func(page []byte) error,
 ) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, context.DeadlineExceeded)
+	within := max(probeTimeout, r.up.opts.GoneWithin)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, context.DeadlineExceeded)
 	defer cancel()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -427,7 +429,7 @@ func (r *Replica) fetch(
 		return qerr.Wrap(qerr.Timeout, err, "%s was too slow to answer %s: %v", r.Name(), what, errSlowPage)
 	}
 	if qe := qerr.From(err); qe != nil && qe.Kind == qerr.Timeout {
-		return qerr.Wrap(qerr.Timeout, err, "%s did not answer %s within %s", r.Name(), what, probeTimeout)
+		return qerr.Wrap(qerr.Timeout, err, "%s did not answer %s within %s", r.Name(), what, within)
 	}
 	return err
 }

@@ -95,7 +95,7 @@ func TestNobodyWaitsInVainAgain(t *testing.T) {
 				late.Store(int64(tc.late))
 				lateTail.Store(int64(tc.lateTail))
 				if tc.lateTail > 0 {
-					time.Sleep(2 * time.Minute) // nothing is fresh any more
+					time.Sleep(2*time.Minute + 500*time.Millisecond) // nothing is fresh any more, and the background asks
 				}
 				began := time.Now()
 				from, until := began.Add(-8*time.Hour).UnixMilli(), began.UnixMilli()

@@ -224,8 +224,8 @@ func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (par
 	return left, w, true
 }
 
-// Covers tells whether those that are left have, between them, all of substance that the others have
-// in the window, and whether that is known, as Whole knows it. They are replicas of the shard.
+// Covers tells whether those that are left have, between them, all of substance that the others
+// have in the window, and whether that is known, as Whole knows it. They are replicas of the shard.
 func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until int64, now time.Time) (covers, known bool) {
 	if len(s.Replicas) > trust.MaxReplicas || s.divided(from, until) || s.Unjudged() {
 		return false, false

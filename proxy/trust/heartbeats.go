@@ -444,10 +444,9 @@ func (h *Heartbeats) TryTurn() (done func(), ok bool) {
 	}
 }
 
-// Turns is how many turns there have been: the number of who has it now, or had it last.
+// Turns is how many turns have ended: the number of who has it now, or has it next.
 func (h *Heartbeats) Turns() uint64 { return h.turns.Load() }
 
 func (h *Heartbeats) turn() (done func()) {
-	h.turns.Add(1)
-	return func() { <-h.asking }
+	return func() { h.turns.Add(1); <-h.asking }
 }

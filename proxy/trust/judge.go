@@ -63,8 +63,8 @@ func (f finding) wholeSince(part uint64, from, end int64) uint64 {
 	return whole
 }
 
-// lacking are those that lack something of substance that one of others has, after from; the finding
-// is of the bucket that ends at end.
+// lacking are those that lack something of substance that one of others has, after from; the
+// finding is of the bucket that ends at end.
 func (f finding) lacking(others uint64, from, end int64) (lacking uint64) {
 	for i, s := range f.less {
 		if f.asked&(1<<i) != 0 && s.more&others&f.asked != 0 && (s.none || s.scrapes >= minSlice) && s.until(end) > from {
