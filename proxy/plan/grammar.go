@@ -218,7 +218,8 @@ func takesAlerts(ms []*labels.Matcher) bool {
 			if !slices.ContainsFunc(alertNames, m.Matches) {
 				return false
 			}
-			said = said || !m.Matches("up") // any other
+			// It names one, or takes no other name.
+			said = said || m.Type == labels.MatchEqual || slices.ContainsFunc(m.SetMatches(), AlertSeries) || !m.Matches("up")
 		case "alertname", "alertstate":
 			said = said || !m.Matches("")
 		}

@@ -58,12 +58,16 @@ func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
 				return nil, "the shards' own " + agg.Op.String() + " are joined here"
 			}
 			leaf.Mode, leaf.Fold, leaf.Folds = ModePush, f.fold, true
+			if p.outlivesNames(agg) {
+				return nil, "the shards drop metric names only at the end of a query, and what is grouped by them is put together before"
+			}
 			end = root || !keepsName(agg)
 			e = agg
 		}
 		if l.why != "" {
 			return nil, l.why
 		}
+		leaf.Distinct = l.distinct
 		p.guard(leaf, l.filled, legs)
 	}
 	if p.delayed && !end {
@@ -120,6 +124,22 @@ func keepsName(a *parser.AggregateExpr) bool {
 		return true
 	}
 	return !a.Without && slices.Contains(a.Grouping, model.MetricNameLabel)
+}
+
+// outlivesNames tells whether an aggregate groups by parts of a metric's name that what it is made of
+// has dropped, so that each of its groups would lose them at the end of a shard's own query: groups
+// of several shards look the same then. There is a selector alone that has dropped none.
+func (p *planner) outlivesNames(a *parser.AggregateExpr) bool {
+	if _, bare := tree.Bare(a.Expr).(*parser.VectorSelector); bare || !p.delayed {
+		return false
+	}
+	units := p.v.top.TypeAndUnitLabels()
+	if a.Without {
+		return units && !(slices.Contains(a.Grouping, model.MetricTypeLabel) && slices.Contains(a.Grouping, model.MetricUnitLabel))
+	}
+	return slices.ContainsFunc(a.Grouping, func(name string) bool {
+		return name == model.MetricNameLabel || units && (name == model.MetricTypeLabel || name == model.MetricUnitLabel)
+	})
 }
 
 // usesFrame tells whether an expression means something else when it is sent as a query of its own

@@ -43,7 +43,7 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 	if ok && !says(tree.String(agg), agg) {
 		return nil
 	}
-	if !ok || joins(agg) || !f.top && usesFrame(e) || p.delayed && keepsName(agg) {
+	if !ok || joins(agg) || !f.top && usesFrame(e) || p.delayed && (keepsName(agg) || p.outlivesNames(agg)) {
 		return nil
 	}
 	fin, l := pushes(agg, key{

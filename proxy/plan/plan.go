@@ -161,6 +161,8 @@ type Leaf struct {
 	// At is where it stands in the query's text, the first of several places; empty where the whole
 	// query was not parsed.
 	At posrange.PositionRange
+	// Distinct tells that series of two shards cannot become equal in it.
+	Distinct bool
 	// Guards are asked of all parts' shards first: where one has a series, the leaf cannot be put
 	// together from the shards' answers.
 	Guards []Guard

@@ -147,12 +147,41 @@ func says(text string, e parser.Expr) bool {
 	if err != nil || tree.String(back) != text {
 		return false
 	}
+	if finer(e) {
+		return false
+	}
 	if !computesDurations(e) {
 		return true
 	}
 	was, err := Tree(e)
 	is, broken := Tree(back)
 	return err == nil && broken == nil && reflect.DeepEqual(was, is)
+}
+
+// finer tells whether any range, step or offset is no whole number of milliseconds, which is all that
+// is printed of it: rate(x[60.0004]) divides by more than a minute.
+func finer(n parser.Node) bool {
+	fine := func(ds ...time.Duration) bool {
+		return slices.ContainsFunc(ds, func(d time.Duration) bool { return d%time.Millisecond != 0 })
+	}
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		return fine(n.OriginalOffset)
+	case *parser.MatrixSelector:
+		if fine(n.Range) {
+			return true
+		}
+	case *parser.SubqueryExpr:
+		if fine(n.Range, n.Step, n.OriginalOffset) {
+			return true
+		}
+	}
+	for child := range parser.ChildrenIter(n) {
+		if finer(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // computesDurations tells whether any range, step or offset is an expression.

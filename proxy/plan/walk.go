@@ -289,6 +289,19 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 	return nodes
 }
 
+// pins tells whether a selector in it has an @.
+func pins(n parser.Node) bool {
+	if vs, ok := n.(*parser.VectorSelector); ok && (vs.Timestamp != nil || vs.StartOrEnd != 0) {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if pins(child) {
+			return true
+		}
+	}
+	return false
+}
+
 // subframe is when the inside of a subquery is evaluated, as Prometheus' engine lays it out: at the
 // multiples of its step.
 func (p *planner) subframe(n *parser.SubqueryExpr, f frame) (frame, bool) {
@@ -313,6 +326,11 @@ func (p *planner) subframe(n *parser.SubqueryExpr, f frame) (frame, bool) {
 	}
 	g := merge.Grid{Start: start, End: last - offset, Step: step}
 	if g.End < g.Start || (g.End-g.Start)/step+1 > maxPoints {
+		return frame{}, false
+	}
+	// The engine leaves the offsets of what is pinned as they are where a subquery begins when the
+	// query does, and looks for the leaf's values at another time.
+	if g.Start == f.grid.Start && offset != 0 && pins(n.Expr) {
 		return frame{}, false
 	}
 	return frame{grid: g, rng: true, strict: f.strict, near: f.near, loose: f.loose}, true

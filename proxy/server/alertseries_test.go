@@ -67,7 +67,7 @@ func TestAlertsThatEveryShardEvaluates(t *testing.T) {
 	for _, query := range []string{
 		`ALERTS`, `count(ALERTS)`, `sum by (severity) (ALERTS{alertstate="firing"})`, `count(ALERTS_FOR_STATE)`,
 		`sum(count_over_time(ALERTS{severity="critical"}[10m]))`, `count({alertname="Watchdog",alertstate!=""})`,
-		`count({__name__=~"ALERTS|up",severity=""})`, `group by (alertname) (ALERTS) unless ALERTS{alertname="ProxyDown"}`,
+		`count({__name__=~"ALERTS|up",severity=""})`, `count({__name__=~"ALERTS|up"})`, `sum by (severity) ({__name__=~"up|ALERTS"})`, `group by (alertname) (ALERTS) unless ALERTS{alertname="ProxyDown"}`,
 		`count by (node) (ALERTS)`, `sum(up) + on () count(ALERTS)`, `max(avg_over_time(count(ALERTS)[5m:1m]))`,
 	} {
 		for _, at := range []string{"query?time=" + now, "query_range?step=60&start=" + then + "&end=" + now} {
