@@ -46,7 +46,7 @@ type Source struct {
 	// metadata the labels are the metric's name alone.
 	Keep func(labels.Labels) bool
 	// Bare takes the texts out of metadata, and what not all sources agree on: a server does not
-	// say whose metadata it is, and the asker may see a part.
+	// say whose metadata it is, and the asker may see a part. What a search finds is not described.
 	Bare bool
 	// Asked is what the answer to a query must fit; nil takes any result. Pass and Splice look at
 	// it.

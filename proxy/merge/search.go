@@ -299,7 +299,7 @@ func (r *searchLines) result(one *Found) bool {
 		case "help":
 			to = &one.About.Help
 		}
-		if to == nil {
+		if to == nil || r.src.Bare && to != &one.Value {
 			ok = s.skip(3)
 		} else {
 			var b []byte

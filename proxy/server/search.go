@@ -43,8 +43,7 @@ func (x *exchange) searchLabelValues() error { return x.search(x.req.Label, "val
 // had and searched here, and of all of them where one turns out to search in another way. Nothing
 // is written before all of it is known, so that every failure is an error with a status of its own.
 func (x *exchange) search(label, key string) error {
-	if x.told(metadataToo) && x.s.walls.bare(x.tenant) {
-		delete(x.req.Filters, metadataToo)
+	if x.told(metadataToo) && !x.describes() {
 		x.warnings.Add(metadataToo + " is not for tenants with matchers: a server does not say whose series a text is about")
 	}
 	f, err := x.searched(label, true)
@@ -89,6 +88,10 @@ func (x *exchange) search(label, key string) error {
 // told tells whether a parameter of the request that is true or false is true.
 func (x *exchange) told(name string) bool { return slices.Equal(x.req.Filters[name], []string{"true"}) }
 
+// describes tells whether the answer says what each metric is: where it was asked for, and not to a
+// tenant that sees a part.
+func (x *exchange) describes() bool { return x.told(metadataToo) && !x.s.walls.bare(x.tenant) }
+
 // searching is what the request looks for.
 func (x *exchange) searching() *merge.Search {
 	said := func(name string) string { return strings.Join(x.req.Filters[name], "") }
@@ -126,6 +129,7 @@ func (x *exchange) searched(label string, byShards bool) (_ *merge.Finds, err er
 	groups, asked := map[*shard.Group][]merge.Source{}, map[*shard.Group]endpoint.ID{}
 	for i, src := range r.sources {
 		q := r.asked[i]
+		src.Bare = !x.describes()
 		if q.part != partPresence {
 			src.Body = p.reads(src.Body)
 		}
@@ -162,7 +166,7 @@ func (x *exchange) searched(label string, byShards bool) (_ *merge.Finds, err er
 			}
 		}
 	}
-	if x.told(metadataToo) && len(listed) > 0 {
+	if x.describes() && len(listed) > 0 {
 		err = x.describe(f, listed)
 	}
 	return f, err
@@ -248,6 +252,9 @@ func (x *exchange) searchOf(t target, id endpoint.ID, label string, limit int) (
 		}
 		delete(req.Filters, "batch_size") // what is written is put into lines here
 		delete(req.Filters, "include_score")
+		if !x.describes() {
+			delete(req.Filters, metadataToo)
+		}
 	}
 	return qs, err
 }

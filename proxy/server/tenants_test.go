@@ -575,3 +575,47 @@ func TestMetadataOfATenant(t *testing.T) {
 		t.Error("no shard was asked for exemplars")
 	}
 }
+
+// TestSearchTellsATenantNoTexts: a search by a tenant with matchers does not ask shards for what
+// they say of metrics, and what one sends all the same is not passed on.
+func TestSearchTellsATenantNoTexts(t *testing.T) {
+	const path, lines = "/api/v1/search/metric_names", `{"results":[{"name":"http_total","type":"counter","unit":"u_secret","help":"h_secret"}]}` + "\n" +
+		`{"status":"success","has_more":false}` + "\n"
+	s := fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		return fakeshard.Answer{Header: http.Header{"Content-Type": {"application/x-ndjson"}}, Body: []byte(lines)}, r.Path == path
+	}})
+	w := &tenantWorld{t: t, client: newClient(t)}
+	text, dir := fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\ntenants:\n", s.URL()), t.TempDir()
+	for who, matchers := range map[string]string{"research": `['{namespace=~"research-.+"}']`, "all": "[]"} {
+		token := filepath.Join(dir, who)
+		if err := os.WriteFile(token, []byte("token-of-"+who), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("  - {name: %s, bearer_token_file: %s, matchers: %s}\n", who, token, matchers)
+	}
+	w.s, w.url = startProxy(t, t.Context(), text)
+	for _, who := range []string{"research", "all"} {
+		form := url.Values{"search[]": {"http"}, "include_metadata": {"true"}}
+		got := w.ask(who, http.MethodGet, path, form, nil)
+		asked := s.RequestsTo(path)
+		if got.status != 200 || len(asked) == 0 || !strings.Contains(string(got.body), `"name":"http_total"`) {
+			t.Fatalf("%s: %s, asked %d times", who, got, len(asked))
+		}
+		told := who == "all"
+		if sent := asked[len(asked)-1].Form.Get("include_metadata") != ""; sent != told {
+			t.Errorf("%s: include_metadata was sent: %t", who, sent)
+		}
+		for _, of := range []string{`"type"`, "u_secret", "h_secret"} {
+			if strings.Contains(string(got.body), of) != told {
+				t.Errorf("%s, %s: %s", who, of, got)
+			}
+		}
+		if strings.Contains(string(got.body), "is not for tenants with matchers") == told {
+			t.Errorf("%s: %s", who, got)
+		}
+		delete(form, "include_metadata") // what nobody asked for is in no answer
+		if got = w.ask(who, http.MethodGet, path, form, nil); got.status != 200 || strings.Contains(string(got.body), "secret") {
+			t.Errorf("%s without it: %s", who, got)
+		}
+	}
+}
