@@ -71,7 +71,8 @@ type Node struct {
 	// Children are the parts below it that are evaluated elsewhere.
 	Children []*Node `json:"children,omitempty"`
 
-	reads string // the selector that is read raw; empty for none
+	reads string  // the selector that is read raw; empty for none
+	whole []*Call // the calls whose long texts stand whole
 }
 
 // Reads calls f for the nodes at and below n that read the selector raw. The window tells nothing:
@@ -94,7 +95,8 @@ type Call struct {
 	// answered.
 	Shard   string `json:"shard"`
 	Replica string `json:"replica"`
-	// Query is the text that it is sent, or the selector that is read from it.
+	// Query is the text that it is sent, or the selector that is read from it. A long one that
+	// another call of the node shows is cut, and names that one's shard.
 	Query string `json:"query"`
 	// Segments are the stretches of time that come from the replica; one for a replica that is
 	// whole.

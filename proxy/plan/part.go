@@ -52,7 +52,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 			}
 		}
 		part.Call = &Call{Shard: part.Shard.Name(), Replica: part.Replicas[0].Name(), Query: part.Query}
-		leaf.Node.Calls = append(leaf.Node.Calls, part.Call)
+		leaf.Node.asks(part.Call)
 	}
 	return leaf, ""
 }

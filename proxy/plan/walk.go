@@ -282,7 +282,7 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 					notes++
 				}
 			}
-			node.Calls = append(node.Calls, call)
+			node.asks(call)
 		}
 		nodes = append(nodes, node)
 	})

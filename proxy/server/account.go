@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -8,9 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -21,6 +24,7 @@ type account struct {
 	root *plan.Node
 	cost *plan.Estimate
 	told *plan.Explanation // what the request came to; nil before it has ended
+	held *admit.Budget     // of an answer that is written after the request has given back its own
 }
 
 // accountOf is the request's account, where it asks for one. Only queries have plans.
@@ -53,9 +57,51 @@ func (x *exchange) explanation(refused error) *plan.Explanation {
 	return e
 }
 
-// refuse answers with the explanation of a query that is refused.
+// planCopies is how often the text of an explanation is in memory while it is written: as it is
+// encoded, where it grew, and as the answer has it.
+const planCopies = 3
+
+// encodePlan is v, which is little more than the explanation e, as JSON. What it takes stays held
+// in the budget.
+func encodePlan(v any, e *plan.Explanation, budget *admit.Budget) ([]byte, error) {
+	if err := budget.Hold(planCopies * e.Size()); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false) // which makes six bytes of each < of a query
+	if err := enc.Encode(v); err != nil {
+		return nil, qerr.Wrap(qerr.Internal, err, "Spillway failed to write its answer; its log has the cause")
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// errLargePlan refuses an explanation.
+func errLargePlan(size, most int64) error {
+	limit := admit.FormatBytes(most)
+	return qerr.Refuse(policy.BoundMaxResponseBytes, limit, admit.FormatBytes(size), "ask for the plan of a part of the query",
+		"the plan of this query is larger than max_response_bytes allows (%s)", limit)
+}
+
+// writePlan answers with an explanation alone.
+func (x *exchange) writePlan(e *plan.Explanation) error {
+	b, err := encodePlan(e, e, x.budget)
+	if err != nil {
+		return err
+	}
+	if err := x.out.Begin(); err != nil {
+		return err
+	}
+	if _, err := x.out.Write(b); err != nil {
+		return err
+	}
+	return x.finishJSON()
+}
+
+// refuse answers with the explanation of a query that is refused. It closes the account's budget.
 func (a *account) refuse(w http.ResponseWriter, why *qerr.Error) {
-	b, err := json.Marshal(map[string]any{"status": "success", "data": a.told})
+	defer a.held.Close()
+	b, err := encodePlan(map[string]any{"status": "success", "data": a.told}, a.told, a.held)
 	if err != nil {
 		why.WriteTo(w)
 		return
@@ -72,8 +118,11 @@ func (x *exchange) tail() ([]byte, error) {
 	defer a.mu.Unlock()
 	a.told = x.explanation(nil)
 	a.told.NameSlow()
-	b, err := json.Marshal(map[string]any{"explain": a.told})
-	return append([]byte(`,"spillway":`), b...), err
+	if n := a.told.Size(); n > x.limits.MaxResponseBytes {
+		return nil, errLargePlan(n, x.limits.MaxResponseBytes)
+	}
+	b, err := encodePlan(map[string]any{"explain": a.told}, a.told, x.budget)
+	return slices.Concat([]byte(`,"spillway":`), b), err
 }
 
 // meteredBody is a body whose bytes count for a call.

@@ -24,6 +24,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/plan/raw"
+	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/ui"
 )
@@ -456,5 +457,36 @@ func TestPublicly(t *testing.T) {
 	}
 	if got := publicly(errors.New("a secret")); strings.Contains(got, "secret") {
 		t.Errorf("a private cause is shown: %s", got)
+	}
+}
+
+// TestExplainIsBounded: a plan shows a long text once for all shards; what it takes is held in the
+// budget and kept within max_response_bytes, the answer of a run like the plan alone.
+func TestExplainIsBounded(t *testing.T) {
+	const shards = 12
+	query := `sum(up{job!="` + strings.Repeat("<", 30_000) + `"})`
+	for _, c := range []struct{ name, settings, header, bound string }{
+		{"once", "", explainPlan, ""},
+		{"once in a run", "", explainRun, ""},
+		{"refused", "limits: {max_series_touched: 1}\n", explainPlan, ""},
+		{"too large", "limits: {max_response_bytes: 64KiB}\n", explainPlan, policy.BoundMaxResponseBytes},
+		{"too large in a run", "limits: {max_response_bytes: 64KiB}\n", explainRun, policy.BoundMaxResponseBytes},
+		{"no memory", "memory: {budget: 192KiB}\n", explainPlan, "memory.budget"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, manyShards(shards), c.settings)
+			req := r.request(t.Context(), asking{path: "/api/v1/query", form: url.Values{"query": {query}}, post: true})
+			req.Header.Set(explainHeader, c.header)
+			got := r.ask(req)
+			if c.bound != "" {
+				if got.status == 200 || got.message.Spillway.Bound != c.bound {
+					t.Errorf("want the bound %s: %.500s", c.bound, got.body)
+				}
+				return
+			}
+			if n := bytes.Count(got.body, []byte("<<<<")); got.status != 200 || n == 0 || len(got.body) > 6*len(query) {
+				t.Errorf("status %d, %d bytes, %d of them <<<<: %.500s", got.status, len(got.body), n, got.body)
+			}
+		})
 	}
 }

@@ -21,6 +21,9 @@ func (x *exchange) writeData(v any) error {
 	if err != nil {
 		return qerr.Wrap(qerr.Internal, err, "Spillway failed to write its answer; its log has the cause")
 	}
+	if err := x.budget.Hold(int64(len(b))); err != nil { // until the client has read it
+		return err
+	}
 	if err := x.out.Begin(); err != nil {
 		return err
 	}

@@ -91,9 +91,15 @@ func (x *exchange) tell(root *plan.Node, refused error) (told bool, err error) {
 	if x.account == nil {
 		return false, nil
 	}
-	if x.account.root = root; x.account.only {
-		x.account.told = x.explanation(cmp.Or(refused, x.cannotAsk()))
-		return true, x.writeData(x.account.told)
+	x.account.root = root
+	e := x.explanation(cmp.Or(refused, x.cannotAsk()))
+	if e.Size() > x.limits.MaxResponseBytes {
+		x.account = nil // whatever would tell of it
+		return true, errLargePlan(e.Size(), x.limits.MaxResponseBytes)
+	}
+	if x.account.only {
+		x.account.told = e
+		return true, x.writePlan(e)
 	}
 	x.out.Tail = x.tail
 	return false, nil
