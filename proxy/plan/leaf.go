@@ -63,6 +63,7 @@ func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
 			}
 			end = root || !keepsName(agg)
 			e = agg
+			leaf.Near = besideZero(leaf.Near, agg)
 		}
 		if l.why != "" {
 			return nil, l.why
@@ -126,9 +127,9 @@ func keepsName(a *parser.AggregateExpr) bool {
 	return !a.Without && slices.Contains(a.Grouping, model.MetricNameLabel)
 }
 
-// outlivesNames tells whether an aggregate groups by parts of a metric's name that what it is made of
-// has dropped, so that each of its groups would lose them at the end of a shard's own query: groups
-// of several shards look the same then. There is a selector alone that has dropped none.
+// outlivesNames tells whether an aggregate groups by parts of a metric's name that what it is made
+// of has dropped, so that each of its groups would lose them at the end of a shard's own query:
+// groups of several shards look the same then. There is a selector alone that has dropped none.
 func (p *planner) outlivesNames(a *parser.AggregateExpr) bool {
 	if _, bare := tree.Bare(a.Expr).(*parser.VectorSelector); bare || !p.delayed {
 		return false

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/prometheus/promql/parser"
@@ -100,3 +101,32 @@ var keeping = func() map[string]bool {
 	}
 	return out
 }()
+
+// besideZero are the numbers without 0 where the aggregate is of what is never negative: its sum is
+// 0 only if all that it is made of is, in whatever order it is added.
+func besideZero(near []float64, agg *parser.AggregateExpr) []float64 {
+	if !neverNegative(agg.Expr) {
+		return near
+	}
+	return slices.DeleteFunc(slices.Clone(near), func(n float64) bool { return n == 0 })
+}
+
+// neverNegative tells whether no value of the expression is negative: of counters, which are not,
+// and of counts.
+func neverNegative(e parser.Expr) bool {
+	switch n := tree.Bare(e).(type) {
+	case *parser.Call:
+		switch n.Func.Name {
+		case "rate", "increase", "irate", "changes", "resets", "count_over_time", "present_over_time", "abs":
+			return true
+		}
+	case *parser.AggregateExpr:
+		return n.Op == parser.COUNT || n.Op == parser.GROUP || n.Op == parser.SUM && neverNegative(n.Expr)
+	case *parser.BinaryExpr:
+		if n.Op == parser.MUL || n.Op == parser.DIV {
+			l, r := literal(n.LHS), literal(n.RHS)
+			return (l != nil && l[0] > 0 || neverNegative(n.LHS)) && (r != nil && r[0] > 0 || neverNegative(n.RHS))
+		}
+	}
+	return false
+}

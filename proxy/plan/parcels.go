@@ -54,7 +54,7 @@ func (p *planner) parcelled(e parser.Expr, f frame, why string) *Leaf {
 		return nil
 	}
 	leaf := &Leaf{
-		Mode: ModeParcels, Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near, Loose: f.loose,
+		Mode: ModeParcels, Grid: f.grid, Range: f.rng, Strict: f.strict, Near: besideZero(f.near, agg), Loose: f.loose,
 		Fold: fin.fold, Folds: true, Expr: agg, At: agg.PositionRange(), Text: tree.String(agg), Why: why, Cause: p.cause,
 	}
 	var use []int

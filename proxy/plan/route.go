@@ -158,8 +158,8 @@ func says(text string, e parser.Expr) bool {
 	return err == nil && broken == nil && reflect.DeepEqual(was, is)
 }
 
-// finer tells whether any range, step or offset is no whole number of milliseconds, which is all that
-// is printed of it: rate(x[60.0004]) divides by more than a minute.
+// finer tells whether any range, step or offset is no whole number of milliseconds, which is all
+// that is printed of it: rate(x[60.0004]) divides by more than a minute.
 func finer(n parser.Node) bool {
 	fine := func(ds ...time.Duration) bool {
 		return slices.ContainsFunc(ds, func(d time.Duration) bool { return d%time.Millisecond != 0 })

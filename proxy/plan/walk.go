@@ -158,8 +158,15 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 func (p *planner) binary(b *parser.BinaryExpr, f frame, near []float64, why string) []*Node {
 	l, r := f, f
 	switch b.Op {
-	case parser.EQLC, parser.NEQ, parser.MOD:
+	case parser.MOD:
 		l.strict, r.strict = true, true
+	case parser.EQLC, parser.NEQ:
+		left, right := literal(b.LHS), literal(b.RHS)
+		if b.ReturnBool {
+			near = nil
+		}
+		l.strict, r.strict = l.strict || right == nil, r.strict || left == nil
+		l.near, r.near = slices.Concat(right, near), slices.Concat(left, near)
 	case parser.GTR, parser.LSS, parser.GTE, parser.LTE:
 		if b.ReturnBool {
 			near = nil

@@ -183,8 +183,8 @@ func (x *exchange) splice(p *plan.Plan) error {
 		return err
 	}
 	limit := x.dec.Request.Limit
-	// Series beyond the limit may equal others, which is an error, and of stored order a shard would
-	// cut others than those that come last under its group's labels.
+	// Series beyond the limit may equal others, which is an error, and of stored order a shard
+	// would cut others than those that come last under its group's labels.
 	relabelled := slices.ContainsFunc(l.Parts, func(p *plan.Part) bool { return p.Relabel != nil })
 	if limit > 0 && (!l.Distinct || l.Range && relabelled) {
 		return x.assemble(p)

@@ -51,7 +51,8 @@ func TestRareForms(t *testing.T) {
 		{fmt.Sprintf("max_over_time(sum(foo @ %d)[5m:1m] offset -4m)", at.Unix()-300), ""},
 		{fmt.Sprintf("max_over_time(sum(foo @ %d)[5m:1m] offset 4m)", at.Unix()-300), ""},
 	} {
-		for _, how := range []string{"query?time=" + stamp(at), "query_range?step=60&start=" + stamp(at) + "&end=" + stamp(at.Add(3*time.Minute))} {
+		ranged := "query_range?step=60&start=" + stamp(at) + "&end=" + stamp(at.Add(3*time.Minute))
+		for _, how := range []string{"query?time=" + stamp(at), ranged} {
 			path := "/api/v1/" + how + "&query=" + url.QueryEscape(tc.query)
 			if tc.limit != "" {
 				path += "&limit=" + tc.limit
@@ -69,7 +70,7 @@ func TestRareForms(t *testing.T) {
 			if want.status != http.StatusOK {
 				same = true // its words are its own
 			}
-			if tc.limit != "" && how[:6] == "query?" && want.status == http.StatusOK {
+			if tc.limit != "" && how != ranged && want.status == http.StatusOK {
 				same = true // an instant vector has no order: which ones are left is chance
 			}
 			if got.status != want.status || !same {
