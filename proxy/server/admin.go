@@ -57,7 +57,7 @@ func (s *Server) adminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
 		boundAnswerOf(w, maxProfile*time.Second) // nothing here takes longer than a profile
-		if tooManyFields(w, r) || s.web.refuses(w, r, false) || s.stranger(w, r) ||
+		if tooManyFields(w, r) || s.stranger(w, r) ||
 			wrongHost(w, r) || foreignPage(w, r) || longProfile(w, r) {
 			return
 		}

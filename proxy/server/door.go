@@ -44,35 +44,29 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// openHealth serves health of the main listener without a password, whatever the web configuration
-// says: those who ask for it have none. It returns a listener to serve hs by. exporter-toolkit puts
-// its own handler in the place of hs's before the first Accept, and that is when health is put
-// before it.
-func openHealth(hs *http.Server, l net.Listener) net.Listener {
+// guard puts s.web before exporter-toolkit, and returns a listener to serve hs by. exporter-toolkit
+// puts its own handler in the place of hs's before the first Accept, and that is when the guard is
+// put before it. health serves health without a password, whatever the web configuration says:
+// those who ask for it have none.
+func (s *Server) guard(hs *http.Server, l net.Listener, health bool) net.Listener {
 	open := hs.Handler
-	return &firstAccept{Listener: l, first: func() {
-		inner := hs.Handler
-		hs.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, _, password := r.BasicAuth(); !password && isHealth(r) {
-				open.ServeHTTP(w, r)
-				return
-			}
-			boundAnswer(w)
-			inner.ServeHTTP(w, r)
-		})
-	}}
+	return &firstAccept{Listener: l, first: func() { hs.Handler = s.behindGuard(hs.Handler, open, health) }}
 }
 
-// boundDoor gives what exporter-toolkit answers by itself, which is that a password is wrong, the
-// time that an answer has, as openHealth does. Who answers something larger sets its own.
-func boundDoor(hs *http.Server, l net.Listener) net.Listener {
-	return &firstAccept{Listener: l, first: func() {
-		inner := hs.Handler
-		hs.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			boundAnswer(w)
-			inner.ServeHTTP(w, r)
-		})
-	}}
+// behindGuard is inner for whomever the guard lets in, and open for those who ask for health.
+func (s *Server) behindGuard(inner, open http.Handler, health bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.boundBody(w, r)
+		if s.overCap(w, r) || s.web.refuses(w, r, health) {
+			return
+		}
+		if _, _, password := r.BasicAuth(); health && !password && isHealth(r) {
+			open.ServeHTTP(w, r)
+			return
+		}
+		boundAnswer(w) // of exporter-toolkit; who answers something larger sets its own
+		inner.ServeHTTP(w, r)
+	})
 }
 
 func isHealth(r *http.Request) bool {

@@ -70,7 +70,7 @@ func (s *Server) metricsHandler() http.Handler {
 	metrics := whenMade(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}), metricsInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
-		if tooManyFields(w, r) || s.web.refuses(w, r, true) {
+		if tooManyFields(w, r) {
 			return
 		}
 		var answer http.HandlerFunc

@@ -58,7 +58,7 @@ func (s *Server) mainHandler() http.Handler {
 			w.Header().Set("Connection", "close") // the client asks elsewhere from here on
 		}
 		s.boundBody(w, r)
-		if tooManyFields(w, r) || s.overCap(w, r) || s.web.refuses(w, r, true) {
+		if tooManyFields(w, r) {
 			return
 		}
 		if s.opts.RoutePrefix != "" {

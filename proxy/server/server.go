@@ -413,10 +413,10 @@ func (s *Server) Run(ctx, force context.Context) error {
 		drainErr = s.drain(endedBy(ctx), main, l.main, force)
 		return nil
 	}, func(error) { close(stopped) })
-	g.Add(serve(main, openHealth(main, l.main)), func(error) { _ = main.Close() })
-	g.Add(serve(admin, boundDoor(admin, l.admin)), func(error) { _ = admin.Close() })
+	g.Add(serve(main, s.guard(main, l.main, true)), func(error) { _ = main.Close() })
+	g.Add(serve(admin, s.guard(admin, l.admin, false)), func(error) { _ = admin.Close() })
 	if metrics := s.httpServer(s.metricsHandler()); l.metrics != nil {
-		g.Add(serve(metrics, openHealth(metrics, l.metrics)), func(error) { _ = metrics.Close() })
+		g.Add(serve(metrics, s.guard(metrics, l.metrics, true)), func(error) { _ = metrics.Close() })
 	}
 	if s.opts.ConfigFile != "" && s.opts.ReloadInterval > 0 {
 		watched, cancelWatched := context.WithCancel(s.background)

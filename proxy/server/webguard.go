@@ -2,10 +2,6 @@ package server
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -17,6 +13,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
 // webConfig is what of a web configuration tells who may come in.
@@ -26,6 +23,9 @@ type webConfig struct {
 		CertFile   string `yaml:"cert_file"`
 		Cert       string `yaml:"cert"`
 	} `yaml:"tls_server_config"`
+	HTTP struct {
+		Headers map[string]string `yaml:"headers"`
+	} `yaml:"http_server_config"`
 	Users map[string]string `yaml:"basic_auth_users"`
 }
 
@@ -47,40 +47,35 @@ func (c *webConfig) ways() (n int) {
 	return n
 }
 
-// webGuard asks callers for what the web configuration wants of them, inside of exporter-toolkit,
+// webGuard asks callers for what the web configuration wants of them, before exporter-toolkit,
 // which does that too. That one reads the file for each request, and lets everybody pass where it
 // has no users in that moment: while the file is written anew in place, or once it is cut off. So
 // what passes is compared with the file as it is read here, once for each request, and a file that
 // asks for less than it did since the start opens nothing.
 //
-// It holds the file's text, and at most maxKnown passwords that were right, as keyed hashes.
+// It compares passwords behind one lock, for which everybody waits without an end, and remembers
+// wrong ones in the place of right ones. So it is only asked about those that are right.
+//
+// It holds the file's text, and what tenant.Passwords does.
 type webGuard struct {
 	file string // empty is none, and everybody may come
 	log  *slog.Logger
-	key  [32]byte // of those hashes
 
-	mu    sync.Mutex
-	text  []byte
-	now   *webConfig // what text says
-	most  int        // the most ways that it has asked for at once
-	less  bool       // it asks for fewer now, which was said
-	known map[[sha256.Size]byte]bool
+	mu   sync.Mutex
+	text []byte
+	now  *webConfig // what text says
+	most int        // the most ways that it has asked for at once
+	less bool       // it asks for fewer now, which was said
 
-	comparing sync.Mutex // bcrypt takes a processor: one at a time
+	words   *tenant.Passwords
+	compare func(hash, password []byte) error // bcrypt's
 }
 
-const (
-	// maxKnown is how many passwords are remembered.
-	maxKnown = 1024
-	// nobodysHash is compared with where a name is nobody's, so that it takes as long. Nothing fits
-	// it.
-	nobodysHash = "$2a$10$....................................................."
-)
+// nobodysHash is compared with where a name is nobody's, so that it takes as long. Nothing fits it.
+const nobodysHash = "$2a$10$....................................................."
 
 func newWebGuard(file string, log *slog.Logger) *webGuard {
-	g := &webGuard{file: file, log: log, now: &webConfig{}, known: map[[sha256.Size]byte]bool{}}
-	_, _ = rand.Read(g.key[:]) // never fails, by its documentation
-	return g
+	return &webGuard{file: file, log: log, now: &webConfig{}, words: tenant.NewPasswords(), compare: bcrypt.CompareHashAndPassword}
 }
 
 // look reads the file, and tells what it asks for, and whether that is less than it was. One that
@@ -138,55 +133,56 @@ func (g *webGuard) refuses(w http.ResponseWriter, r *http.Request, health bool) 
 	if g.file == "" {
 		return false
 	}
-	user, password, given := r.BasicAuth()
 	health = health && isHealth(r)
-	switch c, less := g.look(); {
+	c, less := g.look()
+	for name, value := range c.HTTP.Headers {
+		w.Header().Set(name, value)
+	}
+	switch {
 	case less && !health:
 		refuse(w, errLess)
 	case c.certificates() && !verified(r.TLS):
 		w.Header().Set("Connection", "close") // else a client keeps what can never be good again
 		refuse(w, qerr.New(qerr.Forbidden, "this connection has no client certificate, which --web.config.file asks for since it was made; connect again with one"))
-	case c.passwords() && (given || !health) && !g.right(c, user, password):
-		w.Header().Set("WWW-Authenticate", "Basic")
-		refuse(w, qerr.New(qerr.Unauthorized, "nobody in basic_auth_users of --web.config.file has this name and password"))
+	case c.passwords():
+		err := g.known(c, r, health)
+		if err == nil {
+			return false
+		}
+		if err.Kind == qerr.Unauthorized {
+			w.Header().Set("WWW-Authenticate", "Basic")
+		}
+		refuse(w, err)
 	default:
 		return false
 	}
 	return true
 }
 
-// right tells whether a user has the password.
-func (g *webGuard) right(c *webConfig, user, password string) bool {
+var errNobody = qerr.New(qerr.Unauthorized, "nobody in basic_auth_users of --web.config.file has this name and password")
+
+// known says why a request does not come from a user; nil where it does. health tells that it need
+// not.
+func (g *webGuard) known(c *webConfig, r *http.Request, health bool) *qerr.Error {
+	user, password, given := r.BasicAuth()
+	if !given {
+		if health {
+			return nil
+		}
+		return errNobody
+	}
 	hash, somebody := c.Users[user]
 	if !somebody {
 		hash = nobodysHash
 	}
-	mac := hmac.New(sha256.New, g.key[:])
-	fmt.Fprintf(mac, "%d %d ", len(user), len(hash))
-	_, _ = io.WriteString(mac, user+hash+password) // a hash takes everything
-	key := [sha256.Size]byte(mac.Sum(nil))
-	if g.remembers(key) {
-		return true
+	right, err := g.words.Right(r, user, hash, password, func() bool {
+		return g.compare([]byte(hash), []byte(password)) == nil && somebody
+	})
+	switch {
+	case err != nil:
+		return qerr.From(err)
+	case !right:
+		return errNobody
 	}
-	g.comparing.Lock()
-	defer g.comparing.Unlock()
-	if g.remembers(key) {
-		return true // another request had it meanwhile
-	}
-	if bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) != nil || !somebody {
-		return false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.known) >= maxKnown {
-		clear(g.known)
-	}
-	g.known[key] = true
-	return true
-}
-
-func (g *webGuard) remembers(key [sha256.Size]byte) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.known[key]
+	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,7 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
 )
 
 // guardedProxy is a proxy of which each listener, the admin one beyond loopback, has the web
@@ -68,12 +74,112 @@ func TestPasswordsAreComparedHere(t *testing.T) {
 				req.SetBasicAuth(tc.user, tc.password)
 			}
 			w := httptest.NewRecorder()
-			h.ServeHTTP(w, req)
+			r.s.behindGuard(h, h, name != "admin").ServeHTTP(w, req)
 			if w.Code != tc.want || tc.want == 401 && w.Header().Get("WWW-Authenticate") != "Basic" {
 				t.Errorf("%s, %s:%s: %d %q, want %d", name, tc.user, tc.password, w.Code, w.Header().Get("WWW-Authenticate"), tc.want)
 			}
 		}
 	}
+}
+
+// TestWrongPasswordsStayOutside: exporter-toolkit compares passwords behind one lock, for which
+// everybody waits without an end, so that a wrong one is refused before, on each listener, with the
+// headers that the file asks for.
+func TestWrongPasswordsStayOutside(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web.yml")
+	inPlace(t, web, "http_server_config: {headers: {X-Frame-Options: deny}}\nbasic_auth_users: {ada: "+passwordTest+"}\n")
+	r, listeners := guardedProxy(t, web)
+	for name, target := range listeners {
+		for _, password := range []string{"", "wrong", "test"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+target, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if password != "" {
+				req.SetBasicAuth("ada", password)
+			}
+			resp, err := r.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.Header.Get("X-Frame-Options") != "deny" {
+				t.Errorf("%s, %q: without the headers of the file: %v", name, password, resp.Header)
+			}
+			if password == "test" {
+				if resp.StatusCode != 200 {
+					t.Errorf("%s: the right one: %d %.200s", name, resp.StatusCode, body)
+				}
+				continue
+			}
+			said := strings.Contains(string(body), "nobody in basic_auth_users")
+			if resp.StatusCode != 401 || resp.Header.Get("WWW-Authenticate") != "Basic" || !said {
+				t.Errorf("%s, %q: %d %v %.200s", name, password, resp.StatusCode, resp.Header, body)
+			}
+		}
+	}
+}
+
+// TestGuessersAtTheDoor: passwords are compared one after the other, in turn for each address. Who
+// leaves waits no more, who waits too long is told to come again, who is known waits for nobody.
+func TestGuessersAtTheDoor(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web.yml")
+	inPlace(t, web, "basic_auth_users: {ada: x}\n")
+	synctest.Test(t, func(t *testing.T) {
+		g := newWebGuard(web, slog.New(slog.DiscardHandler))
+		takes := 60 * time.Millisecond
+		g.compare = func(_, password []byte) error {
+			time.Sleep(takes)
+			if string(password) != "right" {
+				return bcrypt.ErrMismatchedHashAndPassword
+			}
+			return nil
+		}
+		ask := func(ctx context.Context, from, password string) int {
+			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			req.RemoteAddr = from + ":1"
+			req.SetBasicAuth("ada", password)
+			w := httptest.NewRecorder()
+			if g.refuses(w, req, false) {
+				return w.Code
+			}
+			return 200
+		}
+		codes, mu := map[int]int{}, sync.Mutex{}
+		left, leave := context.WithCancel(t.Context())
+		var guessers, gone sync.WaitGroup
+		for i := range 200 {
+			guessers.Go(func() {
+				code := ask(t.Context(), "192.0.2.1", fmt.Sprint(i))
+				mu.Lock()
+				defer mu.Unlock()
+				codes[code]++
+			})
+			gone.Go(func() { ask(left, "192.0.2.1", fmt.Sprint("gone ", i)) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		if code := ask(t.Context(), "192.0.2.2", "right"); code != 200 || time.Since(began) > 3*takes {
+			t.Errorf("the right one, from elsewhere: %d after %s", code, time.Since(began))
+		}
+		began = time.Now()
+		leave()
+		gone.Wait()
+		if took := time.Since(began); took > takes {
+			t.Errorf("who left was here for another %s", took)
+		}
+		if code := ask(t.Context(), "192.0.2.1", "right"); code != 200 || time.Since(began) > takes {
+			t.Errorf("who is known: %d after %s", code, time.Since(began))
+		}
+		guessers.Wait()
+		if codes[401] == 0 || codes[429] < 150 || codes[401]+codes[429] != 200 {
+			t.Errorf("the guesses came to %v", codes)
+		}
+	})
 }
 
 // TestWebConfigCutOff: wherever the file ends that once asked for passwords, no listener answers

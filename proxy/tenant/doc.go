@@ -4,7 +4,8 @@
 //   - Where there are tenants, nobody else is answered. A tenant is known by a bearer token, a name
 //     and a password, a verified client certificate, or a token that one issuer has signed;
 //     comparing takes as long for a wrong one as for a right one, and checking passwords never
-//     takes more than one processor, which each address has in its turn.
+//     takes more than one processor, which each address has in its turn. Those of the listeners'
+//     own users are checked alike (Passwords).
 //   - What was withdrawn ends: a token that another one has replaced after tokenOverlap from when its
 //     file was changed, one whose file is gone after tokenGone, and nobody who comes after a long
 //     time is known by an issuer's keys of before, while the issuer answers.

@@ -2,8 +2,6 @@ package tenant
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
@@ -47,7 +45,7 @@ type Directory struct {
 	tokens []token
 	files  *files // of tokens
 	cost   int    // of the dearest hash
-	words  *passwords
+	words  *Passwords
 	issuer *issuer // nil where there is none
 }
 
@@ -64,8 +62,7 @@ func New(c *config.Config, prev *Directory, log *slog.Logger) (*Directory, error
 	if prev != nil {
 		d.words = prev.words
 	} else {
-		d.words = &passwords{seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
-		_, _ = rand.Read(d.words.key[:]) // never fails, by its documentation
+		d.words = NewPasswords()
 	}
 	if c.JWT.Set() {
 		var last *issuer
@@ -239,18 +236,13 @@ func (d *Directory) password(r *http.Request, user, password string) (*Tenant, e
 	t := d.byName[user]
 	hash := d.nobody()
 	if t != nil {
-		hash = []byte(t.BasicAuth.PasswordBcrypt)
+		hash = string(t.BasicAuth.PasswordBcrypt)
 	}
-	key := keyOf(d, user, hash, password)
-	right, known := d.words.known(key)
-	if !known {
-		var err error
-		right, err = d.words.check(r.Context(), identity.HolderOf(r), key, func() bool {
-			return bcrypt.CompareHashAndPassword(hash, []byte(password)) == nil && t != nil
-		})
-		if err != nil {
-			return nil, err
-		}
+	right, err := d.words.Right(r, user, hash, password, func() bool {
+		return bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) == nil && t != nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if !right {
 		return nil, errPassword
@@ -258,19 +250,9 @@ func (d *Directory) password(r *http.Request, user, password string) (*Tenant, e
 	return t, nil
 }
 
-// keyOf is by what a password that was checked is remembered.
-func keyOf(d *Directory, user string, hash []byte, password string) [sha256.Size]byte {
-	mac := hmac.New(sha256.New, d.words.key[:])
-	fmt.Fprintf(mac, "%d %d %d ", len(user), len(hash), len(password))
-	mac.Write([]byte(user))
-	mac.Write(hash)
-	mac.Write([]byte(password))
-	return [sha256.Size]byte(mac.Sum(nil))
-}
-
 // nobody is a hash of as much work as that of the dearest password, which nothing fits.
-func (d *Directory) nobody() []byte {
-	return fmt.Appendf(nil, "$2a$%02d$%s", d.cost, strings.Repeat(".", 53))
+func (d *Directory) nobody() string {
+	return fmt.Sprintf("$2a$%02d$%s", d.cost, strings.Repeat(".", 53))
 }
 
 // Bound is the limits, lowered to the tenant's own.

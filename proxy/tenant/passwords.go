@@ -2,19 +2,25 @@ package tenant
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
+	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
-// passwords are those that were checked. One is checked at a time: bcrypt takes a processor for
+// Passwords are those that were checked. One is checked at a time: bcrypt takes a processor for
 // some 60 ms. Whose is next goes by the address that it came from, each in its turn, so that
 // whoever guesses keeps others waiting for one check at a time, however many of his own wait. They
 // outlive a reload.
-type passwords struct {
+type Passwords struct {
 	key  [32]byte
 	mu   sync.Mutex
 	seen map[bool]map[[sha256.Size]byte]bool // right or not, by the keyed hash of name, hash and password
@@ -38,9 +44,35 @@ type waiter struct {
 	right bool // or it was another one's, and the password is
 }
 
+// NewPasswords are none yet.
+func NewPasswords() *Passwords {
+	p := &Passwords{seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
+	_, _ = rand.Read(p.key[:]) // never fails, by its documentation
+	return p
+}
+
+// Right tells whether a user has the password that a request gives, of which this is the hash: by
+// what is remembered, or else as compare says, when it is the turn of the request's address. The
+// error is a *qerr.Error: Overloaded where its turn has not come in time, or that the client left.
+func (p *Passwords) Right(r *http.Request, user, hash, password string, compare func() bool) (bool, error) {
+	key := p.keyOf(user, hash, password)
+	if right, known := p.known(key); known {
+		return right, nil
+	}
+	return p.check(r.Context(), identity.HolderOf(r), key, compare)
+}
+
+// keyOf is by what a password that was checked is remembered.
+func (p *Passwords) keyOf(user, hash, password string) [sha256.Size]byte {
+	mac := hmac.New(sha256.New, p.key[:])
+	fmt.Fprintf(mac, "%d %d %d ", len(user), len(hash), len(password))
+	_, _ = io.WriteString(mac, user+hash+password) // a hash takes everything
+	return [sha256.Size]byte(mac.Sum(nil))
+}
+
 // check tells whether a password that is not known is right, as compare says, once it is the turn
 // of whoever comes from that address with it.
-func (p *passwords) check(ctx context.Context, from string, key [sha256.Size]byte, compare func() bool) (right bool, err error) {
+func (p *Passwords) check(ctx context.Context, from string, key [sha256.Size]byte, compare func() bool) (right bool, err error) {
 	if w := p.wait(from, key); w != nil {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
@@ -75,7 +107,7 @@ var errBusy = func() *qerr.Error {
 }()
 
 // wait takes a place in the line of an address; nil where it is his turn at once.
-func (p *passwords) wait(from string, key [sha256.Size]byte) *waiter {
+func (p *Passwords) wait(from string, key [sha256.Size]byte) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.busy {
@@ -92,7 +124,7 @@ func (p *passwords) wait(from string, key [sha256.Size]byte) *waiter {
 }
 
 // leave gives the place up; false where he waits no more.
-func (p *passwords) leave(from string, w *waiter) bool {
+func (p *Passwords) leave(from string, w *waiter) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.lines {
@@ -106,7 +138,7 @@ func (p *passwords) leave(from string, w *waiter) bool {
 }
 
 // next is the next one's turn, if somebody waits.
-func (p *passwords) next() {
+func (p *Passwords) next() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.lines) == 0 {
@@ -123,11 +155,11 @@ func (p *passwords) next() {
 }
 
 // tidy takes empty lines away. p.mu is held.
-func (p *passwords) tidy() {
+func (p *Passwords) tidy() {
 	p.lines = slices.DeleteFunc(p.lines, func(l *line) bool { return len(l.waiting) == 0 })
 }
 
-func (p *passwords) known(key [sha256.Size]byte) (right, known bool) {
+func (p *Passwords) known(key [sha256.Size]byte) (right, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.seen[true][key] {
@@ -137,7 +169,7 @@ func (p *passwords) known(key [sha256.Size]byte) (right, known bool) {
 }
 
 // learn remembers what came of a check, and tells all who wait with the same password.
-func (p *passwords) learn(key [sha256.Size]byte, right bool) {
+func (p *Passwords) learn(key [sha256.Size]byte, right bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.seen[right]) >= maxKnown {

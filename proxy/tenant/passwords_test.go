@@ -19,12 +19,12 @@ import (
 // hashing is how long a password takes to be checked in these tests.
 const hashing = 60 * time.Millisecond
 
-func noPasswords() *passwords {
-	return &passwords{seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
+func noPasswords() *Passwords {
+	return &Passwords{seen: map[bool]map[[sha256.Size]byte]bool{true: {}, false: {}}}
 }
 
 // given is the password of that text, coming from an address.
-func (p *passwords) given(ctx context.Context, from, text string, checked *int) (bool, error) {
+func (p *Passwords) given(ctx context.Context, from, text string, checked *int) (bool, error) {
 	return p.check(ctx, from, sha256.Sum256([]byte(text)), func() bool {
 		*checked++ // one at a time: the race detector sees others
 		time.Sleep(hashing)

@@ -197,7 +197,7 @@ func TestGuessing(t *testing.T) {
 	if n := len(d.words.seen[false]); n > maxKnown {
 		t.Errorf("%d wrong passwords are remembered", n)
 	}
-	if !d.words.seen[true][keyOf(d, "bob", hash, "pass")] {
+	if !d.words.seen[true][d.words.keyOf("bob", string(hash), "pass")] {
 		t.Error("wrong ones have pushed out the right one")
 	}
 }
