@@ -8,5 +8,6 @@
 // in a file is read for each request, and a new one is used at once; where the file is gone for a
 // moment, the token that is there goes on being used until it expires.
 //
-// What it refuses: redirects, which are answers to it. It keeps one token.
+// What it refuses: redirects, which are answers to it, and whatever answer 256 KiB were read of and
+// whose header is not there yet. It keeps one token.
 package oauth

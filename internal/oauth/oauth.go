@@ -3,6 +3,7 @@ package oauth
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,23 +24,34 @@ const fetchTimeout = 10 * time.Second
 // grantJWT is the grant type of RFC 7523; any other is that of a client's secret.
 const grantJWT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
-// RoundTripper is that of prometheus/common for the configuration. The options hold for the token
+// RoundTripper is that of prometheus/common for the configuration, which dials by this function, or
+// as net.Dialer does for nil. It speaks HTTP/1.1. The function and the options hold for the token
 // endpoint too.
-func RoundTripper(cfg commonconfig.HTTPClientConfig, name string, opts ...commonconfig.HTTPClientOption) (http.RoundTripper, error) {
+func RoundTripper(
+	cfg commonconfig.HTTPClientConfig, name string, dial commonconfig.DialContextFunc, opts ...commonconfig.HTTPClientOption,
+) (http.RoundTripper, error) {
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	opts = append(opts[:len(opts):len(opts)], commonconfig.WithHTTP2Disabled(), commonconfig.WithDialContextFunc(boundedDial(dial)))
 	o := cfg.OAuth2
 	cfg.OAuth2 = nil
-	rt, err := commonconfig.NewRoundTripperFromConfig(cfg, name, opts...)
-	if err != nil || o == nil {
-		return rt, err
+	inner, err := commonconfig.NewRoundTripperFromConfig(cfg, name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	rt := Bounded{inner}
+	if o == nil {
+		return rt, nil
 	}
 	endpoint := commonconfig.HTTPClientConfig{TLSConfig: o.TLSConfig, ProxyConfig: o.ProxyConfig}
-	opts = append(opts[:len(opts):len(opts)], commonconfig.WithKeepAlivesDisabled())
+	opts = append(opts, commonconfig.WithKeepAlivesDisabled())
 	to, err := commonconfig.NewRoundTripperFromConfig(endpoint, name, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("oauth2: %w", err)
 	}
 	client := &http.Client{
-		Transport: to, Timeout: fetchTimeout,
+		Transport: Bounded{to}, Timeout: fetchTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &transport{next: rt, client: client, o: o}, nil

@@ -70,7 +70,7 @@ func api(t *testing.T) *httptest.Server {
 
 func roundTripper(t *testing.T, o *commonconfig.OAuth2) http.RoundTripper {
 	t.Helper()
-	rt, err := RoundTripper(commonconfig.HTTPClientConfig{OAuth2: o}, "test", commonconfig.WithHTTP2Disabled())
+	rt, err := RoundTripper(commonconfig.HTTPClientConfig{OAuth2: o}, "test", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ func TestFetchedMeanwhile(t *testing.T) {
 // TestWithoutOAuth: it is the library's.
 func TestWithoutOAuth(t *testing.T) {
 	to := api(t)
-	rt, err := RoundTripper(commonconfig.HTTPClientConfig{BearerToken: "b"}, "test", commonconfig.WithKeepAlivesDisabled())
+	rt, err := RoundTripper(commonconfig.HTTPClientConfig{BearerToken: "b"}, "test", nil, commonconfig.WithKeepAlivesDisabled())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	commonconfig "github.com/prometheus/common/config"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -112,6 +113,18 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d calls in flight at the end", n)
 			}
 		})
+	}
+}
+
+// TestHeadersWithoutEnd: who asks with a password bounds an answer's header too.
+func TestHeadersWithoutEnd(t *testing.T) {
+	fake := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/series", Script: "flood 1MiB; answer"}}})
+	g := group(fake.URL())
+	g.Shards[0].Replicas[0].HTTPClient.BasicAuth = &commonconfig.BasicAuth{Username: "u", Password: "p"}
+	r := build(t, Options{}, false, g).Groups[0].Shards[0].Replicas[0]
+	_, err := readAll(t.Context(), r, seriesRequest, CallOptions{})
+	if kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), "the header of the answer is too large") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -54,16 +54,16 @@ func newTransport(cfg commonconfig.HTTPClientConfig, base *url.URL, dial DialFun
 		}, nil
 	}
 	name, c := base.Host, &counted{}
-	rt, err := oauth.RoundTripper(cfg, name, commonconfig.WithHTTP2Disabled(),
-		commonconfig.WithIdleConnTimeout(idleConnTimeout),
-		commonconfig.WithDialContextFunc(c.dialer(dial)))
+	rt, err := oauth.RoundTripper(cfg, name, c.dialer(dial), commonconfig.WithIdleConnTimeout(idleConnTimeout))
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := rt.(*http.Transport); ok { // without wrappers for credentials; with them net/http's own bound of 10 MiB stands
-		t.MaxResponseHeaderBytes = maxHeaderBytes
-		t.TLSHandshakeTimeout = 5 * time.Second
-		t.MaxConnsPerHost = maxConns
+	if b, ok := rt.(oauth.Bounded); ok {
+		if t, ok := b.RoundTripper.(*http.Transport); ok { // without wrappers for credentials; with them oauth's bound of the header stands
+			t.MaxResponseHeaderBytes = maxHeaderBytes
+			t.TLSHandshakeTimeout = 5 * time.Second
+			t.MaxConnsPerHost = maxConns
+		}
 	}
 	c.RoundTripper = rt
 	return c, nil

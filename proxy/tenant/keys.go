@@ -88,7 +88,7 @@ func newKeyring(cfg config.JWT, last *keyring, log *slog.Logger) (*keyring, erro
 	k := &keyring{cfg: cfg, log: log, pause: keysAgain, age: keysAge, stale: keysStale}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if cfg.JWKSURL != "" {
-		rt, err := oauth.RoundTripper(cfg.Client(), "jwt", commonconfig.WithHTTP2Disabled(), commonconfig.WithKeepAlivesDisabled())
+		rt, err := oauth.RoundTripper(cfg.Client(), "jwt", nil, commonconfig.WithKeepAlivesDisabled())
 		if err != nil {
 			return nil, fmt.Errorf("jwt.http_client: %w", err)
 		}
