@@ -169,6 +169,7 @@
           },
           {
             // 1 for each node that as many probers have reached as NodeUnreachable asks for, as long as it is probed: one beside it, behind a firewall that keeps the others out, says nothing of what these will see.
+            // It asks for what it said last, and not for what it said once: a name that comes back as another machine has not been reached.
             record: 'node:reached:bool',
             expr: |||
               group by (%(n)s) (count by (%(n)s) (probe_success{%(mesh)s} == 1) >= %(probers)g)
@@ -176,9 +177,9 @@
               (
                 group by (%(n)s) (probe_success{%(mesh)s})
                 and on (%(n)s)
-                last_over_time(node:reached:bool[%(past)s])
+                node:reached:bool
               )
-            ||| % { n: node, mesh: c.selectors.nodeMesh, probers: c.thresholds.node.probers, past: t.d('6h') },
+            ||| % { n: node, mesh: c.selectors.nodeMesh, probers: c.thresholds.node.probers },
           },
           {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
