@@ -50,11 +50,12 @@
       node:gpu_slices:sum{state="%(state)s"}
     )
   ||| % { cl: cl, gpus: g.cards(gpus), state: state },
-  // handsOut is what nodes have on which a device plugin hands out GPUs, whole or in parts. Where GPUs are given by ResourceClaims (DRA), or by nobody yet, no node has a capacity of them; one that
+  // handedOut is what device plugins say that nodes have, handsOut what nodes have on which a device plugin hands out GPUs, whole or in parts. Where GPUs are given by ResourceClaims (DRA), or by nobody yet, no node has a capacity of them; one that
   // had a plugin before has a capacity of 0 for ever (kubernetes' pull request 133727), as one has whose plugin died: claims tell them apart.
+  local handedOut = 'max by (%s) (kube_node_status_capacity{%s, resource=~"%s|(%s|nvidia_com_mig)_.+"}%%s)' % [node, c.selectors.ksm, c.gpu.resource, c.gpu.resource],
   local handsOut =
-    local of = 'max by (%s) (kube_node_status_capacity{%s, resource=~"%s|(%s|nvidia_com_mig)_.+"}%%s)' % [node, c.selectors.ksm, c.gpu.resource, c.gpu.resource];
-    '(%s or on (%s) %s unless on (%s) node:gpu_claims:bool)' % [of % ' > 0', node, of % '', node],
+    local of = handedOut;
+    '(%s or on (%s) %s unless on (%s) node:gpu_by_claims:bool == 1)' % [of % ' > 0', node, of % '', node],
   // seen gives what DCGM tells of the nodes of the cluster on which no plugin does.
   local seen(expr) = std.rstripChars(|||
     (
@@ -187,15 +188,18 @@
           },
           {
             // Cards that a pod has through ResourceClaims, which kube-state-metrics does not count (its issue 2979): by the labels that dcgm-exporter has from the kubelet, without a uid. Pods that share
-            // a card or a slice have equal parts of it; a slice of MIG is its part, by its profile, of all slices that the card is cut into. While a node's exporter is silent pods have what they had.
+            // a card or a slice have equal parts of it; a slice of MIG is its part, by its profile, of all slices that the card is cut into. While a node's exporter is silent pods have
+            // what they had last: this rule's own last sample, which ends with the pod, and not all of the time before; for six hours by what keeps no memory of its own.
             record: 'node_pod:gpu_claimed:sum',
             expr: |||
               %(now)s
               or
               (
-                last_over_time(node_pod:gpu_claimed:sum[%(keep)s])
+                node_pod:gpu_claimed:sum
                 unless on (%(node)s)
                 node:gpu_devices:count
+                and on (%(node)s)
+                last_over_time(node:gpu_devices:count[%(keep)s])
               )
             ||| % {
               node: node,
@@ -229,16 +233,9 @@
             },
           },
           {
-            // Nodes on which GPUs are claimed, be it by who only looks on; for six hours.
+            // Nodes on which GPUs are claimed now, be it by who only looks on.
             record: 'node:gpu_claims:bool',
-            expr: |||
-              %(now)s
-              or
-              last_over_time(node:gpu_claims:bool[%(keep)s])
-            ||| % {
-              keep: t.recorded('6h'),
-              now: g.onNode('group by (%s, %s) (%s)' % [cl, c.dcgm.node, g.series('DCGM_FI_DEV_GPU_TEMP', '%s!=""' % c.dcgm.claimed)]),
-            },
+            expr: g.onNode('group by (%s, %s) (%s)' % [cl, c.dcgm.node, g.series('DCGM_FI_DEV_GPU_TEMP', '%s!=""' % c.dcgm.claimed)]),
           },
           {
             // The last Xid of each GPU that had one, as a label. The gauge behind it goes back only with the driver or the exporter.
@@ -293,6 +290,22 @@
         name: 'gpu.capacity',
         rules: [
           {
+            // 1 for each node whose GPUs were given by claims when they were given last, 0 where a plugin has handed some out since: what is claimed by nobody for a weekend is no dead plugin, and a
+            // plugin that dies is one, whatever was before it. Both are samples, so that what is carried on is the last word; a node that is gone has none.
+            record: 'node:gpu_by_claims:bool',
+            expr: |||
+              node:gpu_claims:bool
+              or on (%(n)s)
+              0 * last_over_time(node:gpu_by_claims:bool[%(keep)s])
+              and on (%(n)s)
+              %(handed)s
+              or on (%(n)s)
+              last_over_time(node:gpu_by_claims:bool[%(keep)s])
+              and on (%(n)s)
+              node:ready:max
+            ||| % { n: node, keep: t.recorded('6h'), handed: handedOut % ' > 0' },
+          },
+          {
             // A device plugin that dies takes the allocatable GPUs at once, and five minutes later the kubelet says that the node has 0 (endpointStopGracePeriod of its device manager): what it
             // said before counts for as long as it says 0, and gives no GPUs under another name, as slices of MIG and shares of time slicing are. Where no plugin hands out any, the node has the
             // cards that DCGM sees, and for six hours after its exporter fell silent those that it saw.
@@ -328,7 +341,7 @@
           },
           {
             // What is bound to a node and not over: while it pulls its image it is Pending, and nobody else can have its GPUs. Asked this way round, no shard has to send the phase of every system pod.
-            // max by the container comes first: two kube-state-metrics say everything twice.
+            // max by the container comes first: two kube-state-metrics say everything twice. What a node's shard keeps of its claims counts while there is the node.
             record: 'pod:gpu_allocated:sum',
             expr: |||
               sum by (%(pod)s, %(n)s) (
@@ -341,8 +354,8 @@
                 kube_pod_status_phase{%(ksm)s, phase=~"Succeeded|Failed|Unknown"} == 1
               )
               or on (%(name)s)
-              node_pod:gpu_claimed:sum
-            ||| % { pod: pod, name: '%s, %s, %s' % [cl, c.namespaceLabel, c.podLabel], n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource },
+              (node_pod:gpu_claimed:sum and on (%(node)s) node:ready:max)
+            ||| % { pod: pod, name: '%s, %s, %s' % [cl, c.namespaceLabel, c.podLabel], n: c.nodeLabel, node: node, ksm: c.selectors.ksm, r: c.gpu.resource },
           },
           {
             record: 'node:gpu_allocated:sum',
