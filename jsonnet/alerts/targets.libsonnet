@@ -98,12 +98,13 @@
             vars: { job: 'job' },
           }),
           a.alert('KubeStateMetricsIncomplete', {
-            // The most nodes in some minutes: each Prometheus shard reads the page of kube-state-metrics and keeps its own nodes, and one scrape that it gives up is no trouble.
+            // The most nodes in some minutes: each Prometheus shard reads the page of kube-state-metrics and keeps its own nodes, and one scrape that it gives up is no trouble. Of nodes
+            // on which a node-exporter can run: virtual ones come and go by day and by night, and its targets do not.
             expr: |||
               (
-                max_over_time(cluster:nodes:count[%(w)s])
+                max_over_time(cluster:nodes_measured:count[%(w)s])
                 / on (%(cl)s)
-                cluster:nodes_usual:count
+                cluster:nodes_measured_usual:count
                 < %(left)s
               )
               < on (%(cl)s)

@@ -56,6 +56,15 @@
             ||| % { node: node, ksm: c.selectors.ksm, l: c.node.rackLabel },
           },
           { record: 'cluster:nodes:count', expr: 'count by (%s) (node:ready:max)' % cl },
+          {
+            // Those on which a node-exporter can run: what is compared with its targets. 0 where there are others only.
+            record: 'cluster:nodes_measured:count',
+            expr: |||
+              count by (%(cl)s) (node:ready:max{%(label)s!~"%(unmeasured)s"})
+              or on (%(cl)s)
+              0 * cluster:nodes:count
+            ||| % { cl: cl, label: c.nodeLabel, unmeasured: c.node.unmeasured },
+          },
           { record: 'cluster:nodes_ready:sum', expr: 'sum by (%s) (node:ready:max)' % cl },
           {
             // 1 for each node that is cordoned, is about to be deleted or has just come, and was in order when that began: what it does now is expected. A cordon counts

@@ -34,6 +34,7 @@
         rules: [
           { record: 'cluster_job:targets_usual:count', expr: usual('cluster_job:targets:count') },
           { record: 'cluster:nodes_usual:count', expr: usual('cluster:nodes:count') },
+          { record: 'cluster:nodes_measured_usual:count', expr: usual('cluster:nodes_measured:count') },
         ],
       },
       {
