@@ -156,7 +156,13 @@
             unit: 'none',
             w: 12,
             h: 6,
-            targets: [q('topk(25, (1 - max by (%(byNode)s) (node:ready:max{%(cl)s} == 0)) * on (%(byNode)s) group_left (rack) node:rack:info{%(cl)s})')],
+            // With their racks, where they have any.
+            targets: [
+              q(
+                'topk(25, (1 - max by (%(byNode)s) (node:ready:max{%(cl)s} == 0)) * on (%(byNode)s) group_left (rack) node:rack:info{%(cl)s}'
+                + ' or on (%(byNode)s) 1 - max by (%(byNode)s) (node:ready:max{%(cl)s} == 0))'
+              ),
+            ],
             columns: [cluster, node, { field: 'rack', title: 'Rack' }],
             quiet: 'every node is ready',
             trouble: ['NodeNotReady'],

@@ -1,0 +1,62 @@
+package live
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/promqltest"
+
+	"github.com/spillwayproject/spillway/dashboards"
+)
+
+// TestNotReady: the panel names all nodes that are not ready, and their racks where they have any.
+func TestNotReady(t *testing.T) {
+	storage := promqltest.LoadedStorage(t, `load 1m
+		node:ready:max{cluster="jaguar",node="a"} 0x9
+		node:rack:info{cluster="jaguar",node="a",rack="r1"} 1x9
+		node:ready:max{cluster="jaguar",node="b"} 0x9
+		node:ready:max{cluster="jaguar",node="c"} 1x9
+		node:ready:max{cluster="ibis",node="a"} 0x9
+		node:ready:max{cluster="ibis",node="d"} 1x9
+`)
+	defer storage.Close()
+	d := load(t, "node")
+	at := time.Unix(0, 0).Add(5 * time.Minute)
+	vars := dashboards.Vars{
+		Interval: time.Minute, Scrape: interval, From: at.Add(-time.Hour), To: at,
+		Values: map[string]dashboards.Value{},
+	}
+	for i := range d.Variables {
+		v := &d.Variables[i]
+		vars.Values[v.Name] = v.Choose("jaguar", "ibis")
+	}
+	const title = "Nodes that are not ready"
+	queries := slices.DeleteFunc(d.Queries(), func(q dashboards.Query) bool { return q.Panel == nil || q.Panel.Title != title })
+	if len(queries) != 1 {
+		t.Fatalf("the panel has %d queries, want one", len(queries))
+	}
+	expr, err := dashboards.Substitute(queries[0].Expr, vars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := promqltest.NewTestEngine(t, false, 0, 1e6).NewInstantQuery(t.Context(), storage, nil, expr, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	got := q.Exec(t.Context())
+	v, err := got.Vector()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, expr)
+	}
+	var names []string
+	for _, s := range v {
+		names = append(names, s.Metric.String())
+	}
+	slices.Sort(names)
+	want := []string{`{cluster="ibis", node="a"}`, `{cluster="jaguar", node="a", rack="r1"}`, `{cluster="jaguar", node="b"}`}
+	if !slices.Equal(names, want) {
+		t.Errorf("the panel shows %q, want %q\n%s", names, want, expr)
+	}
+}
