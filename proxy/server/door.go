@@ -13,6 +13,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
 // corsOrigin compiles Options.CORSOrigin, anchored as Prometheus does it; nil for none.
@@ -55,9 +56,10 @@ func (s *Server) guard(hs *http.Server, l net.Listener, health bool) net.Listene
 
 // behindGuard is inner for whomever the guard lets in, and open for those who ask for health.
 func (s *Server) behindGuard(inner, open http.Handler, health bool) http.Handler {
+	words := tenant.NewPasswords() // who guesses here is waited for by nobody on another listener
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
-		if s.overCap(w, r) || s.web.refuses(w, r, health) {
+		if s.overCap(w, r) || s.web.refuses(w, r, words, health) {
 			return
 		}
 		if _, _, password := r.BasicAuth(); health && !password && isHealth(r) {

@@ -103,19 +103,20 @@ type decided struct {
 
 // holding is what one attempt holds and remarks. The next one begins with another.
 type holding struct {
-	budget   *admit.Budget
-	out      *merge.Writer
-	warnings merge.Notes
-	infos    merge.Notes
-	twice    *notes       // of series that two shards hold
-	cut      bool         // the answer was truncated by a bound
-	less     bool         // it has less of some shard than there is, though not nothing
-	beside   bool         // answers are read from servers while this one is written
-	asked    int          // calls to shards that another attempt would repeat
-	reads    atomic.Int64 // of series, likewise
-	failing  nameSet      // replicas that failed while series were read, and are not read again; several goroutines tell
-	rawHere  string       // why its series are read and evaluated here; empty where they are not
-	rawCause plan.Cause   // likewise, as the metric of plans has it
+	budget    *admit.Budget
+	out       *merge.Writer
+	warnings  merge.Notes
+	infos     merge.Notes
+	twice     *notes       // of series that two shards hold
+	cut       bool         // the answer was truncated by a bound
+	largePlan bool         // what explains it is larger than an answer may be, whatever else is asked
+	less      bool         // it has less of some shard than there is, though not nothing
+	beside    bool         // answers are read from servers while this one is written
+	asked     int          // calls to shards that another attempt would repeat
+	reads     atomic.Int64 // of series, likewise
+	failing   nameSet      // replicas that failed while series were read, and are not read again; several goroutines tell
+	rawHere   string       // why its series are read and evaluated here; empty where they are not
+	rawCause  plan.Cause   // likewise, as the metric of plans has it
 
 	heavy     weights      // of the plan, or the piece of it, that shards are asked for now
 	inParcels bool         // some of it was evaluated in parcels

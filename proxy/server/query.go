@@ -94,7 +94,7 @@ func (x *exchange) tell(root *plan.Node, refused error) (told bool, err error) {
 	x.account.root = root
 	e := x.explanation(cmp.Or(refused, x.cannotAsk()))
 	if e.Size() > x.limits.MaxResponseBytes {
-		x.account = nil // whatever would tell of it
+		x.account, x.largePlan = nil, true // whatever would tell of it
 		return true, errLargePlan(e.Size(), x.limits.MaxResponseBytes)
 	}
 	if x.account.only {

@@ -71,7 +71,7 @@ var errPressed = errors.New("there is other work waiting")
 
 // rewritten is a refusal with what to ask instead, where something is found.
 func (x *exchange) rewritten(e *qerr.Error) *qerr.Error {
-	if e == nil || e.Kind != qerr.TooExpensive || x.trial != nil || x.said == nil || x.whole == nil || x.client.wrote ||
+	if e == nil || e.Kind != qerr.TooExpensive || x.trial != nil || x.said == nil || x.whole == nil || x.client.wrote || x.largePlan ||
 		x.s.rewriteTime <= 0 || x.st.cfg.Limits.Rewrites == config.RewritesOff || !rewritable(x.said.ID) ||
 		!rewrite.Helps(e.Bound) || x.ofRule() {
 		return e

@@ -349,7 +349,9 @@ func (s *Server) explain(x *exchange, r *http.Request, err error) *qerr.Error {
 	qe := s.sentence(x, r, err)
 	if qe.Kind == qerr.TooExpensive && x.account != nil && x.account.only {
 		x.account.told = x.explanation(qe)
-		x.account.held = admit.NewBudget(x.st.pool, admit.Limits{}).By(identity.HolderOf(r))
+		if !x.inner { // else refuse is not called, which closes it
+			x.account.held = admit.NewBudget(x.st.pool, admit.Limits{}).By(identity.HolderOf(r))
+		}
 		x.client.refusal = x.account
 	}
 	return qe

@@ -89,7 +89,7 @@ func TestIdenticalRequestsAreAskedOnce(t *testing.T) {
 		}
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}, {name: "heron", replicas: []int{1}}}, limits(10*patience))
+			r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}, {name: "heron", replicas: []int{1}}}, roomy(10*patience))
 			before := r.askedAt(a.at)
 			alone := r.ask(r.request(context.Background(), a))
 			if alone.status != http.StatusOK {

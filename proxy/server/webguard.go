@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,7 +68,6 @@ type webGuard struct {
 	most int        // the most ways that it has asked for at once
 	less bool       // it asks for fewer now, which was said
 
-	words   *tenant.Passwords
 	compare func(hash, password []byte) error // bcrypt's
 }
 
@@ -75,7 +75,7 @@ type webGuard struct {
 const nobodysHash = "$2a$10$....................................................."
 
 func newWebGuard(file string, log *slog.Logger) *webGuard {
-	return &webGuard{file: file, log: log, now: &webConfig{}, words: tenant.NewPasswords(), compare: bcrypt.CompareHashAndPassword}
+	return &webGuard{file: file, log: log, now: &webConfig{}, compare: bcrypt.CompareHashAndPassword}
 }
 
 // look reads the file, and tells what it asks for, and whether that is less than it was. One that
@@ -127,9 +127,9 @@ var errLess = func() *qerr.Error {
 	return e
 }()
 
-// refuses answers whoever has not what the web configuration asks for; true where it did. health
-// tells that whoever asks for health needs no password.
-func (g *webGuard) refuses(w http.ResponseWriter, r *http.Request, health bool) bool {
+// refuses answers whoever has not what the web configuration asks for; true where it did. words
+// compares the passwords, and health tells that whoever asks for health needs none.
+func (g *webGuard) refuses(w http.ResponseWriter, r *http.Request, words *tenant.Passwords, health bool) bool {
 	if g.file == "" {
 		return false
 	}
@@ -145,7 +145,7 @@ func (g *webGuard) refuses(w http.ResponseWriter, r *http.Request, health bool) 
 		w.Header().Set("Connection", "close") // else a client keeps what can never be good again
 		refuse(w, qerr.New(qerr.Forbidden, "this connection has no client certificate, which --web.config.file asks for since it was made; connect again with one"))
 	case c.passwords():
-		err := g.known(c, r, health)
+		err := g.known(c, r, words, health)
 		if err == nil {
 			return false
 		}
@@ -163,7 +163,7 @@ var errNobody = qerr.New(qerr.Unauthorized, "nobody in basic_auth_users of --web
 
 // known says why a request does not come from a user; nil where it does. health tells that it need
 // not.
-func (g *webGuard) known(c *webConfig, r *http.Request, health bool) *qerr.Error {
+func (g *webGuard) known(c *webConfig, r *http.Request, words *tenant.Passwords, health bool) *qerr.Error {
 	user, password, given := r.BasicAuth()
 	if !given {
 		if health {
@@ -171,11 +171,14 @@ func (g *webGuard) known(c *webConfig, r *http.Request, health bool) *qerr.Error
 		}
 		return errNobody
 	}
+	if strings.IndexByte(password, 0) >= 0 { // to bcrypt what stands behind the end of one is that one again
+		return errNobody
+	}
 	hash, somebody := c.Users[user]
 	if !somebody {
 		hash = nobodysHash
 	}
-	right, err := g.words.Right(r, user, hash, password, func() bool {
+	right, err := words.Right(r, user, hash, password, func() bool {
 		return g.compare([]byte(hash), []byte(password)) == nil && somebody
 	})
 	switch {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
 // guardedProxy is a proxy of which each listener, the admin one beyond loopback, has the web
@@ -58,6 +60,7 @@ func TestPasswordsAreComparedHere(t *testing.T) {
 		if path == "" {
 			path = "/metrics"
 		}
+		guarded := r.s.behindGuard(h, h, name != "admin")
 		for _, tc := range []struct {
 			user, password string
 			want           int
@@ -65,6 +68,7 @@ func TestPasswordsAreComparedHere(t *testing.T) {
 			{"ada", "test", 200},
 			{"ada", "test", 200}, // remembered
 			{"ada", "tesT", 401},
+			{"ada", strings.Repeat("test\x00", 20), 401}, // which bcrypt takes for the right one
 			{"eve", "test", 401},
 			{"", "test", 401},
 			{"", "", 401},
@@ -74,7 +78,7 @@ func TestPasswordsAreComparedHere(t *testing.T) {
 				req.SetBasicAuth(tc.user, tc.password)
 			}
 			w := httptest.NewRecorder()
-			r.s.behindGuard(h, h, name != "admin").ServeHTTP(w, req)
+			guarded.ServeHTTP(w, req)
 			if w.Code != tc.want || tc.want == 401 && w.Header().Get("WWW-Authenticate") != "Basic" {
 				t.Errorf("%s, %s:%s: %d %q, want %d", name, tc.user, tc.password, w.Code, w.Header().Get("WWW-Authenticate"), tc.want)
 			}
@@ -124,13 +128,20 @@ func TestWrongPasswordsStayOutside(t *testing.T) {
 	}
 }
 
+func adas(t *testing.T, password string) *http.Request {
+	t.Helper()
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+	req.SetBasicAuth("ada", password)
+	return req
+}
+
 // TestGuessersAtTheDoor: passwords are compared one after the other, in turn for each address. Who
 // leaves waits no more, who waits too long is told to come again, who is known waits for nobody.
 func TestGuessersAtTheDoor(t *testing.T) {
 	web := filepath.Join(t.TempDir(), "web.yml")
 	inPlace(t, web, "basic_auth_users: {ada: x}\n")
 	synctest.Test(t, func(t *testing.T) {
-		g := newWebGuard(web, slog.New(slog.DiscardHandler))
+		g, words := newWebGuard(web, slog.New(slog.DiscardHandler)), tenant.NewPasswords()
 		takes := 60 * time.Millisecond
 		g.compare = func(_, password []byte) error {
 			time.Sleep(takes)
@@ -140,11 +151,10 @@ func TestGuessersAtTheDoor(t *testing.T) {
 			return nil
 		}
 		ask := func(ctx context.Context, from, password string) int {
-			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+			req := adas(t, password).WithContext(ctx)
 			req.RemoteAddr = from + ":1"
-			req.SetBasicAuth("ada", password)
 			w := httptest.NewRecorder()
-			if g.refuses(w, req, false) {
+			if g.refuses(w, req, words, false) {
 				return w.Code
 			}
 			return 200
@@ -165,6 +175,10 @@ func TestGuessersAtTheDoor(t *testing.T) {
 		began := time.Now()
 		if code := ask(t.Context(), "192.0.2.2", "right"); code != 200 || time.Since(began) > 3*takes {
 			t.Errorf("the right one, from elsewhere: %d after %s", code, time.Since(began))
+		}
+		began = time.Now()
+		if g.refuses(httptest.NewRecorder(), adas(t, "right"), tenant.NewPasswords(), false) || time.Since(began) != takes {
+			t.Errorf("on another listener somebody waited for %s", time.Since(began))
 		}
 		began = time.Now()
 		leave()
