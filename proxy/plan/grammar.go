@@ -219,7 +219,8 @@ func takesAlerts(ms []*labels.Matcher) bool {
 				return false
 			}
 			// It names one, or takes no other name.
-			said = said || m.Type == labels.MatchEqual || slices.ContainsFunc(m.SetMatches(), AlertSeries) || !m.Matches("up")
+			names := m.Type == labels.MatchEqual || m.Type == labels.MatchRegexp && slices.ContainsFunc(m.SetMatches(), AlertSeries)
+			said = said || names || !m.Matches("up")
 		case "alertname", "alertstate":
 			said = said || !m.Matches("")
 		}

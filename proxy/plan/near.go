@@ -102,6 +102,26 @@ var keeping = func() map[string]bool {
 	return out
 }()
 
+// sumOfSeries tells whether the expression is a sum or an average with no other aggregate in it.
+// Whether one is equal to a number can be seen; of what is made of several sums, which rounding may
+// have made unequal already, nobody finds out.
+func sumOfSeries(e parser.Expr) bool {
+	agg, ok := tree.Bare(e).(*parser.AggregateExpr)
+	return ok && (agg.Op == parser.SUM || agg.Op == parser.AVG) && !aggregates(agg.Expr)
+}
+
+func aggregates(n parser.Node) bool {
+	if _, ok := n.(*parser.AggregateExpr); ok {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if aggregates(child) {
+			return true
+		}
+	}
+	return false
+}
+
 // besideZero are the numbers without 0 where the aggregate is of what is never negative: its sum is
 // 0 only if all that it is made of is, in whatever order it is added.
 func besideZero(near []float64, agg *parser.AggregateExpr) []float64 {

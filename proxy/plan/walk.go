@@ -161,12 +161,16 @@ func (p *planner) binary(b *parser.BinaryExpr, f frame, near []float64, why stri
 	case parser.MOD:
 		l.strict, r.strict = true, true
 	case parser.EQLC, parser.NEQ:
-		left, right := literal(b.LHS), literal(b.RHS)
+		l.strict, r.strict = true, true
 		if b.ReturnBool {
 			near = nil
 		}
-		l.strict, r.strict = l.strict || right == nil, r.strict || left == nil
-		l.near, r.near = slices.Concat(right, near), slices.Concat(left, near)
+		if n := literal(b.RHS); n != nil && sumOfSeries(b.LHS) {
+			l.strict, l.near = f.strict, slices.Concat(n, near)
+		}
+		if n := literal(b.LHS); n != nil && sumOfSeries(b.RHS) {
+			r.strict, r.near = f.strict, slices.Concat(n, near)
+		}
 	case parser.GTR, parser.LSS, parser.GTE, parser.LTE:
 		if b.ReturnBool {
 			near = nil

@@ -92,9 +92,17 @@ func (x *exchange) avoids(r *shard.Replica) bool {
 // repeated is how many calls another attempt would make again.
 func (x *exchange) repeated() int { return max(1, x.asked+int(x.reads.Load())) }
 
-// restart begins the next attempt.
+// restart begins the next attempt, without those that failed in this one where another replica is
+// left for each.
 func (x *exchange) restart(next answer.Attempt) {
-	x.attempt, x.replaced = next.Avoiding(append(x.replaced, x.failing.sorted()...)...), nil
+	next = next.Avoiding(x.replaced...)
+	for _, name := range x.failing.take() {
+		r := x.st.top.Replica(name)
+		if r != nil && slices.ContainsFunc(r.Shard.Replicas, func(o *shard.Replica) bool { return o != r && !next.Avoids(o.Name()) }) {
+			next = next.Avoiding(name)
+		}
+	}
+	x.attempt, x.replaced = next, nil
 }
 
 // givenUp tells whether nothing more is to be asked of the replica in this attempt.

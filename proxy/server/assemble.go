@@ -185,8 +185,10 @@ func (x *exchange) splice(p *plan.Plan) error {
 	limit := x.dec.Request.Limit
 	// Series beyond the limit may equal others, which is an error, and of stored order a shard
 	// would cut others than those that come last under its group's labels.
+	// A Thanos Query does not cut, and its histograms cannot be gathered.
 	relabelled := slices.ContainsFunc(l.Parts, func(p *plan.Part) bool { return p.Relabel != nil })
-	if limit > 0 && (!l.Distinct || l.Range && relabelled) {
+	thanos := slices.ContainsFunc(l.Parts, func(p *plan.Part) bool { return p.Shard.Thanos() })
+	if limit > 0 && len(l.Parts) > 1 && !thanos && (!l.Distinct || l.Range && relabelled) {
 		return x.assemble(p)
 	}
 	qs := x.questions([]*plan.Leaf{l}, true)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -251,19 +252,32 @@ func (x *exchange) unanswered(f *fanout, r *replies, answered map[seat]bool) err
 	return alsoSilent(failed, silent)
 }
 
-// copiesAtOnce is of how many replicas it is found out at once whether they are still there.
-const copiesAtOnce = 64
+const (
+	// copiesAtOnce is of how many copies it is found out at once whether they are still there, and
+	// what the others lack, and copiesWait how long that may take: what is not found out is told
+	// of.
+	copiesAtOnce = 64
+	copiesWait   = 4 * time.Second
+)
 
 // copiesUnread tells the answer's reader of copies of questions that had no answer, where the
 // others that had may lack some of what it would have been. The error is that of plan.Missing.
 func (x *exchange) copiesUnread(f *fanout, r *replies, copies []question) error {
+	ctx, cancel := context.WithTimeout(x.ctx, copiesWait)
+	defer cancel()
+	gone := map[*shard.Replica]func() bool{} // each is asked once
+	for _, q := range copies {
+		if gone[q.replica] == nil {
+			gone[q.replica] = sync.OnceValue(func() bool { return q.replica.Gone(ctx) })
+		}
+	}
 	missing := make([]bool, len(copies))
 	var g errgroup.Group
 	g.SetLimit(copiesAtOnce)
 	for i, q := range copies {
 		g.Go(func() error {
 			return qerr.Guard(func() (err error) {
-				missing[i], err = x.copyMissing(f, q)
+				missing[i], err = x.copyMissing(ctx, f, q, gone[q.replica])
 				return err
 			})
 		})
@@ -280,8 +294,8 @@ func (x *exchange) copiesUnread(f *fanout, r *replies, copies []question) error 
 	return err
 }
 
-func (x *exchange) copyMissing(f *fanout, q question) (bool, error) {
-	if well, err := q.shard.Well(); err != nil || !slices.Contains(well, q.replica) || q.replica.Gone(x.ctx) || x.ctx.Err() != nil {
+func (x *exchange) copyMissing(ctx context.Context, f *fanout, q question, gone func() bool) (bool, error) {
+	if well, err := q.shard.Well(); err != nil || !slices.Contains(well, q.replica) || gone() || x.ctx.Err() != nil {
 		return false, nil // it takes no part any more
 	}
 	var left []*shard.Replica
@@ -290,7 +304,7 @@ func (x *exchange) copyMissing(f *fanout, q question) (bool, error) {
 			left = append(left, other.replica)
 		}
 	}
-	return plan.Missing(x.ctx, q.shard, []*shard.Replica{q.replica}, left, q.window(), x.view.Now(), x.unseen())
+	return plan.Missing(ctx, q.shard, []*shard.Replica{q.replica}, left, q.window(), x.view.Now(), x.unseen())
 }
 
 func (x *exchange) unread(r *shard.Replica) {

@@ -151,6 +151,15 @@ func (s *nameSet) has(name string) bool {
 	return s.names[name]
 }
 
+// take empties the set, and returns the names in order.
+func (s *nameSet) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := slices.Sorted(maps.Keys(s.names))
+	s.names = nil
+	return names
+}
+
 // sorted are the names.
 func (s *nameSet) sorted() []string {
 	s.mu.Lock()

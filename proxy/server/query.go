@@ -163,11 +163,13 @@ func (x *exchange) question() plan.Query {
 	return q
 }
 
-// form is the query with how it is asked: what is not exact over a week of steps may be over an
-// hour, and a dashboard that refreshes asks for about as many of them each time.
+// form is the query with how it is asked, with a limit or not: what is not exact over a week of
+// steps may be over an hour, and a dashboard that refreshes asks for about as many of them each
+// time.
 func (x *exchange) form() string {
 	g := x.grid()
-	return fmt.Sprintf("%s\x00%d\x00%d", x.dec.Request.Query, g.Step, bits.Len(uint(g.Len())))
+	req := x.dec.Request
+	return fmt.Sprintf("%s\x00%d\x00%d\x00%t", req.Query, g.Step, bits.Len(uint(g.Len())), req.Limit > 0)
 }
 
 // plan plans a query.

@@ -28,8 +28,10 @@ func TestRareForms(t *testing.T) {
 	}
 	of := func(labels string) [2]string {
 		return [2]string{
-			fmt.Sprintf("  foo{%snode=\"a\"} 0+7x120\n  m{%[1]saz=\"1\",node=\"a\"} 1x120\n", labels),
-			fmt.Sprintf("  bar{%snode=\"a\"} 0+3x120\n  foo{%[1]snode=\"b\"} 0+11x120\n  m{%[1]saz=\"1\",b=\"2\",node=\"b\"} 2x120\n", labels),
+			fmt.Sprintf("  part{%[1]sn=\"1\",node=\"a\"} 0.1x120\n  part{%[1]sn=\"2\",node=\"a\"} 0.2x120\n  all{%[1]snode=\"a\"} 0.6x120\n"+
+				"  foo{%[1]snode=\"a\"} 0+7x120\n  m{%[1]saz=\"1\",node=\"a\"} 1x120\n", labels),
+			fmt.Sprintf("  part{%[1]sn=\"3\",node=\"b\"} 0.3x120\n  bar{%[1]snode=\"a\"} 0+3x120\n"+
+				"  foo{%[1]snode=\"b\"} 0+11x120\n  m{%[1]saz=\"1\",b=\"2\",node=\"b\"} 2x120\n", labels),
 		}
 	}
 	held := of(`cluster="jaguar",`)
@@ -48,6 +50,17 @@ func TestRareForms(t *testing.T) {
 		{"m", "1"},
 		{"foo", "1"},
 		{"sum(rate(foo[60.0004])) / 2", ""},
+		// What is 0.6 in one sum is more in two.
+		{"sum(part) / sum(all) == 1", ""},
+		{"sum(part) / sum(all) != 1", ""},
+		{"sum(part) - sum(all) == bool 0", ""},
+		{"count(sum by (cluster) (part) / sum by (cluster) (all) == 1)", ""},
+		{"max(sum(part) / sum(all)) == 1", ""},
+		{"sum(sum by (cluster) (part)) == 0.6", ""},
+		{"sum(part) == 0.6", ""},
+		{"sum(part) != bool 0.6", ""},
+		{"0.6 == sum(part)", ""},
+		{"sum by (cluster) (rate(foo[5m])) == 0 or count(part)", ""},
 		{fmt.Sprintf("max_over_time(sum(foo @ %d)[5m:1m] offset -4m)", at.Unix()-300), ""},
 		{fmt.Sprintf("max_over_time(sum(foo @ %d)[5m:1m] offset 4m)", at.Unix()-300), ""},
 	} {
