@@ -4,6 +4,7 @@
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local number = import '../lib/number.libsonnet',
   local s = c.selectors.nodeExporter,
   local node = '%s, %s' % [c.clusterLabel, c.nodeLabel],
   local cl = c.clusterLabel,
@@ -169,7 +170,8 @@
           },
           {
             // 1 for each node that as many probers have reached as NodeUnreachable asks for, as long as it is probed: one beside it, behind a firewall that keeps the others out, says nothing of what these will see.
-            // It asks for what it said last, and not for what it said once: a name that comes back as another machine has not been reached.
+            // Of a Node that is young it asks for what it said last, and not for what it said once: a name that comes back as another machine has not been reached. An older one has no sample of another machine within
+            // that time, and what it said once counts: all probers may be away for minutes, with the cluster's DNS, while it dies.
             record: 'node:reached:bool',
             expr: |||
               group by (%(n)s) (count by (%(n)s) (probe_success{%(mesh)s} == 1) >= %(probers)g)
@@ -177,9 +179,15 @@
               (
                 group by (%(n)s) (probe_success{%(mesh)s})
                 and on (%(n)s)
-                node:reached:bool
+                (
+                  node:reached:bool
+                  or on (%(n)s)
+                  last_over_time(node:reached:bool[%(past)s])
+                  and on (%(n)s)
+                  max by (%(n)s) (kube_node_created{%(ksm)s}) <= time() - %(pastSeconds)s
+                )
               )
-            ||| % { n: node, mesh: c.selectors.nodeMesh, probers: c.thresholds.node.probers },
+            ||| % { n: node, mesh: c.selectors.nodeMesh, probers: c.thresholds.node.probers, ksm: c.selectors.ksm, past: t.recorded('6h'), pastSeconds: number(t.s('6h')) },
           },
           {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
