@@ -95,6 +95,9 @@
   ||| % { a: allocatable, node: node, ksm: c.selectors.ksm },
   local ofNamespace(name) = { record: 'namespace:' + name, expr: 'sum by (%s, %s) (node_namespace:%s)' % [cl, c.namespaceLabel, name] },
 
+  // young are the Nodes that were made within six hours: what was kept so long may be of another machine under their name.
+  local young = (import '../lib/young.libsonnet')(c, '6h'),
+
   // there are the cards that DCGM sees, or saw then, by their identity.
   local there(offset='') = 'group by (%s, %s) (gpu:seen:bool%s)' % [node, c.dcgm.uuid, offset],
 
@@ -158,7 +161,8 @@
           },
           {
             // The most that a node had, kept by itself while its exporter answers, and for six hours in which it does not. A node's name may come back as another machine, with fewer cards and no
-            // fault: what is kept counts while one of the cards that are seen now has been there before, or none is seen.
+            // fault: what is kept counts while one of the cards that are seen now has been there before, or none is seen. None is seen of a new machine too, until it has its driver: a Node that is younger than what is kept
+            // has none of it, but for what this rule said a moment ago.
             record: 'node:gpu_devices:max',
             expr: |||
               (
@@ -166,6 +170,12 @@
                 and on (%(n)s)
                 (
                   node:gpu_devices:count == 0
+                  unless on (%(n)s)
+                  (
+                    %(young)s
+                    unless on (%(n)s)
+                    node:gpu_devices:max
+                  )
                   or on (%(n)s)
                   group by (%(n)s) (
                     %(now)s
@@ -176,7 +186,7 @@
               )
               or on (%(n)s)
               node:gpu_devices:count
-            ||| % { n: node, u: c.dcgm.uuid, keep: t.recorded('6h'), now: there() },
+            ||| % { n: node, u: c.dcgm.uuid, keep: t.recorded('6h'), now: there(), young: young },
           },
           {
             record: 'node:gpu_temp_celsius:max',

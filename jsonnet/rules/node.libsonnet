@@ -75,7 +75,9 @@
           {
             // 1 for each local file system that has been writable, as long as it
             // is there: the root of an immutable system (Container-Optimized OS,
-            // Bottlerocket, Talos) never is, and nothing is wrong with it.
+            // Bottlerocket, Talos) never is, and nothing is wrong with it. Of a Node
+            // that is younger than what is kept only what was said a moment ago
+            // counts: the rest may be of another machine under its name.
             record: 'node:filesystem_seen_writable:bool',
             expr: |||
               max by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == bool 0) == 1
@@ -83,9 +85,15 @@
               (
                 max by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == bool 1)
                 and on (%(n)s, mountpoint, device)
-                last_over_time(node:filesystem_seen_writable:bool[%(past)s])
+                (
+                  node:filesystem_seen_writable:bool
+                  or
+                  last_over_time(node:filesystem_seen_writable:bool[%(past)s])
+                  unless on (%(n)s)
+                  %(young)s
+                )
               )
-            ||| % { n: node, s: s, fs: c.node.filesystems, past: t.d('6h') },
+            ||| % { n: node, s: s, fs: c.node.filesystems, past: t.d('6h'), young: (import '../lib/young.libsonnet')(c, '6h') },
           },
           {
             // The kernel has one table, and one limit, for all devices and network namespaces. /proc/net/stat/arp_cache tells how much all of it holds, the same on the line of each processor (neigh_stat_seq_show);
