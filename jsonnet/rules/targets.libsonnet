@@ -34,7 +34,17 @@
         rules: [
           { record: 'cluster_job:targets_usual:count', expr: usual('cluster_job:targets:count') },
           { record: 'cluster:nodes_usual:count', expr: usual('cluster:nodes:count') },
-          { record: 'cluster:nodes_measured_usual:count', expr: usual('cluster:nodes_measured:count') },
+          {
+            // Until it is known for as long as all nodes are it has the same part of these as now: what was there in the hours since an upgrade may be a burst, and is unknown in the first one.
+            record: 'cluster:nodes_measured_usual:count',
+            expr: |||
+              %(usual)s
+              unless on (%(cl)s)
+              count_over_time(cluster:nodes_measured:count[%(w)s]) < on (%(cl)s) 0.9 * count_over_time(cluster:nodes:count[%(w)s])
+              or on (%(cl)s)
+              cluster:nodes_usual:count * on (%(cl)s) cluster:nodes_measured:count / on (%(cl)s) cluster:nodes:count
+            ||| % { usual: usual('cluster:nodes_measured:count'), cl: cl, w: '%s:%s' % [t.d(c.targets.memory), t.d('1h')] },
+          },
         ],
       },
       {
