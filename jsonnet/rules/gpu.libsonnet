@@ -318,7 +318,7 @@
           {
             // A device plugin that dies takes the allocatable GPUs at once, and five minutes later the kubelet says that the node has 0 (endpointStopGracePeriod of its device manager): what it
             // said before counts for as long as it says 0, and gives no GPUs under another name, as slices of MIG and shares of time slicing are. Where no plugin hands out any, the node has the
-            // cards that DCGM sees, and for six hours after its exporter fell silent those that it saw.
+            // cards that DCGM sees, and for six hours after its exporter fell silent those that it saw. A name that comes back as a machine without GPUs has none: what was said before its Node was made does not count.
             record: 'node:gpu_capacity:max',
             expr: |||
               (max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"}) > 0)
@@ -328,17 +328,25 @@
               (
                 last_over_time(node:gpu_capacity:max[%(keep)s])
                 unless on (%(n)s)
+                (
+                  %(young)s
+                  unless on (%(n)s)
+                  node:gpu_capacity:max
+                )
+                unless on (%(n)s)
                 max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource=~"(%(r)s|nvidia_com_mig)_.+"} > 0)
                 and on (%(n)s)
                 (
                   max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
                   or on (%(n)s)
                   node:ready:max
+                  and on (%(n)s)
+                  last_over_time(node:gpu_devices:count[%(keep)s])
                 )
               )
               or on (%(n)s)
               max by (%(n)s) (kube_node_status_capacity{%(ksm)s, resource="%(r)s"})
-            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, keep: t.recorded('6h'), seen: seen('node:gpu_devices:max > 0') },
+            ||| % { n: node, ksm: c.selectors.ksm, r: c.gpu.resource, keep: t.recorded('6h'), seen: seen('node:gpu_devices:max > 0'), young: young },
           },
           {
             // Of nodes without a device plugin those that DCGM sees now. Where its exporter does not answer nobody knows better than before.
