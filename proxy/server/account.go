@@ -89,13 +89,7 @@ func (x *exchange) writePlan(e *plan.Explanation) error {
 	if err != nil {
 		return err
 	}
-	if err := x.out.Begin(); err != nil {
-		return err
-	}
-	if _, err := x.out.Write(b); err != nil {
-		return err
-	}
-	return x.finishJSON()
+	return x.writeJSON(b)
 }
 
 // refuse answers with the explanation of a query that is refused. It closes the account's budget.

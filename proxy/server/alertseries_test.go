@@ -23,22 +23,27 @@ func sortedRows(body []byte) string {
 	return strings.Join(rows, "\n")
 }
 
+// serverWith is the URL of a server that holds what a script of promtool's tests loads from start
+// on.
+func serverWith(t *testing.T, script string, start time.Time) string {
+	t.Helper()
+	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	if err := p.LoadAt(script, start); err != nil {
+		t.Fatal(err)
+	}
+	return p.URL()
+}
+
 // TestAlertsThatEveryShardEvaluates: a watchdog fires on each shard with the same labels, which is
 // one series in a server that holds everything. It must be counted once, and is no fault to warn
 // of.
 func TestAlertsThatEveryShardEvaluates(t *testing.T) {
 	start := time.Now().Add(-20 * time.Minute).Truncate(time.Minute)
-	serve := func(series string) string {
-		p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = p.Close() })
-		if err := p.LoadAt("load 1m\n"+series, start); err != nil {
-			t.Fatal(err)
-		}
-		return p.URL()
-	}
+	serve := func(series string) string { return serverWith(t, "load 1m\n"+series, start) }
 	const everywhere = `  ALERTS{alertname="Watchdog",alertstate="firing",severity="none"} 1x15
   ALERTS{alertname="ProxyDown",alertstate="firing",severity="critical"} _x5 1x10
 `

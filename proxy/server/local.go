@@ -24,6 +24,11 @@ func (x *exchange) writeData(v any) error {
 	if err := x.budget.Hold(int64(len(b))); err != nil { // until the client has read it
 		return err
 	}
+	return x.writeJSON(b)
+}
+
+// writeJSON answers with b as the data of a success.
+func (x *exchange) writeJSON(b []byte) error {
 	if err := x.out.Begin(); err != nil {
 		return err
 	}

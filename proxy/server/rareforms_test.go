@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"testing"
 	"time"
-
-	"github.com/spillwayproject/spillway/internal/localprom"
 )
 
 // TestRareForms: what a limit leaves out is an error all the same where it is one, and is what the
@@ -15,17 +13,7 @@ import (
 // pinned inside a subquery with an offset is what the engine makes of it.
 func TestRareForms(t *testing.T) {
 	start := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
-	serve := func(series string) string {
-		p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = p.Close() })
-		if err := p.LoadAt("load 15s\n"+series, start); err != nil {
-			t.Fatal(err)
-		}
-		return p.URL()
-	}
+	serve := func(series string) string { return serverWith(t, "load 15s\n"+series, start) }
 	of := func(labels string) [2]string {
 		return [2]string{
 			fmt.Sprintf("  part{%[1]sn=\"1\",node=\"a\"} 0.1x120\n  part{%[1]sn=\"2\",node=\"a\"} 0.2x120\n  all{%[1]snode=\"a\"} 0.6x120\n"+
