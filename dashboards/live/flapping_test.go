@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/promqltest"
+	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/dashboards"
 )
@@ -50,7 +52,18 @@ func TestFlapping(t *testing.T) {
 		}
 		vars.Values[v.Name] = v.Choose(chosen)
 	}
-	queries := slices.DeleteFunc(d.Queries(), func(q dashboards.Query) bool { return q.Panel == nil || q.Panel.Title != "Flapping" })
+	got, expr := panelShows(t, d, "Flapping", vars, storage, at)
+	if want := `{alertname="GPUHot", cluster="jaguar", node="a"} => 5 @[36000000]`; got.Err != nil || got.String() != want {
+		t.Errorf("the panel shows %s (%v), want %s\n%s", got, got.Err, want, expr)
+	}
+}
+
+// panelShows is what the panel's only query finds in the storage at a time, and its text.
+func panelShows(
+	t *testing.T, d *dashboards.Dashboard, title string, vars dashboards.Vars, data storage.Queryable, at time.Time,
+) (*promql.Result, string) {
+	t.Helper()
+	queries := slices.DeleteFunc(d.Queries(), func(q dashboards.Query) bool { return q.Panel == nil || q.Panel.Title != title })
 	if len(queries) != 1 {
 		t.Fatalf("the panel has %d queries, want one", len(queries))
 	}
@@ -58,13 +71,10 @@ func TestFlapping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := promqltest.NewTestEngine(t, false, 0, 1e6).NewInstantQuery(t.Context(), storage, nil, expr, at)
+	q, err := promqltest.NewTestEngine(t, false, 0, 1e6).NewInstantQuery(t.Context(), data, nil, expr, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
-	got := q.Exec(t.Context())
-	if want := `{alertname="GPUHot", cluster="jaguar", node="a"} => 5 @[36000000]`; got.Err != nil || got.String() != want {
-		t.Errorf("the panel shows %s (%v), want %s\n%s", got, got.Err, want, expr)
-	}
+	t.Cleanup(q.Close)
+	return q.Exec(t.Context()), expr
 }

@@ -31,21 +31,7 @@ func TestNotReady(t *testing.T) {
 		v := &d.Variables[i]
 		vars.Values[v.Name] = v.Choose("jaguar", "ibis")
 	}
-	const title = "Nodes that are not ready"
-	queries := slices.DeleteFunc(d.Queries(), func(q dashboards.Query) bool { return q.Panel == nil || q.Panel.Title != title })
-	if len(queries) != 1 {
-		t.Fatalf("the panel has %d queries, want one", len(queries))
-	}
-	expr, err := dashboards.Substitute(queries[0].Expr, vars)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := promqltest.NewTestEngine(t, false, 0, 1e6).NewInstantQuery(t.Context(), storage, nil, expr, at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
-	got := q.Exec(t.Context())
+	got, expr := panelShows(t, d, "Nodes that are not ready", vars, storage, at)
 	v, err := got.Vector()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, expr)
