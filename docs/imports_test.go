@@ -54,8 +54,8 @@ var own = map[string][]string{
 	"proxy/plan/raw": {"proxy/qerr"},
 	"proxy/plan":     {"internal/tree", "proxy/admit", "proxy/endpoint", "proxy/merge", "proxy/plan/raw", "proxy/qerr", "proxy/shard"},
 	"proxy/weigh": {
-		"internal/clip", "proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan", "proxy/policy",
-		"proxy/qerr", "proxy/shard",
+		"internal/clip", "internal/tree", "proxy/admit", "proxy/answer", "proxy/cost", "proxy/endpoint", "proxy/merge", "proxy/plan",
+		"proxy/policy", "proxy/qerr", "proxy/shard",
 	},
 	"relabel/uses":   {"internal/plainfile", "proxy/endpoint", "proxy/usage"},
 	"relabel/config": {"internal/plainfile"},

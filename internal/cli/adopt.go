@@ -36,6 +36,7 @@ func adoptCommand(e *Env, parent Clause) func() error {
 	c.Flag("only", "A Prometheus; the others are left alone; may be given several times.").PlaceHolder("NAMESPACE/NAME").StringsVar(&a.scope.Only)
 	c.Flag("namespace", "Where Spillway is put; it must exist.").Default("monitoring").StringVar(&a.settings.Namespace)
 	c.Flag("image", "What Spillway's pods run; --apply needs it.").PlaceHolder("REGISTRY/NAME:TAG").StringVar(&a.settings.Image)
+	c.Flag("image-pull-secret", "A Secret in --namespace with which that is pulled; may be given several times.").PlaceHolder("NAME").StringsVar(&a.settings.PullSecrets)
 	c.Flag("grafana", "Whether Grafana's data sources are changed too.").Default("true").BoolVar(&a.settings.Grafana)
 	c.Flag("via", "How the servers are asked: apiserver, through the API server, or direct, at the addresses of their pods. auto is direct in a pod of the cluster. One of: [auto, apiserver, direct]").Default("auto").EnumVar(&a.via, "auto", "apiserver", "direct")
 	c.Flag("hashmod", "Whether the file says by which hash the operator divides targets, where that can be said; it is then to be written anew when the number of shards changes.").BoolVar(&a.hashmod)
@@ -208,7 +209,7 @@ func (a *adopting) sources(say func(string, ...any), plan *adopt.Plan) {
 // inside is the command that does the same in the cluster, in a pod that a namespace with the
 // restricted Pod Security Standard takes.
 func (a *adopting) inside() string {
-	const overrides = `{"apiVersion":"v1","spec":{"serviceAccountName":"ACCOUNT","securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},` +
+	const overrides = `{"apiVersion":"v1","spec":{"serviceAccountName":"ACCOUNT",%s"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},` +
 		`"containers":[{"name":"spillway-adopt","securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}}`
 	line := []string{"/spillway", "adopt", "--via=direct", "--out=-", "--namespace=" + a.settings.Namespace}
 	for _, only := range a.scope.Only {
@@ -223,6 +224,13 @@ func (a *adopting) inside() string {
 	if !a.settings.Grafana {
 		line = append(line, "--no-grafana")
 	}
+	pull := ""
+	for _, name := range a.settings.PullSecrets {
+		pull += fmt.Sprintf(`,{"name":%q}`, name)
+	}
+	if pull != "" {
+		pull = `"imagePullSecrets":[` + pull[1:] + `],`
+	}
 	kubectl := "kubectl"
 	if a.kubeconfig != "" {
 		kubectl += " --kubeconfig=" + a.kubeconfig
@@ -231,7 +239,7 @@ func (a *adopting) inside() string {
 		kubectl += " --context=" + a.context
 	}
 	return kubectl + fmt.Sprintf(" -n %s run spillway-adopt --rm -it --restart=Never --image=%s --override-type=strategic --overrides='%s' --command -- %s",
-		a.settings.Namespace, cmp.Or(a.settings.Image, "IMAGE"), overrides, strings.Join(line, " "))
+		a.settings.Namespace, cmp.Or(a.settings.Image, "IMAGE"), fmt.Sprintf(overrides, pull), strings.Join(line, " "))
 }
 
 // write puts the configuration where it belongs.

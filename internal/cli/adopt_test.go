@@ -115,6 +115,10 @@ func TestAdopt(t *testing.T) {
 	if said := run(0, "--objects", "--image=x:1"); strings.Count(said, "\n---\n")+1 != 8 || !strings.Contains(said, "image: x:1") {
 		t.Errorf("the objects are\n%s", said)
 	}
+	said := run(0, "--objects", "--image=x:1", "--image-pull-secret=one", "--image-pull-secret=two")
+	if !strings.Contains(said, "      imagePullSecrets:\n      - name: one\n      - name: two\n") {
+		t.Errorf("the objects with secrets are\n%s", said)
+	}
 	if said := run(0, "--out=-", "--no-grafana"); !strings.Contains(said, "labels: {cluster: jaguar}") || strings.Contains(said, "+++") {
 		t.Errorf("it prints\n%s", said)
 	}
@@ -143,7 +147,8 @@ func TestAdopt(t *testing.T) {
 func TestAdoptElsewhere(t *testing.T) {
 	a := startAdopted(t)
 	a.pod.Close()
-	said := a.run(t, 1, "--out=-", "--only=monitoring/k8s", "--look-in=monitoring", "--look-in=default", "--hashmod", "--no-grafana")
+	said := a.run(t, 1, "--out=-", "--only=monitoring/k8s", "--look-in=monitoring", "--look-in=default", "--hashmod", "--no-grafana",
+		"--image-pull-secret=mine")
 	_, line, ok := strings.Cut(said, " -n monitoring run spillway-adopt")
 	if line, _, _ = strings.Cut(line, "\n"); !ok {
 		t.Fatalf("it says no command\n%s", said)
@@ -171,6 +176,9 @@ func TestAdoptElsewhere(t *testing.T) {
 	if err := json.Unmarshal(after, &pod); err != nil {
 		t.Fatal(err)
 	}
+	if p := pod.Spec.ImagePullSecrets; len(p) != 1 || p[0].Name != "mine" {
+		t.Errorf("its image is pulled with %v", p)
+	}
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +194,7 @@ func TestAdoptElsewhere(t *testing.T) {
 // TestAdoptNoSource: where no data source is found that asks the servers, it says where it looked.
 func TestAdoptNoSource(t *testing.T) {
 	a := startAdopted(t)
-	const want = "No data source is changed: none that was found asks these servers. Looked at were ConfigMaps with the label grafana_datasource, " +
+	const want = "No data source is changed: none that was found asks these servers. Looked at were ConfigMaps and Secrets with the label grafana_datasource, " +
 		"what Grafana mounts at /etc/grafana/provisioning/datasources, and GrafanaDatasources, of monitoring."
 	if said := a.run(t, 0, "--out=-"); strings.Contains(said, "No data source is changed") {
 		t.Errorf("with one it says\n%s", said)

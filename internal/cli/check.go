@@ -47,6 +47,7 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 		for _, n := range cfg.Notes {
 			fmt.Fprintln(e.Stdout, "note:", n)
 		}
+		noted := len(cfg.Notes)
 		lookedUp := slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return g.ShardsFrom.Set() })
 		if *online {
 			ctx, cancel := context.WithTimeout(e.Ctx, *timeout)
@@ -56,6 +57,9 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 			if cfg, err = w.Fill(ctx, cfg); err != nil {
 				fmt.Fprintln(e.Stdout, err)
 				return errQuiet
+			}
+			for _, n := range cfg.Notes[noted:] { // about the shards that were found
+				fmt.Fprintln(e.Stdout, "note:", n)
 			}
 			found, err := shard.CheckOnline(ctx, cfg)
 			if err != nil {

@@ -101,8 +101,12 @@ func rehearsed(e *Env, logs, rules []string, since time.Time) (*rehearse.Questio
 		fmt.Fprintf(e.Stderr, "warning: %s\n", w)
 	}
 	for _, u := range set.Uses {
-		if u.Query != "" {
+		switch {
+		case u.Query == "":
+		case u.Kind == uses.Rule:
 			questions.Rule(u.Query, u.Where)
+		default:
+			questions.Beside() // of a dashboard in the folder, say: its variables stand in it
 		}
 	}
 	return questions, errors.Join(errs...)

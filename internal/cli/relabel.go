@@ -28,6 +28,7 @@ type lookedAt struct {
 	dashboards, grafana, rules, autoscalers, queries, usage, exclude *[]string
 	keep, grafanaToken                                               *string
 	window                                                           *string
+	ignoreListings                                                   *bool
 }
 
 func lookedAtFlags(c *kingpin.CmdClause) *lookedAt {
@@ -41,8 +42,9 @@ func lookedAtFlags(c *kingpin.CmdClause) *lookedAt {
 		usage:        c.Flag("usage", "The proxy's usage log; its rotated files beside it are read too; may be given several times.").PlaceHolder("usage.jsonl").Strings(),
 		exclude: c.Flag("exclude", "Files and folders that are left out below the folders of --dashboards, --rules and --autoscalers, by name (values.yaml, *.tmpl.json) or by the end of the path (charts/*/templates): what is used in them counts as unused, and the plan says so; may be given several times.").
 			PlaceHolder("PATTERN").Strings(),
-		keep:   c.Flag("keep", "A file that says what is kept all the same, for whom, why and until when.").PlaceHolder("keep.yaml").String(),
-		window: c.Flag("window", "How far back logged queries count.").Default("90d").String(),
+		keep:           c.Flag("keep", "A file that says what is kept all the same, for whom, why and until when.").PlaceHolder("keep.yaml").String(),
+		ignoreListings: c.Flag("ignore-listings", "Lists of series and of values of labels whose selector names no metric, such as label_values({job=\"x\"}, pod), keep nothing; they may lose values, and the plan says so.").Bool(),
+		window:         c.Flag("window", "How far back logged queries count.").Default("90d").String(),
 	}
 }
 
@@ -52,7 +54,7 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 	if err != nil {
 		return nil, 0, errUsage{fmt.Errorf("--window=%s: %w; write 30d or 12h", *l.window, err)}
 	}
-	s := new(uses.Set)
+	s := &uses.Set{IgnoreListings: *l.ignoreListings}
 	if err := s.Exclude(*l.exclude...); err != nil {
 		return nil, 0, errUsage{fmt.Errorf("--exclude: %w", err)}
 	}

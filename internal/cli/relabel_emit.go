@@ -69,11 +69,15 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 	jobs := c.Flag("ksm-job", "With --format=ksm: a job that scrapes kube-state-metrics; those with kube-state-metrics in their name by default; may be given several times.").PlaceHolder("JOB").Strings()
 	labels := c.Flag("rule-label", "With --format=rules and prometheusrule: a label of the recorded series, such as cluster=jaguar for a ruler over many clusters; may be given several times.").PlaceHolder("NAME=VALUE").StringMap()
 	namespace := c.Flag("namespace", "With --format=prometheusrule: its namespace.").String()
+	skip := c.Flag("skip-job", "A job whose rules are left out, and taken out of the file of --into where they stand in it; may be given several times.").PlaceHolder("JOB").Strings()
 	file := c.Arg("plan", "The plan.").Required().String()
 	return func() error {
 		p, err := readPlan(*file)
 		if err != nil {
 			return err
+		}
+		if p, err = p.Without(*skip...); err != nil {
+			return errUsage{fmt.Errorf("--skip-job: %w", err)}
 		}
 		for _, warning := range emit.Warnings(p) {
 			fmt.Fprintf(e.Stderr, "spillway: %s\n", warning)

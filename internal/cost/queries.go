@@ -54,10 +54,11 @@ type Names struct {
 }
 
 // DefaultExperimentLabels name the experiment of a pod: its own label, else what made it: JobSet,
-// Kubeflow, Ray, Kueue, Volcano, Job. They are those of the recording rules.
+// Kubeflow, Ray, LeaderWorkerSet, Kueue, Volcano, Job. They are those of the recording rules.
 var DefaultExperimentLabels = []string{
 	"label_experiment", "label_jobset_sigs_k8s_io_jobset_name", "label_training_kubeflow_org_job_name", "label_ray_io_cluster",
-	"label_kueue_x_k8s_io_pod_group_name", "label_volcano_sh_job_name", "label_batch_kubernetes_io_job_name", "label_job_name",
+	"label_leaderworkerset_sigs_k8s_io_name", "label_kueue_x_k8s_io_pod_group_name", "label_volcano_sh_job_name",
+	"label_batch_kubernetes_io_job_name", "label_job_name",
 }
 
 // DefaultTeamLabels name the team of a namespace. They are those of the recording rules.

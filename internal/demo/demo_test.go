@@ -30,7 +30,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what must come; a sound demo needs a small part of it.
-const patience = 5 * time.Minute
+const patience = 15 * time.Minute
 
 // running is a demo in this process, asked over its sockets as a user would.
 type running struct {

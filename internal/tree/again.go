@@ -33,6 +33,16 @@ func (r *Regexps) add(m *labels.Matcher) {
 	r.known[m.Value] = m
 }
 
+// Matcher is labels.NewMatcher, which compiles no regular expression that is known.
+func (r *Regexps) Matcher(t labels.MatchType, name, value string) (*labels.Matcher, error) {
+	if isRegexp(t) {
+		if m, err := r.matcher(t, name, value); err == nil {
+			return m, nil
+		}
+	}
+	return labels.NewMatcher(t, name, value) // whose error is of the text as it was written
+}
+
 // matcher is one with a regular expression, compiled if it is not known.
 func (r *Regexps) matcher(t labels.MatchType, name, value string) (*labels.Matcher, error) {
 	if m := r.known[value]; m != nil {

@@ -1,15 +1,22 @@
 package tree
 
 import (
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
 // String is e.String() in time that is linear in its length. Prometheus' own copies what is inside
-// a node once more for each node around it: milliseconds for a chain of a thousand operators.
+// a node once more for each node around it: milliseconds for a chain of a thousand operators. Two
+// things are otherwise, where what Prometheus prints is another expression: number tells of one.
+//
+// Prometheus sorts the matchers of a selector. absent(up{job="a",job!="b"}) has no label job where
+// absent(up{job!="b",job="a"}) has one, so where absent() looks at several matchers of one label
+// they stay as they are written.
 func String(e parser.Expr) string {
 	p := printer{}
 	p.print(e)
@@ -19,7 +26,8 @@ func String(e parser.Expr) string {
 // printer appends to out.
 type printer struct {
 	out   []byte
-	spans map[parser.Expr]span // where each node stands in out; nil where nobody asks
+	spans map[parser.Expr]span   // where each node stands in out; nil where nobody asks
+	order *parser.VectorSelector // whose matchers keep their order
 }
 
 type span struct{ start, end int }
@@ -46,6 +54,9 @@ func (p *printer) print(e parser.Expr) {
 		p.add(" ", n.ShortString(), " ")
 		p.print(n.RHS)
 	case *parser.Call:
+		if n.Func.Name == "absent" || n.Func.Name == "absent_over_time" {
+			p.order = Selector(n.Args[0])
+		}
 		p.add(n.Func.Name, "(")
 		for i, arg := range n.Args {
 			if i > 0 {
@@ -74,16 +85,63 @@ func (p *printer) print(e parser.Expr) {
 		if n.OriginalOffsetExpr != nil {
 			plain.OriginalOffset = 0
 		}
-		p.add(plain.String())
+		p.selector(n, plain)
 		p.offset(0, n.OriginalOffsetExpr)
 	case *parser.DurationExpr:
 		p.duration(n)
+	case *parser.NumberLiteral:
+		p.number(n)
 	default:
 		p.add(e.String())
 	}
 	if p.spans != nil {
 		p.spans[e] = span{start, len(p.out)}
 	}
+}
+
+// number prints a number, and one that was written as a duration as that duration: Prometheus' own
+// drops a millisecond of some, such as 1s7ms.
+func (p *printer) number(n *parser.NumberLiteral) {
+	ms := math.Round(n.Val * 1000)
+	switch {
+	case !n.Duration || math.Abs(ms) > math.MaxInt64/1e6:
+		p.add(n.String())
+	case ms < 0:
+		p.add("-", model.Duration(time.Duration(-ms)*time.Millisecond).String())
+	default:
+		p.add(model.Duration(time.Duration(ms) * time.Millisecond).String())
+	}
+}
+
+// selector prints a selector of the tree by what it has of it that stands next to its matchers.
+func (p *printer) selector(vs *parser.VectorSelector, plain parser.VectorSelector) {
+	if vs != p.order || !repeated(vs.LabelMatchers) {
+		p.add(plain.String())
+		return
+	}
+	p.add(plain.Name)
+	sep := "{"
+	for _, m := range plain.LabelMatchers {
+		if m.Name != model.MetricNameLabel || m.Type != labels.MatchEqual || m.Value != plain.Name || m.Value == "" {
+			p.add(sep, m.String())
+			sep = ","
+		}
+	}
+	p.add("}")
+	plain.Name, plain.LabelMatchers = "", nil
+	p.add(plain.String())
+}
+
+// repeated tells whether two matchers look at one label; absent() makes none of the name.
+func repeated(ms []*labels.Matcher) bool {
+	seen := map[string]bool{}
+	for _, m := range ms {
+		if m.Name != model.MetricNameLabel && seen[m.Name] {
+			return true
+		}
+		seen[m.Name] = true
+	}
+	return false
 }
 
 // subquery prints what stands behind the expression of a subquery.
@@ -110,7 +168,8 @@ func (p *printer) matrix(n *parser.MatrixSelector) {
 	plain := *vs
 	plain.OriginalOffset, plain.OriginalOffsetExpr, plain.Timestamp, plain.StartOrEnd = 0, nil, nil, 0
 	plain.Anchored, plain.Smoothed = false, false
-	p.add(plain.String(), "[")
+	p.selector(vs, plain)
+	p.add("[")
 	p.length(n.Range, n.RangeExpr)
 	p.add("]")
 	switch {

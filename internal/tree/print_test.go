@@ -1,10 +1,15 @@
 package tree_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	promqlengine "github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/internal/tree"
@@ -20,7 +25,7 @@ func TestPrintedLikePrometheus(t *testing.T) {
 	seed, parsed := randseed.Of(t, 0), 0
 	check := func(text string) {
 		e, err := promql.ParseExpr(text)
-		if err != nil {
+		if err != nil || otherwise(e) {
 			return
 		}
 		parsed++
@@ -51,6 +56,102 @@ func TestPrintedLikePrometheus(t *testing.T) {
 	}
 	if parsed < 50 {
 		t.Errorf("only %d texts were expressions", parsed)
+	}
+}
+
+// otherwise tells whether Prometheus may print another expression: of several matchers of one label
+// under absent(), or of a duration as a number.
+func otherwise(e parser.Expr) bool {
+	found := false
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.NumberLiteral:
+			back, err := promql.ParseExpr(n.String())
+			found = found || n.Duration && (err != nil || back.(*parser.NumberLiteral).Val != n.Val)
+		case *parser.Call:
+			if !strings.HasPrefix(n.Func.Name, "absent") {
+				break
+			}
+			if vs := tree.Selector(n.Args[0]); vs != nil {
+				names := map[string]bool{}
+				for _, m := range vs.LabelMatchers {
+					names[m.Name] = true
+				}
+				found = found || len(names) < len(vs.LabelMatchers)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// TestAbsentKeepsItsLabels: what absent() says of a selector depends on the order of its matchers,
+// which Prometheus' own printer sorts.
+func TestAbsentKeepsItsLabels(t *testing.T) {
+	engine := promqlengine.NewEngine(promqlengine.EngineOpts{
+		MaxSamples: 100, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true, Parser: promql,
+	})
+	nothing := storage.QueryableFunc(func(int64, int64) (storage.Querier, error) { return storage.NoopQuerier(), nil })
+	labelsOf := func(text string) string {
+		q, err := engine.NewInstantQuery(t.Context(), nothing, nil, text, time.Unix(1e9, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer q.Close()
+		v, err := q.Exec(t.Context()).Vector()
+		if err != nil || len(v) != 1 {
+			t.Fatalf("%s: %v, %v", text, v, err)
+		}
+		return v[0].Metric.String()
+	}
+	for text, want := range map[string]string{
+		`absent(up{job="a",job!="b"})`:                                `{}`,
+		`absent(up{job!="b",job="a"})`:                                `{job="a"}`,
+		`absent(up{job=~"a|b",job="a",x="y"})`:                        `{job="a", x="y"}`,
+		`absent(up{job="a",job="a"})`:                                 `{}`,
+		`absent({__name__="up",__name__!="b",job=~"a|b",job="a"})`:    `{job="a"}`,
+		`absent({"up",job="a",job!="b"} @ 5 offset -1m)`:              `{}`,
+		`absent((up{job="a",job!="b"} offset (1m+1s)))`:               `{}`,
+		`absent_over_time(up{job=~"a|b",job="a"}[2m])`:                `{job="a"}`,
+		`absent_over_time(up{job="a",job!="b"}[2m] @ 7 offset 1m)`:    `{}`,
+		`absent(up{job!="b",job="a"} == absent(up{job="c",job!=""}))`: `{}`,
+	} {
+		e, err := promql.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, printed := range []string{text, tree.String(e), tree.Pretty(e)} {
+			if got := labelsOf(printed); got != want {
+				t.Errorf("%s, printed as %s: the labels %s, want %s", text, printed, got, want)
+			}
+		}
+	}
+}
+
+// TestNumbersOfTimeAreWhole: a number that is written as a duration is printed as the same one.
+func TestNumbersOfTimeAreWhole(t *testing.T) {
+	for ms := range 20_000 {
+		text := fmt.Sprintf("-%dms + 1y%dms", ms, ms)
+		e, err := promql.ParseExpr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := promql.ParseExpr(tree.String(e))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var was, is []float64
+		for numbers, e := range map[*[]float64]parser.Expr{&was: e, &is: back} {
+			parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+				if n, ok := n.(*parser.NumberLiteral); ok {
+					*numbers = append(*numbers, n.Val)
+				}
+				return nil
+			})
+		}
+		if !slices.Equal(was, is) {
+			t.Fatalf("%s is printed as %s: %v, not %v", text, tree.String(e), is, was)
+		}
 	}
 }
 

@@ -11,6 +11,10 @@ var Parser = parser.NewParser(parser.Options{
 	EnableBinopFillModifiers:     true,
 })
 
+// LeafLabel is the label of the matcher by which a selector of Spillway's own stands for what
+// shards have answered. No caller may write it.
+const LeafLabel = "__spillway_leaf__"
+
 // Bare is an expression without what stands around it and changes nothing: parentheses, and the
 // engine's note that it is the same at all steps.
 func Bare(e parser.Expr) parser.Expr {
@@ -24,6 +28,31 @@ func Bare(e parser.Expr) parser.Expr {
 			return e
 		}
 	}
+}
+
+// Selector is the selector that absent() takes its labels from where e is its argument, or nil.
+func Selector(e parser.Expr) *parser.VectorSelector {
+	switch n := Bare(e).(type) {
+	case *parser.VectorSelector:
+		return n
+	case *parser.MatrixSelector:
+		vs, _ := n.VectorSelector.(*parser.VectorSelector)
+		return vs
+	}
+	return nil
+}
+
+// Aggregates tells whether an expression has an aggregation.
+func Aggregates(n parser.Node) bool {
+	if _, ok := n.(*parser.AggregateExpr); ok {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if Aggregates(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // Text is what a string argument says; other arguments say nothing.

@@ -251,7 +251,7 @@ var errBudgetClosed = qerr.New(qerr.Internal, "the request has ended already")
 func (b *Budget) overload(n, need int64) error {
 	limit, inUse := b.pool.Limit(), b.pool.InUse()
 	seen := fmt.Sprintf("%s in use, %s of it by this request, which needs %s more", FormatBytes(inUse), FormatBytes(b.held), FormatBytes(n))
-	if one := b.pool.One(); one < limit && b.held+n > one {
+	if one := b.pool.One(); one < limit && b.taken+need > one {
 		e := qerr.Overload("memory.budget", FormatBytes(one), 2*time.Second, "ask for fewer series, a shorter range or fewer steps; for good: raise memory.budget and the container's memory",
 			"the query alone needs more than half of Spillway's memory for answers (memory.budget %s), and one request may hold half at most (%s)", FormatBytes(limit), FormatBytes(one))
 		e.Seen = seen

@@ -177,6 +177,16 @@ func TestOneHoldsHalf(t *testing.T) {
 	if e := qerr.From(err); e.Value != "4MiB" || !strings.Contains(e.Message, "alone") || strings.Contains(e.Advice, "again") {
 		t.Errorf("it is not said that trying again is useless: %+v", e)
 	}
+	// Half of a pool is no whole number of chunks, mostly.
+	odd := NewPool(smallPool + poolChunk)
+	alone := NewBudget(odd, Limits{})
+	defer alone.Close()
+	if err := alone.Hold(odd.One() / poolChunk * poolChunk); err != nil {
+		t.Fatal(err)
+	}
+	if e := qerr.From(alone.Hold(1)); e == nil || !strings.Contains(e.Message, "alone") || strings.Contains(e.Advice, "again") {
+		t.Errorf("of half a chunk more: %+v", e)
+	}
 	if got := pool.high.get(time.Now(), pool.InUse()); got > smallPool {
 		t.Errorf("%d of %d are said to have been wanted", got, smallPool)
 	}

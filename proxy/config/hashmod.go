@@ -118,7 +118,8 @@ func (v *validator) hashmod(g *Group, path string) {
 			byHash[s.Hash.N] = append(byHash[s.Hash.N], i)
 		}
 	}
-	if given && h.Modulus > 0 && h.Modulus <= MaxModulus {
+	waits := g.ShardsFrom.Set() && len(g.Shards) == 0 // none were looked up yet: see WithShards
+	if given && !waits && h.Modulus > 0 && h.Modulus <= MaxModulus {
 		v.unheld(g, p)
 	}
 }

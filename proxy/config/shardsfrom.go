@@ -219,7 +219,8 @@ func plainURL(text string) bool {
 
 // WithShards is the configuration with shards in the groups whose ShardsFrom is set, by the name of
 // the group. It is checked as a file that lists them would be; the error is Problems, without
-// lines. Its Hash is that of the file and of the shards.
+// lines. Its Hash is that of the file and of the shards; its Notes are the file's, and then those
+// about the shards.
 func (c *Config) WithShards(found map[string][]Shard) (*Config, error) {
 	out := *c
 	out.Groups = slices.Clone(c.Groups)
@@ -247,6 +248,12 @@ func (c *Config) WithShards(found map[string][]Shard) (*Config, error) {
 	v.config(&out)
 	if len(d.problems) > 0 {
 		return nil, d.problems.sorted(d.over)
+	}
+	out.Notes = slices.Clone(c.Notes)
+	for _, n := range v.notes.sorted(0) {
+		if !slices.ContainsFunc(c.Notes, func(own Problem) bool { return own.Path == n.Path }) {
+			out.Notes = append(out.Notes, n)
+		}
 	}
 	if len(found) > 0 {
 		out.Hash = hex.EncodeToString(sum.Sum(nil))

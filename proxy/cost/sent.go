@@ -52,23 +52,10 @@ func (s sent) of(node parser.Node) float64 {
 // inner is what is sent of an expression of which shards cannot evaluate what is made; 0 where they
 // can.
 func (s sent) inner(e parser.Expr) float64 {
-	if Aggregates(e) || joins(e) {
+	if tree.Aggregates(e) || joins(e) {
 		return s.of(e)
 	}
 	return 0
-}
-
-// Aggregates tells whether an expression has an aggregation.
-func Aggregates(n parser.Node) bool {
-	if _, ok := n.(*parser.AggregateExpr); ok {
-		return true
-	}
-	for child := range parser.ChildrenIter(n) {
-		if Aggregates(child) {
-			return true
-		}
-	}
-	return false
 }
 
 // joins tells whether an expression has two sides with series.

@@ -3,6 +3,7 @@ package discovery
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,6 +47,9 @@ type cluster struct {
 	feeds  []*feed
 	main   []*feed // those whose objects are told, each as a target group of its own
 	roles  []prom.Discoverer
+
+	kubeconfig string            // the file; empty where there is none
+	read       [sha256.Size]byte // the file's digest when it was read
 }
 
 // namespaceFile holds the namespace of the pod that this is.
@@ -82,6 +86,7 @@ func asideLevel(l slog.Level) slog.Level {
 func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func()) (*cluster, error) {
 	log = log.With("kubernetes_sd_config", n)
 	klogOnce.Do(func() { klog.SetSlogLogger(slog.New(aside{log.Handler()})) })
+	read, _ := digest(k.KubeconfigFile) // what is wrong is told by who reads it as one
 	rc, err := restConfig(k)
 	if err != nil {
 		return nil, err
@@ -89,7 +94,7 @@ func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func())
 	rc.UserAgent = "Spillway/" + version.Version
 	rc.ContentType, rc.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	rc.WarningHandlerWithContext = rest.NoWarnings{} // of versions of the API that will go; the versions here are stable
-	c := &cluster{prefix: fmt.Sprint(n, "/"), host: rc.Host, log: log}
+	c := &cluster{prefix: fmt.Sprint(n, "/"), host: rc.Host, log: log, kubeconfig: k.KubeconfigFile, read: read}
 	transport, err := rest.TransportFor(rc)
 	if err != nil {
 		return nil, err
@@ -130,6 +135,22 @@ func newCluster(k *config.KubernetesSD, n int, log *slog.Logger, changed func())
 			false, false, false, events))
 	}
 	return c, nil
+}
+
+// outdated tells whether the kubeconfig has other contents than when it was read, as a token that
+// was rotated. One that cannot be read says nothing.
+func (c *cluster) outdated() bool {
+	now, ok := digest(c.kubeconfig)
+	return ok && now != c.read
+}
+
+// digest is that of a file; false where it cannot be read.
+func digest(file string) (sum [sha256.Size]byte, ok bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return sum, false
+	}
+	return sha256.Sum256(text), true
 }
 
 // restConfig is where the API server is and who asks it.

@@ -120,6 +120,87 @@ func TestClusterSelects(t *testing.T) {
 	}
 }
 
+// TestKubeconfigIsRotated: a kubeconfig with other contents is taken up by the next Fill, which a
+// reload calls; one that cannot be used is an error and changes nothing, nor does one that is away.
+func TestKubeconfigIsRotated(t *testing.T) {
+	k, other := startKube(t), startKube(t)
+	k.pod("s-0-0", "10.0.0.1", true)
+	k.pod("s-0-1", "10.0.0.9", true) // which the other cluster does not have
+	other.pod("s-0-0", "10.0.0.2", true)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	write := func(url string) {
+		replace(t, file, "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: '"+url+"'}}]}")
+	}
+	write(k.URL)
+	r := newRig(t, strings.Replace(podsOf(k, ""), "api_server: '"+k.URL+"'", "kubeconfig_file: '"+file+"'", 1))
+	is := func(want string) {
+		t.Helper()
+		if got := r.shape(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.Retain(r.cfg)
+		if len(r.sources) != 1 {
+			t.Errorf("%d sources are left", len(r.sources))
+		}
+	}
+	is("10.0.0.1:9090+10.0.0.9:9090")
+	write(other.URL)
+	r.Retain(r.cfg)
+	if len(r.sources) != 1 {
+		t.Fatal("the old one was ended before there was another")
+	}
+	is("10.0.0.2:9090")
+	is("10.0.0.2:9090")
+	replace(t, file, "{")
+	if _, err := r.Fill(t.Context(), r.cfg); err == nil || !strings.Contains(err.Error(), "kubeconfig_file") {
+		t.Errorf("one that is cut off: %v", err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	is("10.0.0.2:9090")
+}
+
+// TestClusterTwoFamilies: a pod with an address of IPv4 and one of IPv6 is one server, whichever
+// slice is told first; pods of equal names in two API servers are two, as are two ports of a pod.
+func TestClusterTwoFamilies(t *testing.T) {
+	k := startKube(t)
+	families := func(name, family, format string) {
+		list := []any{}
+		for i := range 2 {
+			list = append(list, map[string]any{
+				"addresses": []any{fmt.Sprintf(format, i)},
+				"targetRef": map[string]any{"kind": "Pod", "name": fmt.Sprint("s-0-", i), "namespace": "monitoring"},
+			})
+		}
+		k.put("endpointslices", "monitoring", name, map[string]any{
+			"metadata":    map[string]any{"labels": map[string]any{"kubernetes.io/service-name": "prometheus-operated"}},
+			"addressType": family, "endpoints": list, "ports": []any{map[string]any{"name": "web", "port": 9090}},
+		})
+	}
+	families("a", "IPv6", "fd00::a%d")
+	families("b", "IPv4", "10.0.0.%d")
+	r := newRig(t, slicesOf(k, ""))
+	if got := r.shape(); got != "10.0.0.0:9090+10.0.0.1:9090" {
+		t.Errorf("found %q", got)
+	}
+	k.put("endpointslices", "monitoring", "b", nil)
+	r.becomes("[fd00::a0]:9090+[fd00::a1]:9090")
+	families("c", "IPv4", "10.0.0.%d")
+	r.becomes("10.0.0.0:9090+10.0.0.1:9090")
+
+	one, other := startKube(t), startKube(t)
+	one.pod("s-0-0", "10.0.0.2", true)
+	other.pod("s-0-0", "10.0.0.1", true)
+	from := strings.Replace(podsOf(one, ""), "}]\n", "}, {role: pod, api_server: '"+other.URL+"'}]\n", 1)
+	if got := newRig(t, from).shape(); got != "10.0.0.1:9090+10.0.0.2:9090" {
+		t.Errorf("of two API servers it is %q", got)
+	}
+	if got := newRig(t, strings.Replace(podsOf(one, ""), "regex: web", "regex: .*", 1)).shape(); got != "10.0.0.2:8080+10.0.0.2:9090" {
+		t.Errorf("of two ports it is %q", got)
+	}
+}
+
 // TestClusterRefuses: where an API server does not let Spillway look, or has nothing, it says so,
 // and what to do, and is no empty group.
 func TestClusterRefuses(t *testing.T) {

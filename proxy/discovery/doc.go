@@ -4,9 +4,10 @@
 //
 // It promises:
 //   - A group is never left with some of its shards because others have not been looked up yet: it
-//     waits until every file and every name has been answered once, and where that does not happen
-//     it is an error. In Kubernetes all lists have to have come, all watches to stand, and all
-//     objects to have been told; a refusal is an error within seconds, which says what to grant.
+//     waits until every file and every name has been answered once, a name with a record, and where
+//     that does not happen it is an error. In Kubernetes all lists have to have come, all watches to
+//     stand, and all objects to have been told; a refusal is an error within seconds, which says
+//     what to grant.
 //   - What cannot be understood changes nothing: a target without a shard, two places for one
 //     server, a file that is half written. What was found before stays in force, is counted, and
 //     the log says why; what other files say is taken up.

@@ -40,18 +40,19 @@ type source struct {
 	list     *list         // of http
 	nudged   chan struct{} // one of them began to work or to fail
 
-	mu      sync.Mutex
-	groups  map[string]*targetgroup.Group // by their source, as last told
-	heard   map[string]time.Time          // when a file, a pattern of some, or a name was told of last
-	told    chan struct{}                 // closed, and another one made, each time something was learned
-	ready   bool                          // all have answered once, and could be used
-	refused error                         // why what is found cannot be used; nil where it can
-	known   map[string]*server            // by address
-	shards  []config.Shard                // in force
-	print   string                        // of shards, to know a change by
-	silent  time.Time                     // since when something does not answer; zero where all do
-	mute    map[string]bool               // what does not, of files, patterns and names
-	origins map[string][]string           // the files or names that told of each server last, by its address
+	mu       sync.Mutex
+	groups   map[string]*targetgroup.Group // by their source, as last told
+	heard    map[string]time.Time          // when a file, a pattern of some, or a name was told of last
+	told     chan struct{}                 // closed, and another one made, each time something was learned
+	ready    bool                          // all have answered once, and could be used
+	followed bool                          // it takes the place of one that was ready: whoever has no record now is kept
+	refused  error                         // why what is found cannot be used; nil where it can
+	known    map[string]*server            // by address
+	shards   []config.Shard                // in force
+	print    string                        // of shards, to know a change by
+	silent   time.Time                     // since when something does not answer; zero where all do
+	mute     map[string]bool               // what does not, of files, patterns and names
+	origins  map[string][]string           // the files or names that told of each server last, by its address
 }
 
 // server is one that was found.
@@ -283,7 +284,8 @@ func (s *source) silence() (since time.Time, why error) {
 	return since, why
 }
 
-// answered tells whether every file and every name has been answered.
+// answered tells whether every file and every name has been answered. A name without a record is
+// one whose servers are not ready as a rule, and says nothing of who is there.
 func (s *source) answered() bool {
 	for _, pattern := range s.from.Files {
 		names, _ := filepath.Glob(pattern) // a bad pattern was refused
@@ -294,7 +296,7 @@ func (s *source) answered() bool {
 		}
 	}
 	for _, name := range s.from.DNSSRV {
-		if s.groups[name] == nil {
+		if g := s.groups[name]; g == nil || len(g.Targets) == 0 && !s.followed {
 			return false
 		}
 	}
@@ -344,8 +346,11 @@ func (s *source) missing() string {
 		out = nothing
 	}
 	for _, name := range s.from.DNSSRV {
-		if s.groups[name] == nil {
+		switch g := s.groups[name]; {
+		case g == nil:
 			out = append(out, name)
+		case len(g.Targets) == 0 && !s.followed:
+			out = append(out, name+" (the name has no record)")
 		}
 	}
 	if s.from.HTTP != "" {

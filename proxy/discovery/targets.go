@@ -3,6 +3,7 @@ package discovery
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,15 +37,26 @@ const (
 
 const dnsName = model.MetaLabelPrefix + "dns_name"
 
+// The labels that name the pod of a target: its own, or those of the slice, which come first.
+const (
+	kubernetesLabel = model.MetaLabelPrefix + "kubernetes_"
+	namespaceLabel  = kubernetesLabel + "namespace"
+	podLabel        = kubernetesLabel + "pod_name"
+	refersToLabel   = kubernetesLabel + "endpointslice_address_target_kind"
+	refersLabel     = kubernetesLabel + "endpointslice_address_target_name"
+)
+
 // found is one server and where it belongs.
 type found struct {
 	url, shard, replica, hash, from, until string
 }
 
-// servers are those of the targets that relabelling keeps; s.origins has who told of them.
+// servers are those of the targets that relabelling keeps; s.origins has who told of them. A pod
+// that has addresses of two families is one server, at the first of them: IPv4's.
 func (s *source) servers(groups []*targetgroup.Group) ([]found, error) {
 	var out []found
 	at, origins := map[string]found{}, map[string][]string{}
+	doors, first := map[string]string{}, map[string]string{} // by address, and the first address of each
 	for _, g := range groups {
 		for _, t := range g.Targets {
 			f, keep, err := s.server(t, g.Labels)
@@ -55,20 +67,55 @@ func (s *source) servers(groups []*targetgroup.Group) ([]found, error) {
 				continue
 			}
 			origins[f.url] = append(origins[f.url], s.origin(g))
-			if first, twice := at[f.url]; twice {
-				if first != f {
-					return nil, fmt.Errorf("the server %s stands in two places, shard %s and shard %s; it holds one slice", f.url, first.shard, f.shard)
+			if before, twice := at[f.url]; twice {
+				if before != f {
+					return nil, fmt.Errorf("the server %s stands in two places, shard %s and shard %s; it holds one slice", f.url, before.shard, f.shard)
 				}
 				continue
 			}
 			at[f.url] = f
-			if out = append(out, f); len(out) > MaxServers {
+			out = append(out, f)
+			door := f.url
+			if pod := s.podOf(g, t); pod != "" {
+				door = f.door(pod)
+			}
+			doors[f.url] = door
+			if known := first[door]; known == "" || f.url < known {
+				first[door] = f.url
+			}
+			if len(first) > MaxServers {
 				return nil, fmt.Errorf("more than %d servers are found; drop those of others by relabel_configs", MaxServers)
 			}
 		}
 	}
 	s.origins = origins
-	return out, nil
+	return slices.DeleteFunc(out, func(f found) bool { return first[doors[f.url]] != f.url }), nil
+}
+
+// podOf names the pod of a target, and the API server that has it; empty where it is none's.
+func (s *source) podOf(g *targetgroup.Group, t model.LabelSet) string {
+	get := func(name model.LabelName) string { return string(cmp.Or(t[name], g.Labels[name])) }
+	name := get(podLabel)
+	if name == "" && get(refersToLabel) == "Pod" {
+		name = get(refersLabel)
+	}
+	for _, c := range s.clusters {
+		if name != "" && strings.HasPrefix(g.Source, c.prefix) {
+			return c.host + "\x00" + get(namespaceLabel) + "\x00" + name
+		}
+	}
+	return ""
+}
+
+// door is what a server has in common with the same port of its pod at another address.
+func (f found) door(pod string) string {
+	u, err := url.Parse(f.url)
+	if err != nil {
+		return f.url
+	}
+	u.Host = ":" + u.Port()
+	f.url = u.String()
+	return fmt.Sprintf("%q %q", pod, f)
 }
 
 func (s *source) server(target, common model.LabelSet) (f found, keep bool, err error) {

@@ -120,14 +120,16 @@ func (w *Watch) touch() {
 
 // Fill is the configuration with the shards that were found in the groups that have shards_from;
 // without such groups it is the configuration itself. Groups that are new are looked up from now
-// on, and Fill waits for them, at most Options.Patience. The error says what could not be found, or
-// not be used; then all stays as it was.
+// on, and Fill waits for them, at most Options.Patience; so are those whose kubeconfig has changed.
+// The error says what could not be found, or not be used; then all stays as it was.
 func (w *Watch) Fill(ctx context.Context, cfg *config.Config) (*config.Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.o.Patience)
 	defer cancel()
 	found := map[string][]config.Shard{}
 	var began []*source
 	fail := func(err error) (*config.Config, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.end(func(s *source) bool { return slices.Contains(began, s) })
 		return nil, err
 	}
@@ -159,17 +161,22 @@ func (w *Watch) Fill(ctx context.Context, cfg *config.Config) (*config.Config, e
 	return out, nil
 }
 
-// Retain stops looking up groups that the configuration does not have.
+// Retain stops looking up groups that the configuration does not have, and those that are looked up
+// anew since.
 func (w *Watch) Retain(cfg *config.Config) {
-	w.end(func(s *source) bool {
-		return !slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return s.is(&g) })
-	})
-}
-
-// end ends sources.
-func (w *Watch) end(which func(*source) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	last := map[string]*source{}
+	for _, s := range w.sources {
+		if slices.ContainsFunc(cfg.Groups, func(g config.Group) bool { return s.is(&g) }) {
+			last[s.group] = s
+		}
+	}
+	w.end(func(s *source) bool { return last[s.group] != s })
+}
+
+// end ends sources. The caller holds w.mu.
+func (w *Watch) end(which func(*source) bool) {
 	w.sources = slices.DeleteFunc(w.sources, func(s *source) bool {
 		if !which(s) {
 			return false
@@ -183,26 +190,31 @@ func (w *Watch) end(which func(*source) bool) {
 	})
 }
 
-// source is that of a group, which is begun where there is none yet.
+// source is that of a group, which is begun where there is none yet, or none that has read its
+// kubeconfig as it is now.
 func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.sources {
-		if s.is(g) {
+		if s.is(g) && !slices.ContainsFunc(s.clusters, (*cluster).outdated) {
 			return s, false, nil
 		}
 	}
 	if s, err = newSource(w, g); err != nil {
 		return nil, false, err
 	}
+	all, err := s.discoverers()
+	if err != nil {
+		return nil, false, err
+	}
+	for _, before := range w.sources {
+		if before.group == s.group {
+			s.follows(before)
+		}
+	}
 	ctx, stop := context.WithCancel(w.ctx)
 	s.stop = stop
 	ch := make(chan []*targetgroup.Group)
-	all, err := s.discoverers()
-	if err != nil {
-		stop()
-		return nil, false, err
-	}
 	for _, d := range all {
 		w.wg.Go(func() { d.Run(ctx, ch) })
 	}
@@ -225,6 +237,34 @@ func newSource(w *Watch, g *config.Group) (*source, error) {
 		s.rules = append(s.rules, rule)
 	}
 	return s, nil
+}
+
+// follows takes over who was asked by the source in whose place s comes, before s begins: they are
+// kept until s finds them itself, or its own keep has ended. Where other servers are looked for
+// than before, it takes over none.
+func (s *source) follows(before *source) {
+	if before == nil || !sameLookup(&s.from, &before.from) ||
+		!slices.EqualFunc(s.clusters, before.clusters, func(a, b *cluster) bool { return a.host == b.host }) {
+		return
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	s.followed = before.ready
+	for at, k := range before.known {
+		seen := k.seen
+		if !k.kept { // found until now
+			seen = s.now()
+		}
+		s.known[at] = &server{found: k.found, seen: seen, kept: true, lost: k.lost}
+	}
+}
+
+// sameLookup tells whether the same servers are found.
+func sameLookup(a, b *config.ShardsFrom) bool {
+	where := func(f *config.ShardsFrom) config.ShardsFrom {
+		return config.ShardsFrom{Files: f.Files, DNSSRV: f.DNSSRV, HTTP: f.HTTP, Kubernetes: f.Kubernetes, Relabel: f.Relabel}
+	}
+	return reflect.DeepEqual(where(a), where(b))
 }
 
 // is tells whether the source is that of a group as it is configured.

@@ -189,7 +189,9 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestNames: all names have to be answered before any is asked; what stands under one is a shard.
+// TestNames: all names have to be answered with records before any is asked, and a name without one
+// is named where it is waited for in vain; what stands under one is a shard. Later a name may have
+// none: its servers are kept.
 func TestNames(t *testing.T) {
 	s := sourceOf(t, "{dns_srv: [_web._tcp.one, _web._tcp.two]}")
 	group := func(name string, hosts ...string) *targetgroup.Group {
@@ -203,9 +205,32 @@ func TestNames(t *testing.T) {
 	if s.ready {
 		t.Fatal("one of two names is not all")
 	}
+	s.take([]*targetgroup.Group{group("_web._tcp.two")})
+	if s.ready {
+		t.Fatalf("one of two names has no record, and the group is begun with %q", s.shape())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.await(ctx); err == nil || !strings.Contains(err.Error(), "no servers yet from _web._tcp.two (the name has no record);") {
+		t.Errorf("waited in vain: %v", err)
+	}
 	s.take([]*targetgroup.Group{group("_web._tcp.two", "c:9090")})
 	if got := s.shape(); !s.ready || got != "a:9090+b:9090 c:9090" {
 		t.Fatalf("ready %v: %q", s.ready, got)
+	}
+	s.take([]*targetgroup.Group{group("_web._tcp.two")})
+	if got := s.shape(); s.refused != nil || got != "a:9090+b:9090 c:9090" {
+		t.Errorf("a name without a record, later: %v, %q", s.refused, got)
+	}
+	next := sourceOf(t, "{dns_srv: [_web._tcp.one, _web._tcp.two], keep: 24h}")
+	next.follows(s)
+	next.take([]*targetgroup.Group{group("_web._tcp.two")})
+	if next.ready {
+		t.Error("the other name has not been answered")
+	}
+	next.take([]*targetgroup.Group{group("_web._tcp.one", "a:9090", "b:9090")})
+	if got := next.shape(); !next.ready || got != "a:9090+b:9090 c:9090" {
+		t.Errorf("one that takes its place meanwhile: ready %v, %q", next.ready, got)
 	}
 }
 
@@ -288,6 +313,72 @@ func TestKept(t *testing.T) {
 	is("h1 h3")
 	find("0/a/h3", "1/a/h1")
 	is("h3 h1")
+}
+
+// TestKeptUnderAnotherKeep: who is kept when keep, or anything that does not say who is found, is
+// changed is kept on, for as long as the new keep says since it was found last.
+func TestKeptUnderAnotherKeep(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "1.yml")
+	both := fmt.Sprintf(target+target, "a:1", "0", "x", "b:1", "1", "x")
+	replace(t, file, both)
+	r := newRig(t, fmt.Sprintf("{files: [%q], keep: 15m}", file))
+	r.becomes("a:1 b:1")
+	replace(t, file, fmt.Sprintf(target, "a:1", "0", "x"))
+	for end := time.Now().Add(patience); r.state("kept") != 1; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("b is not kept")
+		}
+	}
+	seen := func() time.Time {
+		s := r.sources[len(r.sources)-1]
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.known["http://b:1"].seen
+	}
+	was := seen()
+	r.cfg = parse(t, fmt.Sprintf("{files: [%q], keep: 24h, type: thanos}", file))
+	if got := r.shape(); got != "a:1 b:1" {
+		t.Fatalf("with a longer keep: %q", got)
+	}
+	if now := seen(); !now.Equal(was) {
+		t.Errorf("found last at %s, and %s before", now, was)
+	}
+	r.Retain(r.cfg)
+	r.cfg = parse(t, fmt.Sprintf("{files: [%q], keep: 24h, relabel_configs: [{action: drop, source_labels: [__address__], regex: 'b:.*'}]}", file))
+	if got := r.shape(); got != "a:1" {
+		t.Errorf("where other servers are looked for: %q", got)
+	}
+}
+
+// TestKeptForLess: a keep that is shortened holds for who is kept already.
+func TestKeptForLess(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	begin := func(keep string, before *source) *source {
+		s := sourceOf(t, "{http_sd: 'http://x/', keep: "+keep+"}")
+		s.now = func() time.Time { return now }
+		s.follows(before)
+		return s
+	}
+	find := func(s *source, hosts ...string) string {
+		g := &targetgroup.Group{Source: "x"}
+		for _, h := range hosts {
+			g.Targets = append(g.Targets, model.LabelSet{model.AddressLabel: model.LabelValue(h), ShardLabel: model.LabelValue(h)})
+		}
+		s.take([]*targetgroup.Group{g})
+		return s.shape()
+	}
+	first := begin("1h", nil)
+	find(first, "h1", "h2", "h3")
+	find(first, "h1", "h2")
+	now = now.Add(10 * time.Minute)
+	for _, tc := range []struct{ keep, want string }{{"5m", "h1 h2"}, {"11m", "h1 h2 h3"}} {
+		if got := find(begin(tc.keep, first), "h1"); got != tc.want {
+			t.Errorf("h3 is gone for 10m, h2 just now, keep is %s: %q, want %q", tc.keep, got, tc.want)
+		}
+	}
+	if got := find(begin("1h", sourceOf(t, "{http_sd: 'http://x/'}")), "h1"); got != "h1" {
+		t.Errorf("after one that had found nothing yet: %q", got)
+	}
 }
 
 // TestHTTP: a list at a URL, and rules that make shards of the names of pods as the Prometheus
@@ -378,6 +469,39 @@ func TestShardsWithHash(t *testing.T) {
 	}
 	if _, err := fill(""); err == nil || !strings.Contains(err.Error(), "each of its shards needs its hash") {
 		t.Errorf("a shard without a hash: %v", err)
+	}
+}
+
+// TestRemaindersThatAreNotFound are remarked on once the shards are known, and not before.
+func TestRemaindersThatAreNotFound(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "1.yml")
+	c, err := config.Parse([]byte("limits: {max_range: 30d, metadata_range: 60d}\ngroups:\n  - {name: jaguar, hashmod: {labels: [node], modulus: 2}, shards_from: {files: ['"+file+"']}}\n"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := c.Notes
+	if len(own) != 1 || own[0].Path != "limits.metadata_range" {
+		t.Fatalf("notes of the file: %v", own)
+	}
+	for n, hashes := range [][]int{{0, 1}, {1}} {
+		var text strings.Builder
+		for _, h := range hashes {
+			fmt.Fprintf(&text, "- {targets: ['s%d:9090'], labels: {__spillway_shard__: s%d, __spillway_hash__: %d}}\n", h, h, h)
+		}
+		replace(t, file, text.String())
+		w := New(t.Context(), Options{})
+		out, err := w.Fill(t.Context(), c)
+		w.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Notes) != 1+n || !slices.Contains(out.Notes, own[0]) || n == 1 &&
+			!strings.Contains(out.Notes.Error(), "groups[0].hashmod: 1 of 2 remainders are on no shard, the first is 0") {
+			t.Errorf("notes with the shards %v: %v", hashes, out.Notes)
+		}
+		if len(c.Notes) != 1 {
+			t.Errorf("the file's own notes: %v", c.Notes)
+		}
 	}
 }
 

@@ -23,7 +23,8 @@
 // Memory: Parse holds at most the body (Options.MaxBodyBytes) and its decoded parameters, which are
 // no larger; for remote read the compressed body, the inflated one (Options.MaxReadDecodedBytes,
 // checked before inflating) and messages whose number is capped while decoding. All of a body but
-// its first 8 KiB, and what it inflates to, is told to Options.Hold before it is there.
+// its first 8 KiB, and what it inflates to, is told to Options.Hold before it is there; a query
+// string over 16 KiB, which is there already, before anything else is.
 //
 //	req, err := endpoint.Parse(r, endpoint.Options{})
 //	if err != nil {

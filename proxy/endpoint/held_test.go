@@ -47,6 +47,11 @@ func TestHeld(t *testing.T) {
 			t.Errorf("%s: %d bytes are held, want %d to %d", name, held, c.from, c.to)
 		}
 	}
+	long := httptest.NewRequest(http.MethodGet, "/api/v1/query?query=up"+strings.Repeat("+", 100<<10), nil)
+	held := int64(0)
+	if _, err := Parse(long, Options{Hold: func(n int64) error { held += n; return nil }}); err != nil || held < 100<<10 || held > 101<<10 {
+		t.Errorf("a long URL: %d bytes are held, %v", held, err)
+	}
 	errFull := errors.New("it is full")
 	for name, r := range map[string]*http.Request{"a body": form(200 << 10), "what it inflates to": read(snappy.Encode(nil, raw))} {
 		room := int64(160 << 10)

@@ -118,6 +118,14 @@ func endParam() Param {
 	return timeParam("end", "The end of the time range, inclusive; not before start.", func(r *Request) *Time { return &r.End })
 }
 
+// listedEndParam is the end of a list of what is stored. Before start it is no error, to Prometheus
+// neither.
+func listedEndParam() Param {
+	return endParam().with(func(p *Param) {
+		p.Doc = "The end of the time range, inclusive; nothing is found where it is before start."
+	})
+}
+
 func required(p Param) Param {
 	p.Required = true
 	return p
@@ -142,8 +150,8 @@ func timeoutParam() Param {
 }
 
 func lookbackParam() Param {
-	return durationParam("lookback_delta", "5m", "How far an instant selector looks back; the server's default where absent.",
-		parsePositive, func(r *Request) *time.Duration { return &r.LookbackDelta })
+	return durationParam("lookback_delta", "5m", "How far an instant selector looks back; the server's default where absent or 0.",
+		parseLookback, func(r *Request) *time.Duration { return &r.LookbackDelta })
 }
 
 func limitParam(doc string) Param {

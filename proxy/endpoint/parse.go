@@ -35,8 +35,9 @@ type Options struct {
 	MaxReadBytes int64
 	// MaxReadDecodedBytes caps the inflated body of remote read; 0 is DefaultMaxReadDecodedBytes.
 	MaxReadDecodedBytes int64
-	// Hold takes so many bytes of memory more for the body, before they are used; its error is that
-	// of Parse. The caller gives them back when he is done with the Request. nil takes none.
+	// Hold takes so many bytes of memory more for the body, before they are used, and for a query
+	// string over UnheldQuery; its error is that of Parse. The caller gives them back when he is
+	// done with the Request. nil takes none.
 	Hold func(bytes int64) error
 }
 
@@ -81,6 +82,11 @@ func Parse(r *http.Request, o Options) (*Request, error) {
 	maxBytes := o.MaxBodyBytes
 	if e.snappy {
 		maxBytes = o.MaxReadBytes
+	}
+	if n := len(r.URL.RawQuery); n > UnheldQuery {
+		if err := o.Hold(int64(n)); err != nil {
+			return nil, err
+		}
 	}
 	body, err := readBody(r, maxBytes, o.Hold)
 	if err != nil {
@@ -134,6 +140,10 @@ const boundBody = "body"
 // unheldBody is how much of a body is not held: no more than the buffers of its connection, which
 // are as many. Nearly all bodies are shorter, and a Budget takes 64 KiB for the first byte.
 const unheldBody = 8 << 10
+
+// UnheldQuery is the longest query string of a URL that is not held: what any connection may hold
+// of a request's head.
+const UnheldQuery = 16 << 10
 
 // readBody reads the body to its end: only then does net/http notice that a client leaves. What is
 // read is held as it comes, not as it is announced: a client that stalls has memory only for what

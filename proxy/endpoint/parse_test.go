@@ -109,7 +109,11 @@ func TestParameters(t *testing.T) {
 		{name: "step below a millisecond", target: "/api/v1/query_range?query=up&start=0&end=1&step=0.0001", err: `"step"`},
 		{name: "step -0", target: "/api/v1/query_range?query=up&start=0&end=1&step=-0", err: `"step"`},
 		{name: "end before start", target: "/api/v1/query_range?query=up&start=2&end=1&step=1", err: `invalid parameter "end": end timestamp must not be before start time`},
-		{name: "end before start of series", target: "/api/v1/series?match[]=up&start=2&end=1", err: `"end"`},
+		{name: "end before start of exemplars", target: "/api/v1/query_exemplars?query=up&start=2&end=1", err: `"end"`},
+		{
+			name: "end before start of series", target: "/api/v1/series?match[]=up&start=2&end=1",
+			want: &Request{ID: Series, Match: []string{"up"}, Start: At(2000), End: At(1000)},
+		},
 		{
 			name: "end equal to start", target: "/api/v1/query_range?query=up&start=1&end=1&step=1",
 			want: &Request{ID: QueryRange, Query: "up", Start: At(1000), End: At(1000), Step: 1e9},

@@ -249,9 +249,8 @@ var Table = []Endpoint{
 		Doc:    "The label sets of the series that a selector matches in a time range.",
 		Params: []Param{
 			required(matchParam("Selectors; a series needs to match one of them.")).with(func(p *Param) { p.missing = errNoMatch }),
-			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
+			startParam(), listedEndParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
 		},
-		check: orderedRange,
 	},
 	{
 		ID: Labels, Path: "/api/v1/labels", Methods: getPost, post: true, Class: ClassMetadata, Decode: DecodeStrings, Merge: MergeSorted,
@@ -259,9 +258,8 @@ var Table = []Endpoint{
 		Doc: "The label names of the series that a selector matches in a time range.",
 		Params: []Param{
 			matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
-			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
+			startParam(), listedEndParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
 		},
-		check: orderedRange,
 	},
 	{
 		ID: LabelValues, Path: "/api/v1/label/{name}/values", Methods: getPost, Class: ClassMetadata, Decode: DecodeStrings,
@@ -271,9 +269,8 @@ var Table = []Endpoint{
 			"POST is served for Grafana, which sends it with an empty body; Prometheus has only GET.",
 		Params: []Param{
 			matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
-			startParam(), endParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
+			startParam(), listedEndParam(), limitParam(limitDoc), timeoutParam(), partialParam(),
 		},
-		check: orderedRange,
 	},
 	{
 		ID: SearchMetricNames, Path: "/api/v1/search/metric_names", Methods: getPost, post: true, Class: ClassMetadata,

@@ -115,6 +115,17 @@ func parseTimeout(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// parseLookback reads a lookback. Zero is the server's default, as Prometheus has it.
+func parseLookback(s string) (time.Duration, error) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil && f == 0 {
+		return 0, nil
+	}
+	if d, err := model.ParseDuration(s); err == nil && d == 0 {
+		return 0, nil
+	}
+	return parsePositive(s)
+}
+
 // parsePositive reads a duration of at least a millisecond.
 func parsePositive(s string) (time.Duration, error) {
 	d, err := parseDuration(s)

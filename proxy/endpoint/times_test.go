@@ -96,6 +96,21 @@ func TestParseDurations(t *testing.T) {
 	}
 }
 
+// TestLookback: what is no stretch of time is the server's default, as Prometheus has it; what it
+// cannot read, and what is too short for milliseconds, is refused.
+func TestLookback(t *testing.T) {
+	for in, want := range map[string]time.Duration{"0": 0, "-0": 0, "0s": 0, "0.5": 500 * time.Millisecond, "5m": 5 * time.Minute} {
+		if got, err := parseLookback(in); err != nil || got != want {
+			t.Errorf("%q: %v %v, want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"0.0001", "-1", "-5m", "", "x", "NaN", "Inf"} {
+		if got, err := parseLookback(in); err == nil {
+			t.Errorf("%q is read as %v", in, got)
+		}
+	}
+}
+
 // reference computes the milliseconds that Prometheus 3.15 evaluates at: a float is split at the
 // point, its fraction rounded to milliseconds.
 func reference(s string) (int64, bool) {

@@ -99,7 +99,7 @@ func (p presenceOf) call(c *parser.Call) presence {
 	case "absent", "absent_over_time":
 		// Its labels come from the equality matchers of its argument, those on group labels
 		// included.
-		if sel := selectorOf(c.Args[0]); sel != nil {
+		if sel := tree.Selector(c.Args[0]); sel != nil {
 			for _, m := range sel.LabelMatchers {
 				if m.Type == labels.MatchEqual && slices.Contains(p.names, m.Name) {
 					return mixed
@@ -228,16 +228,4 @@ func (p presenceOf) binary(b *parser.BinaryExpr) presence {
 		}
 	}
 	return mixed
-}
-
-// selectorOf returns the selector that absent() takes its labels from, or nil.
-func selectorOf(e parser.Expr) *parser.VectorSelector {
-	switch n := tree.Bare(e).(type) {
-	case *parser.VectorSelector:
-		return n
-	case *parser.MatrixSelector:
-		vs, _ := n.VectorSelector.(*parser.VectorSelector)
-		return vs
-	}
-	return nil
 }

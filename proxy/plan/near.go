@@ -70,56 +70,37 @@ func literal(e parser.Expr) []float64 {
 	return nil
 }
 
-// steps are the functions that make more than a last bit of a last bit: they jump, or take a
-// smaller value for a reset.
-var steps = func() map[string]bool {
-	out := map[string]bool{}
-	for _, name := range strings.Fields(`ceil changes day_of_month day_of_week day_of_year days_in_month floor hour increase irate
-		minute month rate resets round sgn ts_of_max_over_time ts_of_min_over_time year`) {
-		out[name] = true
-	}
-	return out
-}()
+// steps are the functions of a subquery that make more than a last bit of a last bit between two
+// values: they take a smaller one for a reset, or choose among equal ones.
+var steps = nameSet(`changes increase irate rate resets ts_of_max_over_time ts_of_min_over_time`)
 
 // differences are the functions of a subquery that are 0 where its values are equal, however large
 // these are.
-var differences = func() map[string]bool {
-	out := map[string]bool{}
-	for _, name := range strings.Fields(`delta deriv double_exponential_smoothing idelta mad_over_time stddev_over_time stdvar_over_time`) {
-		out[name] = true
-	}
-	return out
-}()
+var differences = nameSet(`delta deriv double_exponential_smoothing idelta mad_over_time stddev_over_time stdvar_over_time`)
+
+// bent are the functions that are others beyond a bound of a scalar argument: where min is above
+// max, or where a quantile is beyond 0 or 1.
+var bent = nameSet(`clamp double_exponential_smoothing histogram_quantile histogram_quantiles quantile_over_time`)
 
 // keeping are the functions whose every result, but for bounds of clamp, is a value of their vector
 // argument, abs but for the sign.
-var keeping = func() map[string]bool {
+var keeping = nameSet(`abs clamp clamp_max clamp_min first_over_time label_join label_replace last_over_time max_over_time
+	min_over_time scalar sort sort_by_label sort_by_label_desc sort_desc vector`)
+
+func nameSet(names string) map[string]bool {
 	out := map[string]bool{}
-	for _, name := range strings.Fields(`abs clamp clamp_max clamp_min first_over_time label_join label_replace last_over_time max_over_time
-		min_over_time scalar sort sort_by_label sort_by_label_desc sort_desc vector`) {
+	for _, name := range strings.Fields(names) {
 		out[name] = true
 	}
 	return out
-}()
+}
 
 // sumOfSeries tells whether the expression is a sum or an average with no other aggregate in it.
 // Whether one is equal to a number can be seen; of what is made of several sums, which rounding may
 // have made unequal already, nobody finds out.
 func sumOfSeries(e parser.Expr) bool {
 	agg, ok := tree.Bare(e).(*parser.AggregateExpr)
-	return ok && (agg.Op == parser.SUM || agg.Op == parser.AVG) && !aggregates(agg.Expr)
-}
-
-func aggregates(n parser.Node) bool {
-	if _, ok := n.(*parser.AggregateExpr); ok {
-		return true
-	}
-	for child := range parser.ChildrenIter(n) {
-		if aggregates(child) {
-			return true
-		}
-	}
-	return false
+	return ok && (agg.Op == parser.SUM || agg.Op == parser.AVG) && !tree.Aggregates(agg.Expr)
 }
 
 // besideZero are the numbers without 0 where the aggregate is of what is never negative: its sum is

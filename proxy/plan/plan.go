@@ -155,8 +155,8 @@ type Leaf struct {
 	Strict bool
 	Near   []float64
 	// Loose tells that there is a comparison above the leaf which Near does not describe, such as
-	// that of two sums: the last bit decides there only if the answer changes with it, which the
-	// code that evaluates the rest has to find out.
+	// that of two sums, or a function that jumps, such as round: the last bit decides there only if
+	// the answer changes with it, which the code that evaluates the rest has to find out.
 	Loose bool
 	// At is where it stands in the query's text, the first of several places; empty where the whole
 	// query was not parsed.

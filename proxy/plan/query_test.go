@@ -129,6 +129,9 @@ func TestSays(t *testing.T) {
 		`sum(m offset (1m + 1s) @ 5)`: true,
 		`m offset (1m + 1s) @ 5 * 2`:  false, `sum(m offset (1m + 1s) @ end() - 1)`: false,
 		`max_over_time(m[5m:1m] offset (1m + 1s) @ 5) * 2`: true,
+		`rate(m{b="1",a="2"}[5m + 1s])`:                    true, `m{b="1",a="2"} > 5m`: true,
+		`m + fill (NaN) m > 5m`: true,
+		`m > 1s1ms`:             false, // which Prometheus prints as 1s
 	} {
 		e, err := tree.Parser.ParseExpr(text)
 		if err != nil {

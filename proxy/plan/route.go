@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -144,18 +145,48 @@ func says(text string, e parser.Expr) bool {
 	var known tree.Regexps
 	known.KnowAll(e)
 	back, err := known.Parse(tree.Parser, text)
-	if err != nil || tree.String(back) != text {
-		return false
-	}
+	return err == nil && tree.String(back) == text && Same(e, back)
+}
+
+// Same tells whether a printed expression, read back, is what it was, where it is printed equally.
+func Same(e, back parser.Expr) bool {
 	if finer(e) {
 		return false
 	}
-	if !computesDurations(e) {
+	if !writesDurations(e) {
 		return true
 	}
 	was, err := Tree(e)
 	is, broken := Tree(back)
-	return err == nil && broken == nil && reflect.DeepEqual(was, is)
+	return err == nil && broken == nil && reflect.DeepEqual(inOrder(was), inOrder(is))
+}
+
+// inOrder is a tree with the matchers of each selector in one order, since printing sorts them, and
+// with values as texts.
+func inOrder(t any) any {
+	switch t := t.(type) {
+	case object:
+		for key, child := range t {
+			if fills, ok := child.(map[string]*float64); ok {
+				texts := map[string]string{}
+				for side, v := range fills {
+					if v != nil {
+						texts[side] = number(*v) // NaN is equal to itself as a text
+					}
+				}
+				t[key] = texts
+				continue
+			}
+			inOrder(child)
+		}
+	case []any:
+		for _, child := range t {
+			inOrder(child)
+		}
+	case []object: // matchers
+		slices.SortFunc(t, func(a, b object) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	}
+	return t
 }
 
 // finer tells whether any range, step or offset is no whole number of milliseconds, which is all
@@ -184,9 +215,11 @@ func finer(n parser.Node) bool {
 	return false
 }
 
-// computesDurations tells whether any range, step or offset is an expression.
-func computesDurations(n parser.Node) bool {
+// writesDurations tells whether any range, step or offset is an expression, or a number a duration.
+func writesDurations(n parser.Node) bool {
 	switch n := n.(type) {
+	case *parser.NumberLiteral:
+		return n.Duration
 	case *parser.VectorSelector:
 		return n.OriginalOffsetExpr != nil
 	case *parser.MatrixSelector:
@@ -199,7 +232,7 @@ func computesDurations(n parser.Node) bool {
 		}
 	}
 	for child := range parser.ChildrenIter(n) {
-		if computesDurations(child) {
+		if writesDurations(child) {
 			return true
 		}
 	}

@@ -87,20 +87,18 @@ func invariant(e parser.Expr) bool {
 	return ok
 }
 
-// leafLabel is the label of the matcher by which a selector stands for a leaf.
-const leafLabel = "__spillway_leaf__"
-
 // leafMatcher is that matcher: no equality, which absent() would turn into a label.
 func leafMatcher(id int) *labels.Matcher {
-	return labels.MustNewMatcher(labels.MatchRegexp, leafLabel, strconv.Itoa(id))
+	return labels.MustNewMatcher(labels.MatchRegexp, tree.LeafLabel, strconv.Itoa(id))
 }
 
 // LeafOf returns the number of the leaf that a selector stands for.
 func LeafOf(ms []*labels.Matcher) (int, bool) {
-	if len(ms) == 0 || ms[len(ms)-1].Name != leafLabel {
+	i := slices.IndexFunc(ms, func(m *labels.Matcher) bool { return m.Name == tree.LeafLabel }) // printing sorts them
+	if i < 0 {
 		return 0, false
 	}
-	id, err := strconv.Atoi(ms[len(ms)-1].Value)
+	id, err := strconv.Atoi(ms[i].Value)
 	return id, err == nil
 }
 
@@ -117,7 +115,10 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 	switch n := (*e).(type) {
 	case *parser.UnaryExpr:
 		for _, v := range near {
-			f.near = append(f.near, -v)
+			if n.Op == parser.SUB {
+				v = -v
+			}
+			f.near = append(f.near, v)
 		}
 		return p.walk(&n.Expr, f, why)
 	case *parser.AggregateExpr:
@@ -159,7 +160,8 @@ func (p *planner) binary(b *parser.BinaryExpr, f frame, near []float64, why stri
 	l, r := f, f
 	switch b.Op {
 	case parser.MOD:
-		l.strict, r.strict = true, true
+		l.jump()
+		r.jump()
 	case parser.EQLC, parser.NEQ:
 		l.strict, r.strict = true, true
 		if b.ReturnBool {
@@ -198,6 +200,7 @@ func (p *planner) binary(b *parser.BinaryExpr, f frame, near []float64, why stri
 		}
 	default:
 		l.loose, r.loose = l.loose || len(near) > 0, r.loose || len(near) > 0
+		r.strict = r.strict || b.Op == parser.POW // of a negative base there is a power only by whole numbers
 	}
 	return append(p.walk(&b.LHS, l, why), p.walk(&b.RHS, r, why)...)
 }
@@ -205,6 +208,9 @@ func (p *planner) binary(b *parser.BinaryExpr, f frame, near []float64, why stri
 // call walks the arguments; near are numbers that its results are compared with.
 func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*Node {
 	f.strict = f.strict || steps[c.Func.Name]
+	if jumps[c.Func.Name] != nil {
+		f.jump()
+	}
 	switch name := c.Func.Name; {
 	case keeping[name]:
 		f.near = near
@@ -231,7 +237,9 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 	}
 	var nodes []*Node
 	for i := range c.Args {
-		nodes = append(nodes, p.walk(&c.Args[i], f, why)...)
+		arg := f
+		arg.strict = f.strict || bent[c.Func.Name] && c.Args[i].Type() == parser.ValueTypeScalar
+		nodes = append(nodes, p.walk(&c.Args[i], arg, why)...)
 	}
 	if vs, ok := tree.Bare(c.Args[0]).(*parser.VectorSelector); ok { // a leaf in place of what was no selector
 		switch c.Func.Name {
@@ -247,7 +255,7 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 // absent lets the shards say whether they have any series of a selector; the engine then makes of
 // it what absent() makes of the series themselves.
 func (p *planner) absent(c *parser.Call, f frame) []*Node {
-	sel := selectorOf(c.Args[0])
+	sel := tree.Selector(c.Args[0])
 	if sel == nil || sel.Anchored || sel.Smoothed {
 		return nil
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
-	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -40,11 +39,12 @@ type Query struct {
 	Selectors []Selector
 
 	group   func(label string) bool
-	known   *tree.Regexps // those that were compiled before
-	regexps []string      // the regular expressions in matchers, from the check "query_shape" on
-	sizes   regexSize     // what they cost, from the check "regex_cost" on
-	reach   *walker       // what Expr reads, from the check "syntax" on, where the endpoint evaluates it
-	making  *maker        // what Expr makes, from the check "label_bytes" on; nil where that is nothing
+	known   *Known    // what was compiled before
+	regexps []string  // the regular expressions in matchers, from the check "query_shape" on
+	tokens  int       // of the texts, likewise
+	sizes   regexSize // what they cost, from the check "regex_cost" on
+	reach   *walker   // what Expr reads, from the check "syntax" on, where the endpoint evaluates it
+	making  *maker    // what Expr makes, from the check "label_bytes" on; nil where that is nothing
 }
 
 // Selector is one series selector and what it was found to be.

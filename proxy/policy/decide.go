@@ -120,12 +120,31 @@ type Decision struct {
 // Refuse. Decide is a pure function: it does no I/O, keeps nothing, and leaves the request as it
 // is.
 func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time) (*Decision, error) {
-	return DecideKnown(req, l, group, now, &tree.Regexps{})
+	return DecideKnown(req, l, group, now, &Known{})
+}
+
+// Known is what decisions about one request, or about texts that are made of it, share.
+type Known struct {
+	// Regexps are the regular expressions that were compiled.
+	Regexps tree.Regexps
+	// Read, where set, is called once, before the first text is parsed, which compiles its regular
+	// expressions. An error is what is decided. It may block.
+	Read func(Effort) error
+}
+
+// Effort is what it takes to read the texts of a request, as they are written.
+type Effort struct {
+	// Parts is how many parts the regular expressions come to that are compiled, 0 where there are
+	// none.
+	Parts int
+	// Tokens are those of the texts, those outside braces counted twice: they are what an
+	// expression is made of. Texts too short to matter have none.
+	Tokens int
 }
 
 // DecideKnown is Decide for a text whose regular expressions are known from another one. known has
 // those of this one afterwards, too.
-func DecideKnown(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time, known *tree.Regexps) (*Decision, error) {
+func DecideKnown(req *endpoint.Request, l Limits, group func(label string) bool, now time.Time, known *Known) (*Decision, error) {
 	if group == nil {
 		group = func(string) bool { return false }
 	}

@@ -23,8 +23,9 @@
 // package cost and of the byte and series budgets while answers are read), so a selector is judged
 // by its form alone.
 //
-// Memory is a small multiple of the request's own text. There is no state and no I/O: the clock is
-// a parameter.
+// Memory is a small multiple of the request's own text; that of compiled regular expressions, the
+// largest part, is told to Known.Read beforehand, which may refuse or wait. There is no state
+// and no I/O: the clock is a parameter.
 //
 //	d, err := policy.Decide(req, limits, isGroupOrReplicaLabel, time.Now())
 //	if err != nil {

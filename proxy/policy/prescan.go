@@ -45,6 +45,7 @@ const (
 type scan struct {
 	regexps []string // the regular expressions, unquoted
 	outside int      // bytes outside string literals
+	tokens  int      // those outside braces twice, but for comments
 }
 
 // prescan goes through a text once with Prometheus' own lexer, so that the two cannot disagree
@@ -82,7 +83,6 @@ func prescan(text string) (scan, error) {
 // scanner is where a prescan is in its text.
 type scanner struct {
 	found  scan
-	tokens int // those outside braces twice, but for comments
 	weight int
 	unders int // underscores in numbers
 	depth  int
@@ -97,11 +97,11 @@ type scanner struct {
 
 // count counts a token, wherever it stands.
 func (s *scanner) count(item *parser.Item) error {
-	if s.tokens++; !s.inside && item.Typ != parser.COMMENT {
-		s.tokens++
+	if s.found.tokens++; !s.inside && item.Typ != parser.COMMENT {
+		s.found.tokens++
 	}
-	if s.tokens > maxTokens {
-		return tooMany("tokens", maxTokens, s.tokens)
+	if s.found.tokens > maxTokens {
+		return tooMany("tokens", maxTokens, s.found.tokens)
 	}
 	if item.Typ != parser.STRING {
 		s.found.outside += len(item.Val)
@@ -264,6 +264,7 @@ func (queryShape) Check(q *Query) error {
 			return err
 		}
 		q.regexps = append(q.regexps, found.regexps...)
+		q.tokens += found.tokens
 	}
 	outside := 0
 	for _, text := range matchTexts(q.Request) {
@@ -272,6 +273,7 @@ func (queryShape) Check(q *Query) error {
 			return err
 		}
 		q.regexps = append(q.regexps, found.regexps...)
+		q.tokens += found.tokens
 		outside += found.outside
 	}
 	if most := q.Limits.MaxQueryBytes; int64(outside) > most {

@@ -50,6 +50,7 @@ func TestRefused(t *testing.T) {
 		part  string
 	}{
 		{"parse error", instantQuery("sum("), "", `invalid parameter "query": 1:5: parse error: unclosed left parenthesis`},
+		{"a label of Spillway's own", instantQuery(`up{__spillway_leaf__=~"0"}`), "", "__spillway_leaf__ is Spillway's own"},
 		{"empty query", instantQuery(""), "", `invalid parameter "query": unknown position: parse error: no expression found in input`},
 		{"MetricsQL", instantQuery("default_rollup(ALERTS_FOR_STATE[3600s])"), "", `unknown function`},
 		{"empty selector", instantQuery("{}"), "", "vector selector must contain at least one non-empty matcher"},
@@ -69,7 +70,7 @@ func TestRefused(t *testing.T) {
 		},
 		{"match[] of rules", &endpoint.Request{ID: endpoint.Rules, Filters: map[string][]string{"match[]": {"{"}}}, "", "parse error"},
 		{"match_target", &endpoint.Request{ID: endpoint.TargetsMetadata, Match: []string{"{"}}, "", `invalid parameter "match_target"`},
-		{"end before start", &endpoint.Request{ID: endpoint.Labels, Start: ago(0), End: ago(hour)}, "", `invalid parameter "end"`},
+		{"end before start", exemplars("up", ago(0), ago(hour)), "", `invalid parameter "end"`},
 		{"range backwards", rangeQuery("up", -hour, time.Minute), "", `invalid parameter "end": end timestamp must not be before start time`},
 		{"no step", rangeQuery("up", hour, 0), "", `invalid parameter "step": zero or negative`},
 		{"step below a millisecond", rangeQuery("up", time.Second, time.Microsecond), "", `invalid parameter "step"`},
@@ -278,6 +279,17 @@ func TestConstant(t *testing.T) {
 		d, err := Decide(&endpoint.Request{ID: endpoint.Query, Query: text, Time: endpoint.At(4000)}, testLimits(), nil, now)
 		if err != nil || d.Constant != want || d.Verdict != Pass {
 			t.Errorf("%s: %+v, %v", text, d, err)
+		}
+	}
+}
+
+// A range of metadata that ends before it starts is left as it is, and nothing is in it.
+func TestNowhere(t *testing.T) {
+	for _, id := range []endpoint.ID{endpoint.Series, endpoint.Labels, endpoint.LabelValues} {
+		d, err := Decide(&endpoint.Request{ID: id, Match: []string{"up"}, Start: ago(0), End: ago(hour)}, testLimits(), nil, now)
+		if err != nil || !d.Empty || d.Verdict != Pass || len(d.Warnings) > 0 || d.Limit <= 0 ||
+			d.Request.Start != ago(0) || d.Request.End != ago(hour) {
+			t.Errorf("%s: %+v, %v", id, d, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/promql/parser/posrange"
 
@@ -278,22 +279,21 @@ func selectorsOf(q *Query, expr parser.Expr) *walker {
 	for _, read := range w.windows {
 		vs := read.selector
 		class := classOf(vs.LabelMatchers, q.group, q.Request.ID)
-		if w.info[vs] && class == Unselective && !namesMetric(vs) {
+		if w.info[vs] && class == Unselective && !looksAt(vs, model.MetricNameLabel) {
 			class = Named // info() adds __name__="target_info" itself
 		}
 		q.Selectors = append(q.Selectors, Selector{vs.LabelMatchers, class})
+		if looksAt(vs, tree.LeafLabel) && w.err == nil {
+			w.err = qerr.New(qerr.BadData, `invalid parameter "query": %d:%d: the label %s is Spillway's own; no series has it`,
+				vs.PosRange.Start, vs.PosRange.End, tree.LeafLabel)
+		}
 	}
 	return w
 }
 
-// namesMetric tells whether a selector has any matcher on the metric's name.
-func namesMetric(vs *parser.VectorSelector) bool {
-	for _, m := range vs.LabelMatchers {
-		if m.Name == model.MetricNameLabel {
-			return true
-		}
-	}
-	return false
+// looksAt tells whether a selector has any matcher on a label.
+func looksAt(vs *parser.VectorSelector, name string) bool {
+	return slices.ContainsFunc(vs.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == name })
 }
 
 // selects tells whether an expression reads series. info() reads target_info even where nothing

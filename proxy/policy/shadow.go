@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
 
@@ -52,7 +51,7 @@ func (l Limits) Without(bounds ...string) Limits {
 // at. What is found out later, by what shards answer, is not among them. known has the regular
 // expressions of d.
 func (d *Decision) Acts(
-	req *endpoint.Request, l Limits, bounds []string, group func(label string) bool, now time.Time, known *tree.Regexps,
+	req *endpoint.Request, l Limits, bounds []string, group func(label string) bool, now time.Time, known *Known,
 ) []string {
 	var acts []string
 	for i, b := range bounds {

@@ -22,9 +22,15 @@ type parses struct{}
 func (parses) Name() string { return "syntax" }
 
 func (parses) Check(q *Query) error {
-	r := q.Request
+	if read := q.known.Read; read != nil {
+		q.known.Read = nil
+		if err := read(Effort{Parts: q.sizes.all, Tokens: q.tokens}); err != nil {
+			return err
+		}
+	}
+	r, regexps := q.Request, &q.known.Regexps
 	if r.ID.HasQuery() {
-		expr, err := q.known.Parse(tree.Parser, r.Query)
+		expr, err := regexps.Parse(tree.Parser, r.Query)
 		if err != nil {
 			return badText(r.ID, err)
 		}
@@ -34,21 +40,21 @@ func (parses) Check(q *Query) error {
 		}
 	}
 	for _, text := range r.Match {
-		matchers, err := q.known.ParseSelector(tree.Parser, text)
+		matchers, err := regexps.ParseSelector(tree.Parser, text)
 		if err != nil {
 			return badText(r.ID, err)
 		}
-		q.known.Know(matchers)
+		regexps.Know(matchers)
 		q.Selectors = append(q.Selectors, Selector{matchers, classOf(matchers, q.group, r.ID)})
 	}
 	for _, text := range r.Filters["match[]"] {
-		if _, err := q.known.ParseSelector(tree.Parser, text); err != nil {
+		if _, err := regexps.ParseSelector(tree.Parser, text); err != nil {
 			return badText(r.ID, err)
 		}
 	}
 	if r.ReadQuery != nil {
 		for _, rq := range r.ReadQuery.Queries {
-			matchers, err := readMatchers(rq)
+			matchers, err := readMatchers(rq, regexps)
 			if err != nil {
 				return badText(r.ID, err)
 			}
@@ -59,7 +65,7 @@ func (parses) Check(q *Query) error {
 }
 
 // readMatchers converts the matchers of a remote read query.
-func readMatchers(rq *prompb.Query) ([]*labels.Matcher, error) {
+func readMatchers(rq *prompb.Query, known *tree.Regexps) ([]*labels.Matcher, error) {
 	if rq == nil {
 		return nil, errors.New("the remote read request has an empty query")
 	}
@@ -69,7 +75,7 @@ func readMatchers(rq *prompb.Query) ([]*labels.Matcher, error) {
 		if !ok {
 			return nil, errors.New("the remote read request has a matcher of an unknown type")
 		}
-		matcher, err := labels.NewMatcher(t, m.Name, m.Value)
+		matcher, err := known.Matcher(t, m.Name, m.Value)
 		if err != nil {
 			return nil, err
 		}

@@ -34,14 +34,15 @@ const (
 	defaultLookbackMs = int64(5 * time.Minute / time.Millisecond)
 )
 
-// timeOrder rejects a range that ends before it starts, with Prometheus' sentence.
+// timeOrder rejects a range that ends before it starts, with Prometheus' sentence. In such a range
+// of metadata nothing is found, as there.
 type timeOrder struct{}
 
 func (timeOrder) Name() string { return "time_order" }
 
 func (timeOrder) Check(q *Query) error {
 	r := q.Request
-	if r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms {
+	if backwards(r) && !isMetadata(r.ID) {
 		return qerr.Prometheus(`invalid parameter "end": end timestamp must not be before start time`)
 	}
 	if r.ID.Span() == endpoint.SpanSteps && r.Step > 0 && r.Step < time.Millisecond {
@@ -59,6 +60,9 @@ func (timeOrder) Check(q *Query) error {
 	}
 	return nil
 }
+
+// backwards tells whether the request's range ends before it starts.
+func backwards(r *endpoint.Request) bool { return r.Start.Set && r.End.Set && r.End.Ms < r.Start.Ms }
 
 // maxPoints refuses range queries with more steps than Prometheus takes.
 type maxPoints struct{}

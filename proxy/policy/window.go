@@ -37,6 +37,7 @@ func boundMetadata(q *Query, d *Decision) {
 	} else {
 		widest = min(widest, l.MaxRange)
 	}
+	d.Empty = backwards(r)
 	d.Start, d.End = metadataWindow(r, ms(widest), q.NowMs)
 	if !r.Start.Set || d.Start > r.Start.Ms {
 		d.Verdict = Clamp // no start asks for the whole retention

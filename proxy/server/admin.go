@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,13 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 const adminAPI = "/api/spillway/v1/"
-
-// notServed are the admin resources of later versions: known by name, refused in plain words.
-var notServed = []string{"cardinality"}
 
 // adminHandler serves metrics, health, reload, profiles and the admin API.
 func (s *Server) adminHandler() http.Handler {
@@ -36,6 +35,7 @@ func (s *Server) adminHandler() http.Handler {
 	mux.HandleFunc("GET "+adminAPI+"limits", s.adminLimits)
 	mux.HandleFunc("GET "+adminAPI+"shards", s.adminShards)
 	mux.HandleFunc("GET "+adminAPI+"usage", s.adminUsage)
+	mux.HandleFunc("GET "+adminAPI+"cardinality", s.adminCardinality)
 	mux.HandleFunc("GET "+adminAPI+"queries", s.adminQueries)
 	mux.HandleFunc("GET "+adminAPI+"queries/{id}", s.adminQuery)
 	mux.HandleFunc("DELETE "+adminAPI+"queries", s.killQuery)
@@ -57,7 +57,7 @@ func (s *Server) adminHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
 		boundAnswerOf(w, maxProfile*time.Second) // nothing here takes longer than a profile
-		if tooManyFields(w, r) || s.stranger(w, r) ||
+		if badHead(w, r) || s.stranger(w, r) ||
 			wrongHost(w, r) || foreignPage(w, r) || longProfile(w, r) {
 			return
 		}
@@ -128,16 +128,12 @@ func wrongHost(w http.ResponseWriter, r *http.Request) bool {
 // adminMissing explains what is not there.
 func adminMissing(w http.ResponseWriter, r *http.Request) {
 	boundAnswer(w)
-	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, adminAPI), "/")
-	if strings.HasPrefix(r.URL.Path, adminAPI) && slices.Contains(notServed, name) {
-		qerr.New(qerr.NotFound, "this version of Spillway does not serve the admin resource %s yet", name).WriteTo(w)
-		return
-	}
 	get, post, remove := []string{http.MethodGet}, []string{http.MethodPost}, []string{http.MethodGet, http.MethodDelete}
 	for path, methods := range map[string][]string{
 		"/-/reload": post, "/metrics": get, "/-/healthy": get, "/-/ready": get,
 		adminAPI + "limits": get, adminAPI + "shards": get, adminAPI + "explain": get, adminAPI + "usage": get,
-		adminAPI + "refusals": get, adminAPI + "glances": get, "/kill": post,
+		adminAPI + "cardinality": get,
+		adminAPI + "refusals":    get, adminAPI + "glances": get, "/kill": post,
 		"/dashboard": get, "/panel": get, "/refusals": get, "/explain": get,
 		adminAPI + "queries": remove, adminAPI + "deny": {http.MethodGet, http.MethodPost, http.MethodDelete},
 		adminAPI + "stores": {http.MethodDelete},
@@ -190,4 +186,18 @@ func (s *Server) adminShards(w http.ResponseWriter, _ *http.Request) {
 	st := s.acquire()
 	defer st.release()
 	adminData(w, st.top.Status())
+}
+
+// adminCardinality answers GET cardinality of the admin API: what status/tsdb tells of all shards,
+// merged, to whoever runs Spillway. Its parameters are that endpoint's, and no others.
+func (s *Server) adminCardinality(w http.ResponseWriter, r *http.Request) {
+	asked := asNobody(r)
+	asked.Method, asked.URL = http.MethodGet, &url.URL{Path: "/api/v1/status/tsdb", RawQuery: r.URL.RawQuery}
+	req, err := endpoint.Parse(asked, endpoint.Options{StrictParameters: true})
+	if err != nil {
+		qerr.From(err).WriteTo(w)
+		return
+	}
+	client, qe := s.road(w, asNobody(r), &inner{req: req, operator: true, page: true})
+	tell(r, client, qe)
 }

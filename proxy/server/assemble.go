@@ -188,7 +188,7 @@ func (x *exchange) splice(p *plan.Plan) error {
 	// A Thanos Query does not cut, and its histograms cannot be gathered.
 	relabelled := slices.ContainsFunc(l.Parts, func(p *plan.Part) bool { return p.Relabel != nil })
 	thanos := slices.ContainsFunc(l.Parts, func(p *plan.Part) bool { return p.Shard.Thanos() })
-	if limit > 0 && len(l.Parts) > 1 && !thanos && (!l.Distinct || l.Range && relabelled) {
+	if limit > 0 && !thanos && (len(l.Parts) > 1 && !l.Distinct || l.Range && relabelled) {
 		return x.assemble(p)
 	}
 	qs := x.questions([]*plan.Leaf{l}, true)

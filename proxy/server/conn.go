@@ -22,6 +22,7 @@ type cappedConn struct {
 	who         netip.Prefix  // whose share it counts to
 	once        sync.Once
 	read, write deadline
+	head        headOf
 
 	writing sync.Mutex
 	joins   bool   // what is written now is held
@@ -44,6 +45,7 @@ func (c *cappedConn) Close() error {
 		c.l.open.Dec()
 		c.l.from.leave(c.who)
 		<-c.slot
+		c.noHead()
 	})
 	c.read.close()
 	c.write.close()
@@ -219,10 +221,16 @@ type connOf struct{}
 
 // withConn is the server's ConnContext.
 func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connOf{}, ours(c))
+}
+
+// ours is the connection of ours that net/http has; nil where it is none.
+func ours(c net.Conn) *cappedConn {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	return context.WithValue(ctx, connOf{}, c)
+	o, _ := c.(*cappedConn)
+	return o
 }
 
 // conn is the connection of a request; nil where it is not one of ours.

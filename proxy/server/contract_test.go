@@ -337,7 +337,9 @@ func TestAdminContract(t *testing.T) {
 		{"GET", "/api/spillway/v1/usage", 200, "", nil},
 		{"GET", "/api/spillway/v1/usage?by=shoe", 400, "", nil},
 		{"POST", "/api/spillway/v1/usage", 405, "GET", nil},
-		{"GET", "/api/spillway/v1/cardinality", 404, "", nil},
+		{"GET", "/api/spillway/v1/cardinality?limit=x", 400, "", nil},
+		{"GET", "/api/spillway/v1/cardinality?by=shoe", 400, "", nil},
+		{"POST", "/api/spillway/v1/cardinality", 405, "GET", nil},
 		{"GET", "/api/v1/query?query=up", 404, "", nil},
 		{"GET", "/metrics", 200, "", []string{"Host", "localhost"}},
 		{"GET", "/metrics", 200, "", []string{"Host", "[::1]:9091"}},
@@ -487,6 +489,10 @@ func TestRoutePrefix(t *testing.T) {
 			func(o *Options) { o.RoutePrefix, o.ExternalURL = prefix, "https://metrics.example.org/behind/nginx/" })
 		if got := r.getForm(path+"/api/v1/query", url.Values{"query": {"up"}}); got.status != 200 {
 			t.Errorf("prefix %q: %s", prefix, got)
+		}
+		page := string(r.ask(r.request(t.Context(), asking{path: path + "/"})).body)
+		if !strings.Contains(page, `href="`+path+`/-/ready"`) || path != "" && strings.Contains(page, `href="/-/`) {
+			t.Errorf("prefix %q: a link leaves it: %s", prefix, page)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -121,6 +122,13 @@ var lies = []struct {
 		for _, s := range f.ChunkedSeries {
 			for i := range s.Chunks {
 				s.Chunks[i].Data = s.Chunks[i].Data[:2]
+			}
+		}
+	})},
+	{name: "chunks that end before their last sample", lie: onFrames(func(f *prompb.ChunkedReadResponse) {
+		for _, s := range f.ChunkedSeries {
+			for i := range s.Chunks {
+				binary.BigEndian.PutUint16(s.Chunks[i].Data, 65535)
 			}
 		}
 	})},

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,6 +100,46 @@ func TestDiscoveredShards(t *testing.T) {
 		t.Errorf("spillway_config_last_reload_successful is %v", n)
 	}
 	t.Logf("%d changes, %d requests", changes, served.Load())
+}
+
+// TestDiscoveredShardIsMissing: that a remainder of the hashmod is on none of the shards that were
+// found is in the log, at the start and when it comes to be so, once each.
+func TestDiscoveredShardIsMissing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "shards.yml")
+	write := func(hashes ...int) {
+		t.Helper()
+		var b strings.Builder
+		for _, h := range hashes {
+			fmt.Fprintf(&b, "- {targets: ['127.0.0.1:%d'], labels: {__spillway_shard__: s%d, __spillway_hash__: %d}}\n", 1+h, h, h)
+		}
+		if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(0)
+	log := &logbook{}
+	r := &rig{t: t, log: log}
+	text := "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    hashmod: {labels: [node], modulus: 3}\n    shards_from: {files: [" + file + "], keep: 1ms, refresh_interval: 200ms}\n"
+	s, _ := startProxy(t, t.Context(), text+limits(ample), func(o *Options) { o.Logger = slog.New(log) })
+	warned := func() string { return strings.Join(log.atLeast(slog.LevelWarn), "\n") }
+	says := func(n, first int) bool {
+		return strings.Count(warned(), fmt.Sprintf("groups[0].hashmod: %d of 3 remainders are on no shard, the first is %d", n, first)) == 1
+	}
+	if !says(2, 1) {
+		t.Fatalf("it is not said at the start:\n%s", warned())
+	}
+	count := func() int { return len(s.state.Load().top.Groups[0].Shards) }
+	for _, hashes := range [][]int{{0, 1, 2}, {1, 2}} {
+		write(hashes...)
+		r.eventually(fmt.Sprintf("there are %d shards", len(hashes)), func() bool { return count() == len(hashes) })
+	}
+	r.eventually("it is said", func() bool { return says(1, 0) })
+	if n := strings.Count(warned(), "remainders are on no shard"); n != 2 {
+		t.Errorf("said %d times:\n%s", n, warned())
+	}
 }
 
 // TestChangedWhileStarting: what was written after the file had been read, and before it was

@@ -13,8 +13,10 @@
 // Processors: what is evaluated here takes turns (package evaluation), so that one processor is
 // left for everything else.
 //
-// Memory: per connection what net/http needs and 16 KiB of headers; per request what endpoint.Parse
-// may hold and what its admit.Budget grants out of memory.budget, which all requests share.
-// Connections are capped. What the process really holds is watched (package heap): the heaviest
-// request is ended before memory is.
+// Memory: per connection what net/http needs and 16 KiB of a request's head. 64 connections at once
+// have one of up to 276 KiB (17 MiB, and up to three times that while net/http puts them together);
+// others wait for their turn. It ends when the budget of the request holds its URL. Per request
+// what endpoint.Parse may hold and what its admit.Budget grants out of memory.budget, which all
+// requests share. Connections are capped. What the process really holds is watched (package heap):
+// the heaviest request is ended before memory is.
 package server

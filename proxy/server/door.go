@@ -59,6 +59,7 @@ func (s *Server) behindGuard(inner, open http.Handler, health bool) http.Handler
 	words := tenant.NewPasswords() // who guesses here is waited for by nobody on another listener
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
+		conn(r).headCame()
 		if s.overCap(w, r) || s.web.refuses(w, r, words, health) {
 			return
 		}

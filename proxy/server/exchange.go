@@ -40,7 +40,7 @@ type exchange struct {
 	ctx     context.Context // with the deadline; nil before there is one
 	id      endpoint.ID     // known even where the request was not understood; empty outside the table
 	req     *endpoint.Request
-	body    *admit.Budget     // what was sent, for as long as req has it; nil where that is nothing
+	body    *admit.Budget     // what was sent and what is compiled of it, for as long as req has it; nil where that is nothing
 	account *account          // what explain tells; nil where nobody asked
 	said    *endpoint.Request // req as its caller wrote it, without what a tenant's matchers add
 	whole   context.Context   // as ctx, without the deadline; nil before the lane is known
@@ -79,6 +79,7 @@ type asker struct {
 	span   trace.Span
 	end    context.CancelCauseFunc // ends the request with a cause
 	caller identity.Caller
+	peer   string // whose address it comes from, see identity.HolderOf
 	// alerting tells that the request says, whether or not it may, that it evaluates an alert rule.
 	alerting bool
 	tenant   *tenant.Tenant // nil where there are none, and for who asks over the admin listener

@@ -34,7 +34,7 @@ func exactTable(t *testing.T, replicas int, labelled bool, keys string, shards .
 
 func newTable() *exactWorld {
 	w := &exactWorld{kind: exactSingle, length: 25 * time.Minute, every: 15 * time.Second} // five full buckets of the heartbeat
-	w.start = time.Now().Add(-w.length - 2*time.Minute).Truncate(5 * time.Minute)
+	w.start = exactStart(time.Now(), w.length)
 	return w
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/ui"
@@ -87,7 +88,11 @@ func (s *Server) show(r *http.Request, query string, m moment) shown {
 		one.PlanError = publicly(err)
 	}
 	form := url.Values{"query": {query}, "time": {seconds(m.at)}, "limit": {strconv.Itoa(ui.MaxRows)}, "timeout": {graphTimeout.String()}}
-	a, err := s.look(r, endpoint.Query, form)
+	st := s.acquire()
+	defer st.release()
+	drawn := admit.NewBudget(st.pool, admit.Limits{}).By(identity.HolderOf(r))
+	defer drawn.Close()
+	a, err := s.look(r, endpoint.Query, form, drawn)
 	if err != nil {
 		one.Problem = publicly(err)
 		return one // a plot would fail likewise, and ask the servers once more
@@ -99,7 +104,7 @@ func (s *Server) show(r *http.Request, query string, m moment) shown {
 		"query": {query}, "start": {seconds(from)}, "end": {seconds(m.at)}, "step": {strconv.FormatFloat(m.step.Seconds(), 'f', -1, 64)},
 		"limit": {strconv.Itoa(ui.MaxLines + 1)}, "timeout": {graphTimeout.String()},
 	}
-	if a, err = s.look(r, endpoint.QueryRange, form); err != nil {
+	if a, err = s.look(r, endpoint.QueryRange, form, drawn); err != nil {
 		one.PlotProblem = publicly(err)
 		return one
 	}
@@ -109,17 +114,24 @@ func (s *Server) show(r *http.Request, query string, m moment) shown {
 	return one
 }
 
-// look puts a query to the road of all queries, in this process, on behalf of a request.
-func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.Answer, error) {
+// look puts a query to the road of all queries, in this process, on behalf of a request. The budget
+// holds the answer, as its JSON and as it is read, until it is drawn.
+func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values, drawn *admit.Budget) (*ui.Answer, error) {
 	req, err := endpoint.ParseForm(id, form, endpoint.Options{})
 	if err != nil {
 		return nil, err
 	}
-	kept := &keptAnswer{nowhere: nowhere{http.Header{}}}
-	if _, qe := s.road(kept, from, &inner{req: req, page: true}); kept.over {
+	kept := &keptAnswer{nowhere: nowhere{http.Header{}}, budget: drawn}
+	switch _, qe := s.road(kept, from, &inner{req: req, page: true}); {
+	case kept.err != nil:
+		return nil, kept.err
+	case kept.over:
 		return nil, qerr.New(qerr.TooExpensive, "the answer has more than %d MiB; ask for a part of the query", maxKept>>20)
-	} else if qe != nil {
+	case qe != nil:
 		return nil, qe
+	}
+	if err := drawn.Hold(int64(readFactor * len(kept.body))); err != nil {
+		return nil, err
 	}
 	a, err := ui.Read(kept.body)
 	if err != nil {
@@ -128,8 +140,13 @@ func (s *Server) look(from *http.Request, id endpoint.ID, form url.Values) (*ui.
 	return a, nil
 }
 
-// maxKept is the largest answer that is drawn, in bytes of JSON.
-const maxKept = 8 << 20
+const (
+	// maxKept is the largest answer that is drawn, in bytes of JSON.
+	maxKept = 8 << 20
+	// readFactor is how much longer than its JSON an answer is once it is read, one copy of the
+	// JSON included: of samples twice, of histograms' buckets four times.
+	readFactor = 4
+)
 
 // keptAnswer is an http.ResponseWriter that keeps an answer of at most so many bytes, 0 is maxKept;
 // one that is longer ends its request. So does one that finds no memory, where it is held.

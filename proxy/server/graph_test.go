@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/admit"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/ui"
 )
 
 // body asks for a page and returns it.
@@ -108,4 +111,36 @@ func TestGraphURL(t *testing.T) {
 	}
 	r := newRig(t, manyShards(1), "", func(o *Options) { o.GraphURL = "https://grafana.example/explore?q={expr}" })
 	pageHas(t, r.body("/graph?g0.expr="+url.QueryEscape("1 > 0")), `<a href="https://grafana.example/explore?q=1&#43;%3E&#43;0">`)
+}
+
+// TestDrawnIsHeld: an answer that is drawn is held as its JSON and as it is read; where that finds
+// no memory the page says so.
+func TestDrawnIsHeld(t *testing.T) {
+	r := newRig(t, manyShards(1), "")
+	const long = 8 << 10
+	form := url.Values{"query": {`"` + strings.Repeat("x", long) + `"`}, "time": {"1"}}
+	from := r.request(t.Context(), asking{path: "/graph"})
+	for _, c := range []struct {
+		pool  int64
+		drawn bool
+	}{{4 * long, false}, {1 << 20, true}} {
+		drawn := admit.NewBudget(admit.NewPool(c.pool), admit.Limits{})
+		a, err := r.s.look(from, endpoint.Query, form, drawn)
+		if c.drawn != (err == nil) || err != nil && !strings.Contains(publicly(err), "memory") {
+			t.Errorf("of %d bytes: %v", c.pool, err)
+		}
+		if rows, _ := rowsOf(a); c.drawn && (len(rows) != 1 || drawn.Held() < (1+readFactor)*long) {
+			t.Errorf("%d rows, for which %d bytes are held", len(rows), drawn.Held())
+		}
+		drawn.Close()
+	}
+	r.body("/graph?g0.expr=up")
+	r.eventually("a page gives back what it held", func() bool { return r.s.state.Load().pool.InUse() == 0 })
+}
+
+func rowsOf(a *ui.Answer) ([]ui.Row, int) {
+	if a == nil {
+		return nil, 0
+	}
+	return a.Rows()
 }

@@ -186,7 +186,7 @@ func TestBadRequests(t *testing.T) {
 		{"100,000 fields", get("Host: x\r\n" + strings.Repeat("A: b\r\n", 100_000)), []int{431, 0}},
 		{"a header of 20 KiB", get("Host: x\r\nX-Y: " + strings.Repeat("a", 20<<10) + "\r\n"), []int{431}},
 		{
-			"a URL of 20 KiB", "GET /api/v1/query?query=" + strings.Repeat("a", 20<<10) +
+			"a URL of 300 KiB", "GET /api/v1/query?query=" + strings.Repeat("a", 300<<10) +
 				" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
 			[]int{431},
 		},

@@ -51,7 +51,9 @@ type capped struct {
 	failed prometheus.Counter
 	waits  *timers.Set
 	log    *slog.Logger
-	told   time.Time // when a failure was logged; Accept's alone
+	// longHeads bounds what all connections hold of heads; nil where these are short.
+	longHeads *longHeadPlaces
+	told      time.Time // when a failure was logged; Accept's alone
 }
 
 // spareConnections are those that the main listener takes beyond its cap, so that whoever asks
@@ -193,6 +195,9 @@ type waited struct {
 
 // watch is the server's ConnState.
 func (w *clientConns) watch(c net.Conn, state http.ConnState) {
+	if state == http.StateIdle {
+		ours(c).nextHead()
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

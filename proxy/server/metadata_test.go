@@ -161,3 +161,24 @@ func valuesOf(sets map[string]labels.Labels, name string) []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// In a range that ends before it starts nothing is found, as in Prometheus, and nobody is asked.
+func TestBackwardsIsNowhere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []rigGroup{{"heron", false, []int{1}}}, limits(ample))
+	for _, path := range []string{"/api/v1/series", "/api/v1/labels", "/api/v1/label/job/values", "/api/v1/label/cluster/values"} {
+		for _, match := range []string{"up", `{le!=""}`} {
+			got := r.getForm(path, url.Values{"match[]": {match}, "start": {"1755003600"}, "end": {"1755000000"}})
+			if got.err != nil || got.status != 200 || string(got.body) != `{"status":"success","data":[]}` {
+				t.Errorf("%s of %s: %s", path, match, got)
+			}
+		}
+		got := r.getForm(path, url.Values{"match[]": {`up{`}, "start": {"1755003600"}, "end": {"1755000000"}})
+		if got.err != nil || got.status != 400 {
+			t.Errorf("%s of what cannot be read: %s", path, got)
+		}
+	}
+	if asked := r.asked(); len(asked) > 0 {
+		t.Errorf("shards were asked: %q", asked)
+	}
+}

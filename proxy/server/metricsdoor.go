@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -36,7 +37,10 @@ func (s *Server) listen() (l listeners, err error) {
 	if l.main, err = open(s.opts.ListenAddress, caps{s.opts.MaxConnections, s.opts.MaxPerAddress, spareConnections}, "main"); err != nil {
 		return l, err
 	}
-	if l.admin, err = open(s.opts.AdminListenAddress, caps{adminConnections, adminConnections, 0}, "admin"); err != nil {
+	if main, ok := l.main.(*capped); ok {
+		main.longHeads = &longHeadPlaces{admit.NewGate(longHeads, longHeadsOfAddress, nil), s.opts.HeaderTimeout}
+	}
+	if l.admin, err = open(s.opts.AdminListenAddress, caps{adminConnections, adminPerAddress, 0}, "admin"); err != nil {
 		return l, err
 	}
 	if err = s.checkAdmin(l.admin.Addr()); err != nil {
@@ -53,7 +57,10 @@ func (s *Server) listen() (l listeners, err error) {
 }
 
 const (
-	adminConnections   = 128
+	// Of the admin listener's connections one address has a quarter: whoever keeps as many as there
+	// are, and it takes no password to do so, would keep out whoever comes to kill what he asks.
+	adminConnections, adminPerAddress = 128, 32
+
 	metricsConnections = 128
 	// metricsPerAddress bounds what one address can have made and not read.
 	metricsPerAddress = 16
@@ -70,7 +77,7 @@ func (s *Server) metricsHandler() http.Handler {
 	metrics := whenMade(promhttp.HandlerFor(s.opts.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true}), metricsInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.boundBody(w, r)
-		if tooManyFields(w, r) {
+		if badHead(w, r) {
 			return
 		}
 		var answer http.HandlerFunc

@@ -128,6 +128,31 @@ func TestMetricsAloneWithPasswords(t *testing.T) {
 	}
 }
 
+// TestAdminStaysUnderAFlood: one address that keeps as many connections of the admin listener as it
+// gets, without a password, keeps out nobody who comes from elsewhere.
+func TestAdminStaysUnderAFlood(t *testing.T) {
+	_, admin := openMetrics(t, "")
+	for range adminConnections {
+		conn, err := net.Dial("tcp", admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	elsewhere := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}}
+	(&rig{t: t}).eventually("one from elsewhere is answered, and the others were turned away", func() bool {
+		resp, err := elsewhere.Get("http://" + admin + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		over := fmt.Sprintf("spillway_connections_over_share_total{listener=\"admin\"} %d\n", adminConnections-adminPerAddress)
+		return err == nil && strings.Contains(string(body), over)
+	})
+}
+
 // TestMetricsStayUnderAFlood: whoever holds all places of the open listener takes none from the
 // admin listener, and those on the open one are bounded, of one address at metricsPerAddress.
 func TestMetricsStayUnderAFlood(t *testing.T) {

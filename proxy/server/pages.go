@@ -44,7 +44,7 @@ var homePage = template.Must(template.New("home").Parse(pageHead + `
 <li><a href="{{.Prefix}}/api/v1/status/buildinfo">build information</a> of the oldest shard</li>
 <li><a href="{{.Prefix}}/api/v1/status/config">configuration</a> and <a href="{{.Prefix}}/api/v1/status/flags">flags</a></li>
 <li><a href="{{.Prefix}}/api/v1/alerts">alerts</a>, <a href="{{.Prefix}}/api/v1/rules">rules</a> and <a href="{{.Prefix}}/api/v1/targets">targets</a> of all shards</li>
-<li><a href="/-/ready">readiness</a></li>
+<li><a href="{{.Prefix}}/-/ready">readiness</a></li>
 </ul></body></html>
 {{define "node"}}<li><b class="mode">{{.Mode}}</b> <code>{{.Expr}}</code><p class="why">{{.Why}}</p>
 {{range .Calls}}<p class="call">{{.Shard}} at {{.Replica}}: <code>{{.Query}}</code></p>{{end}}

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/admit"
 	"github.com/spillwayproject/spillway/proxy/config"
-	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -332,10 +332,12 @@ func (s *scale) estimate(req *endpoint.Request) (*weigh.Estimate, error) {
 	s.atMost = false
 	x := s.x
 	y := &exchange{s: x.s, st: x.st, id: req.ID, req: req, asker: x.asker, exempt: true}
+	y.body = admit.NewBudget(x.st.pool, admit.Limits{}).By(identity.From(s.ctx).Peer) // of what is read for the estimate alone
+	defer y.body.Close()
 	y.limits, y.wall = x.tenant.Bound(x.st.cfg.LimitsFor(req.ID)), true // what is in shadow still is too much to propose
 	now := x.s.now()
 	var err error
-	y.dec, err = y.bound(y.lookingBack(req), now)
+	y.dec, err = y.bound(s.ctx, y.lookingBack(req), now)
 	if err == nil && !x.exempt && x.s.deny.Any() {
 		if f := y.denied(now, false); f.Rule != nil {
 			err = deniedBy(f, now)
@@ -371,7 +373,7 @@ func (s *scale) estimate(req *endpoint.Request) (*weigh.Estimate, error) {
 	case p.Raw:
 		e = e.Fetched()
 	default:
-		s.atMost = (e.By == weigh.BySketch || e.By == weigh.ByGuess) && cost.Aggregates(y.dec.Expr)
+		s.atMost = (e.By == weigh.BySketch || e.By == weigh.ByGuess) && tree.Aggregates(y.dec.Expr)
 	}
 	if !p.Raw && !y.bearable(a, e) {
 		err = errHeavy

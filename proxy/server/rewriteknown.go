@@ -18,7 +18,6 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/tree"
-	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/rewrite"
@@ -63,7 +62,7 @@ func (x *namesKnown) metricNames() iter.Seq[string] {
 			return
 		}
 		most := int64(cheapSeries)
-		if e := x.saidExpr(); e == nil || !cost.Aggregates(e) {
+		if e := x.saidExpr(); e == nil || !tree.Aggregates(e) {
 			most = min(most, int64(x.limits.MaxSeries))
 		}
 		buckets := x.wantsBuckets()

@@ -29,6 +29,11 @@ import (
 // serveAPI answers a request to the API.
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
 	client, qe := s.road(w, r, nil)
+	tell(r, client, qe)
+}
+
+// tell tells a client what went wrong, where anything did.
+func tell(r *http.Request, client *clientWriter, qe *qerr.Error) {
 	if qe == nil {
 		return
 	}
@@ -95,14 +100,14 @@ func (s *Server) road(w http.ResponseWriter, r *http.Request, own *inner) (*clie
 // enter begins a request: its id, its span, and the context that ends with a cause: a client that
 // left, our deadline, or the end of draining. leave gives back all that the request holds.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) (x *exchange, ctx context.Context, leave func()) {
-	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), header: r.Header}}
+	x = &exchange{s: s, st: s.acquire(), asker: asker{began: s.now(), uid: identity.NewID(), peer: identity.HolderOf(r), header: r.Header}}
 	w.Header().Set("X-Spillway-Request-Id", x.uid)
 	x.client = &clientWriter{ResponseWriter: w, rc: http.NewResponseController(w), most: s.opts.writePatience}
 	// A client that leaves ends its request by left alone: others may wait for the answer.
 	ctx, x.span = s.tracer.Start(s.propagator.Extract(context.WithoutCancel(r.Context()), headerCarrier(r.Header)), "request",
 		trace.WithSpanKind(trace.SpanKindServer))
 	s.metrics.inflight.Inc()
-	who := identity.Request{ID: x.uid, Peer: identity.HolderOf(r), Arrived: time.Now().UnixNano()}
+	who := identity.Request{ID: x.uid, Peer: x.peer, Arrived: time.Now().UnixNano()}
 	if who.Via = identity.ViaOf(r); who.Via == "" {
 		who.Via = identity.From(r.Context()).Via // of the request for which this process asks itself
 	}
@@ -164,13 +169,20 @@ func (x *exchange) understand(ctx context.Context, r *http.Request, own *inner) 
 	hasBody := r.Body != nil && r.Body != http.NoBody
 	if hasBody {
 		_ = x.client.rc.SetReadDeadline(time.Now().Add(s.opts.BodyTimeout))
+	}
+	if hasBody || len(r.URL.RawQuery) > endpoint.UnheldQuery {
 		x.body = admit.NewBudget(x.st.pool, admit.Limits{}).By(identity.From(ctx).Peer)
 	}
 	_, span := s.room(ctx, "endpoint")
 	if e, _, err := endpoint.Lookup(r); err == nil {
 		x.id = e.ID
 	}
-	x.req, err = endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters, Hold: x.body.Hold})
+	x.req, err = endpoint.Parse(r, endpoint.Options{StrictParameters: x.st.cfg.StrictParameters, Hold: func(n int64) error {
+		err := x.body.Hold(n)
+		conn(r).headHeld() // a long URL is the first thing that is held; what comes of the body may take its time
+		return err
+	}})
+	conn(r).headHeld()
 	span.End()
 	if err != nil {
 		return err // the deadline stays: net/http reads what is left of the body before it answers
@@ -198,7 +210,7 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	}
 	now := s.now()
 	_, span := s.room(ctx, "policy")
-	x.dec, err = x.bound(x.lookingBack(req), now)
+	x.dec, err = x.bound(ctx, x.lookingBack(req), now)
 	if err == nil { // by what its caller has written
 		err = x.forbid()
 	}
@@ -249,18 +261,24 @@ func (x *exchange) lookingBack(req *endpoint.Request) *endpoint.Request {
 // narrow puts the tenant's matchers into what was decided about, and decides again: the caller's
 // own text was within its bounds, so it may be longer by the matchers now.
 func (x *exchange) narrow(now time.Time) error {
-	req, err := x.s.walls.enforce(x.tenant, x.req, x.dec.Expr, x.dec.Selectors)
+	expr := x.dec.Expr
+	req, err := x.s.walls.enforce(x.tenant, x.req, expr, x.dec.Selectors)
 	if err != nil {
 		return err
 	}
 	l := policy.Limits(x.limits)
 	l.MaxQueryBytes += int64(max(len(req.Query)-len(x.req.Query), 0)) + x.tenant.Bytes()
-	var known tree.Regexps
+	var known policy.Known
 	for _, ms := range x.dec.Selectors {
-		known.Know(ms)
+		known.Regexps.Know(ms)
 	}
 	if x.dec, err = policy.DecideKnown(x.lookingBack(req), l, x.st.owned, now, &known); err != nil {
 		return err
+	}
+	if expr != nil && (tree.String(x.dec.Expr) != req.Query || !plan.Same(expr, x.dec.Expr)) {
+		e := qerr.New(qerr.BadData, "the matchers of tenant %s cannot be written into this query without making it another one", x.tenant.Name)
+		e.Advice = "write its ranges, steps and offsets as plain durations of whole milliseconds"
+		return e
 	}
 	x.req = req
 	selects := x.dec.Selectors

@@ -58,8 +58,12 @@ func (s *Server) mainHandler() http.Handler {
 			w.Header().Set("Connection", "close") // the client asks elsewhere from here on
 		}
 		s.boundBody(w, r)
-		if tooManyFields(w, r) {
+		conn(r).headCame()
+		if badHead(w, r) {
 			return
+		}
+		if len(r.RequestURI) <= shortHead { // with the fields it is twice that at most
+			conn(r).headHeld()
 		}
 		if s.opts.RoutePrefix != "" {
 			// Health is asked by machines that know no prefix.
@@ -74,7 +78,7 @@ func (s *Server) mainHandler() http.Handler {
 		case "/-/ready":
 			s.page(w, r, s.readiness)
 		case "/", "/graph", "/query":
-			if s.foreign(w, r) {
+			if longURL(w, r, shortHead) || s.foreign(w, r) {
 				return
 			}
 			s.page(w, r, s.home)
@@ -122,20 +126,6 @@ func (s *Server) trimPrefix(r *http.Request) bool {
 	}
 	r.URL.Path = r.URL.Path[len(p):]
 	r.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, p)
-	return true
-}
-
-// tooManyFields refuses a head with more fields than any client of the field sends; net/http bounds
-// only its bytes.
-func tooManyFields(w http.ResponseWriter, r *http.Request) bool {
-	n := 0
-	for _, v := range r.Header {
-		n += len(v)
-	}
-	if n <= maxHeaderFields {
-		return false
-	}
-	refuse(w, qerr.New(qerr.HeadersTooLarge, "the request has %d header fields; at most %d are read", n, maxHeaderFields))
 	return true
 }
 

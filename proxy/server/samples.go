@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/golang/snappy"
@@ -97,6 +98,9 @@ func (w *samplesWriter) writeTo(out *boundedWriter) error {
 
 // undecodable is the failure of a shard whose chunks are none.
 func undecodable(err error) error {
+	if named := (*qerr.Error)(nil); errors.As(err, &named) {
+		return err
+	}
 	return qerr.Wrap(qerr.ShardFailed, err, "a shard sent series data that cannot be decoded")
 }
 

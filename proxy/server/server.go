@@ -198,6 +198,7 @@ type Server struct {
 	rewriteTime  time.Duration         // how long a refusal is kept back for it; longer in tests
 	flights      coalesce.Group[facts] // requests under way that others may wait for
 	gate         *evaluation.Gate      // of evaluations; outlives reloads
+	readers      *admit.Gate           // of those who read long texts; outlives reloads
 	heap         *heap.Watch
 	deny         deny.Table       // rules that refuse requests
 	journal      *journal.Journal // of what is under way; nil where it is not kept
@@ -252,6 +253,7 @@ func New(o Options) (*Server, error) {
 		opts: o, id: identity.NewID(), cors: cors, log: o.Logger, now: time.Now, started: time.Now(), walls: standing(),
 		propagator: otel.GetTextMapPropagator(), lightSeries: weigh.LightSeries, rewriteTime: cmp.Or(o.RewriteTime, rewriteTime),
 		rewrites: rewrites{places: make(chan struct{}, rewritesAtOnce())}, web: newWebGuard(o.WebConfigFile, o.Logger), keptTo: keptTo{},
+		readers: newReaders(),
 	}
 	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
@@ -263,23 +265,21 @@ func New(o Options) (*Server, error) {
 		Ceiling: s.memoryCeiling, Pressed: func(e *qerr.Error) { s.poolNow().Tighten(e) }, Evicted: s.metrics.evictions.Inc,
 		More: s.moreMemory,
 	})
-	s.usageMetrics = usage.NewMetrics(o.Registerer)
+	s.usageMetrics, s.base = usage.NewMetrics(o.Registerer), o.Config
 	s.discovery = discovery.New(s.background, discovery.Options{Logger: o.Logger, Registerer: o.Registerer, Changed: s.rediscovered})
-	s.base = o.Config
 	cfg, err := s.discovery.Fill(s.background, o.Config)
 	if err != nil {
 		s.end()
 		return nil, err
 	}
+	var st *state
 	drops, err := loadDrops(cfg)
 	if err == nil {
 		err = s.keeps(cfg)
 	}
-	if err != nil {
-		s.end()
-		return nil, err
+	if err == nil {
+		st, err = s.build(cfg, drops, nil)
 	}
-	st, err := s.build(cfg, drops, nil)
 	if err != nil {
 		s.end()
 		return nil, err
@@ -291,6 +291,7 @@ func New(o Options) (*Server, error) {
 	s.metrics.reloadOK.Set(1)
 	s.metrics.reloadTime.Set(float64(st.loaded.Unix()))
 	s.metrics.configHash(cfg.Hash)
+	s.noteFound(cfg, o.Config)
 	return s, nil
 }
 
@@ -384,6 +385,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 
 	main := s.httpServer(s.mainHandler())
 	main.ConnState, main.ConnContext = s.conns.watch, withConn
+	main.MaxHeaderBytes = maxFieldBytes + maxURLBytes - headSlack
 	admin := s.httpServer(s.adminHandler())
 	var drainErr error
 	var g run.Group
@@ -527,21 +529,18 @@ func (s *Server) awaitUnlisting(force context.Context) {
 	}
 }
 
+// headSlack is what net/http adds to MaxHeaderBytes.
+const headSlack = 4 << 10
+
 func (s *Server) httpServer(h http.Handler) *http.Server {
 	hs := &http.Server{
-		// net/http adds 4 KiB
-		Handler: h, ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: maxHeaderBytes - 4096,
+		Handler: h, ReadHeaderTimeout: s.opts.HeaderTimeout, IdleTimeout: s.opts.IdleTimeout, MaxHeaderBytes: maxHeaderBytes - headSlack,
 		ErrorLog:  slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols),
 	}
 	hs.Protocols.SetHTTP1(true) // HTTP/2's resets and windows are another set of bounds; nobody of the field's clients needs it
 	return hs
 }
-
-const (
-	maxHeaderBytes  = 16 << 10
-	maxHeaderFields = 64
-)
 
 // panicked turns a panic in the road of a request into an error; the process goes on.
 func (s *Server) panicked(p any, stack []byte) error {

@@ -1,11 +1,11 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
 
-	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/answer"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -18,14 +18,16 @@ import (
 // and what they answered is compared at the end.
 
 // bound decides about a request within its limits, and lets those go that are in shadow.
-func (x *exchange) bound(req *endpoint.Request, now time.Time) (*policy.Decision, error) {
+func (x *exchange) bound(ctx context.Context, req *endpoint.Request, now time.Time) (*policy.Decision, error) {
 	x.strict = x.limits
+	parsing := parsing{x: x, ctx: ctx}
+	defer parsing.end()
+	known := policy.Known{Read: parsing.begin}
 	in := x.st.cfg.Limits.Shadow
 	if len(in) == 0 || x.wall { // what a tenant may see depends on no rollout
-		return policy.Decide(req, policy.Limits(x.limits), x.st.owned, now)
+		return policy.DecideKnown(req, policy.Limits(x.limits), x.st.owned, now, &known)
 	}
 	x.limits = config.Limits(policy.Limits(x.strict).Without(in...))
-	var known tree.Regexps
 	d, err := policy.DecideKnown(req, policy.Limits(x.limits), x.st.owned, now, &known)
 	if err == nil && (!x.exempt || x.account != nil) {
 		x.shadow = d.Acts(req, policy.Limits(x.strict), in, x.st.owned, now, &known)

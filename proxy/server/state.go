@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -283,5 +284,16 @@ func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.S
 		s.log.Warn("state_dir has changed, which is taken up at the next start", "state_dir", cfg.StateDir, "in_force", s.stateDir)
 	}
 	s.log.Info("the configuration was reloaded", "file", s.opts.ConfigFile, "hash", cfg.Hash[:12])
+	s.noteFound(cfg, base, old.cfg)
 	return nil
+}
+
+// noteFound says what is remarkable about shards that were found. What the file alone gives, told
+// by who reads it, and what was so before are not said again.
+func (s *Server) noteFound(cfg *config.Config, known ...*config.Config) {
+	for _, n := range cfg.Notes {
+		if !slices.ContainsFunc(known, func(k *config.Config) bool { return slices.Contains(k.Notes, n) }) {
+			s.log.Warn("configuration", "note", n.String())
+		}
+	}
 }

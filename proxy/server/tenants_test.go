@@ -387,6 +387,23 @@ func TestNobodyIsAnswered(t *testing.T) {
 	}
 }
 
+// TestNarrowedIsTheSameQuery: what the matchers of a tenant cannot be written into without making
+// it another query is refused; absent() keeps the label that the caller asks for.
+func TestNarrowedIsTheSameQuery(t *testing.T) {
+	w := newTenantWorld(t)
+	for query, want := range map[string]string{
+		"up offset (2m) @ end() - 1":                      "plain durations",
+		"rate(up[60.0004])":                               "plain durations",
+		`rate(up{z="",a=""}[1m + 1m]) > 5m or vector(1)`:  `"status":"success"`,
+		`absent(nothing{job="x",namespace="research-a"})`: `"metric":{"job":"x","namespace":"research-a"}`,
+	} {
+		got := w.ask("research", http.MethodGet, "/api/v1/query", url.Values{"query": {query}}, nil)
+		if !strings.Contains(string(got.body), want) || (got.status == 400) != (want == "plain durations") {
+			t.Errorf("%s: %s", query, got)
+		}
+	}
+}
+
 // TestGraphOfATenant: the page's table and plot are of what the tenant may see.
 func TestGraphOfATenant(t *testing.T) {
 	w := newTenantWorld(t)

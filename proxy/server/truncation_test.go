@@ -1,7 +1,10 @@
 package server
 
 import (
+	"fmt"
+	"net/url"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/policy"
@@ -28,5 +31,28 @@ func TestTruncationNamesTheLimitThatCut(t *testing.T) {
 		if got := x.truncation(c.n); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
+	}
+}
+
+// TestLimitUnderGroupLabels: the label of a group may put a series behind another one that it stood
+// before on its server, which must not cut then, be it the only one.
+func TestLimitUnderGroupLabels(t *testing.T) {
+	start := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
+	series := "load 15s\n  x{%[1]sa=\"1\"} 1x120\n  x{%[1]sa=\"1\",b=\"1\"} 2x120\n"
+	one := serverWith(t, fmt.Sprintf(series, `cluster="jaguar",`), start)
+	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}]}]\n",
+		serverWith(t, fmt.Sprintf(series, ""), start)))
+	at := start.Add(20 * time.Minute)
+	form := url.Values{"query": {"x"}, "limit": {"1"}, "start": {stamp(at)}, "end": {stamp(at.Add(3 * time.Minute))}, "step": {"60"}}
+	var answers [2]valuesAt
+	for i, server := range []string{base, one} {
+		_, body := ask(t, server, "/api/v1/query_range", form)
+		var wrong string
+		if answers[i], wrong = fromJSON(t, body); wrong != "" {
+			t.Fatal(wrong)
+		}
+	}
+	if diff := compare(answers[0], answers[1], 0); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/usage"
 )
 
@@ -19,6 +20,10 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		Endpoint: string(x.id), Verdict: verdict, Bound: bound,
 		Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), PeakBytes: x.peak(),
 		ShardSeconds: x.calls.get().Seconds(), Lane: x.lane, Shadow: shadow,
+		Caller: identity.FlowOf("usage", caller.Tenant, "from", x.peer),
+	}
+	if caller.User != "" && !caller.Claimed {
+		rec.Caller = identity.FlowOf("usage", caller.Tenant, "said", caller.User)
 	}
 	if e := x.foreseen.Load(); e != nil {
 		rec.EstimatedBy, rec.EstimatedSeries, rec.EstimatedSamples, rec.EstimatedBytes = string(e.By), e.Series, e.Samples, e.Bytes
@@ -27,6 +32,8 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 	switch {
 	case x.takesStock():
 		rec.Purpose = usage.Inventory
+	case x.account != nil && x.account.only:
+		rec.Purpose = usage.Explain
 	case caller.Agent != "":
 		rec.Purpose = usage.Agent
 	}
@@ -43,7 +50,7 @@ func (s *Server) recordUsage(x *exchange, verdict, bound string) {
 		switch r.ID.Span() {
 		case endpoint.SpanSteps, endpoint.SpanRange:
 			if r.Start.Set && r.End.Set {
-				rec.RangeSeconds = float64(r.End.Ms-r.Start.Ms) / 1000
+				rec.RangeSeconds = float64(max(r.End.Ms-r.Start.Ms, 0)) / 1000
 			}
 		case endpoint.SpanQueries, endpoint.SpanRecent:
 			rec.RangeSeconds = float64(x.dec.End-x.dec.Start) / 1000

@@ -120,6 +120,25 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// TestPruneWithoutAShard: a value whose hash no shard of the group has is asked for on all of them,
+// beside others too; what is on the others is not.
+func TestPruneWithoutAShard(t *testing.T) {
+	cfg := hashed("http://a:1", "http://a:2")
+	cfg.Hashmod.Modulus = 3
+	g := build(t, Options{}, false, cfg).Groups[0]
+	believe(g)
+	prune := func(values ...string) func(*Shard) bool {
+		return g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "node", strings.Join(values, "|"))})
+	}
+	held, away := valueOf(t, 1, 3, 0), valueOf(t, 2, 3, 0)
+	if prune(away) != nil || prune(held, away) != nil {
+		t.Error("a value that no shard is known to hold is asked for on some of them, or none")
+	}
+	if keep := prune(held); keep == nil || keep(g.Shards[0]) || !keep(g.Shards[1]) {
+		t.Error("a value that one shard holds is not asked for there alone")
+	}
+}
+
 // TestPruneLosesNothing: whatever matcher selects a series, the shard that the series hashes to is
 // asked.
 func TestPruneLosesNothing(t *testing.T) {

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +20,8 @@ import (
 // Prune tells which shards can hold series that match ms: nil where that is not known, so that all
 // must be asked; else the predicate of those that can. It may hold for none of the group's shards:
 // where two matchers exclude each other, or where the group's Names have none that the matchers
-// select.
+// select. It is nil where a value belongs to a shard that the group does not have: nobody is known
+// to hold it, and it is asked for everywhere instead of nowhere.
 //
 // What it says holds only at the moment: it is asked anew for each request, and only while every
 // shard has been seen to keep the promise.
@@ -32,6 +34,13 @@ func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 	}
 	hold := g.Hashmod.Hold(ms)
 	if hold == nil || !g.HashmodTrusted() {
+		return nil
+	}
+	away := maps.Clone(hold)
+	for _, s := range g.Shards {
+		delete(away, s.Hash)
+	}
+	if len(away) > 0 {
 		return nil
 	}
 	return func(s *Shard) bool { return s.Group != g || hold[s.Hash] }

@@ -89,29 +89,46 @@ type comparison struct {
 	walked  walked
 }
 
-// inherit takes over what previous has learned about shards that did not change, and what is wrong
-// with groups until that is known anew.
+// inherit takes over what previous has learned about servers and shards that did not change, and
+// what is wrong with groups, until that is known anew.
 func (t *Topology) inherit(previous *Topology) {
 	t.compare.wake, t.compare.first = make(chan struct{}, 1), make(chan struct{})
 	if previous == nil {
 		return
 	}
-	before := map[string]*Shard{}
+	before, servers := map[string]*Shard{}, map[*upstream]*Replica{}
 	for r := range previous.replicas() {
-		before[r.Shard.key] = r.Shard
+		before[r.Shard.key], servers[r.up] = r.Shard, r
 	}
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil {
 			g.sick.Store(was.sick.Load())
-			if slices.Equal(g.ShardBy, was.ShardBy) { // a promise that was seen to be false is not believed anew until it is checked
+			// A promise that was seen to be false is not believed anew until it is checked; one
+			// shard alone keeps it.
+			if slices.Equal(g.ShardBy, was.ShardBy) && len(g.Shards) > 1 {
 				g.apart.Inherit(was.apart)
 			}
 		}
 		for _, s := range g.Shards {
 			if was := before[s.key]; was != nil {
 				s.hedge, s.labelling = was.hedge, was.labelling
+				s.split.Store(was.split.Load())
+			}
+			for _, r := range s.Replicas {
+				if was := servers[r.up]; was != nil {
+					r.inherit(was)
+				}
 			}
 		}
+	}
+}
+
+// inherit takes over what the servers were compared by when the same one was asked as was: its
+// targets are known by the labels of its group.
+func (r *Replica) inherit(was *Replica) {
+	r.differs.Store(was.differs.Load())
+	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
+		r.targets.Store(was.targets.Load())
 	}
 }
 

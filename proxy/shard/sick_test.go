@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -383,6 +385,107 @@ func TestSickIsKept(t *testing.T) {
 	})
 }
 
+// TestTargetsAfterReload: what a server scrapes is known after a reload until it is read anew, for
+// as long as it would have been before, and only under the labels that it is known by.
+func TestTargetsAfterReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(0, 10, "b")}
+		var busy atomic.Bool
+		mute := b.config()
+		answer := mute.Answer
+		mute.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if busy.Load() && strings.HasSuffix(r.Path, "/api/v1/query") && r.Form.Get("query") == "up" {
+				return fakeshard.Answer{Status: http.StatusServiceUnavailable, Body: []byte("busy")}, true
+			}
+			return answer(r)
+		}
+		bub := newBubble(t, a.config(), mute)
+		g := group(bub.urls[0])
+		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
+		o := Options{Dial: bub.dial, FactsEvery: 10 * time.Second}
+		old := build(t, o, true, g)
+		if s := old.Groups[0].Sick(); len(s) != 1 || s[0].Kind != SickCopy {
+			t.Fatalf("%v", s)
+		}
+		busy.Store(true)
+		reload := func(g config.Group) *Topology {
+			t.Helper()
+			top, err := New([]config.Group{g}, o, old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			top.Start(context.Background())
+			if err := top.WaitFirstProbe(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			return top
+		}
+		time.Sleep(targetsKeep - time.Minute)
+		same := reload(g)
+		if same.Groups[0].Trusted() {
+			t.Error("a reload makes the group trusted though nothing new is known")
+		}
+		for _, change := range []func(*config.Group){
+			func(g *config.Group) { g.Labels = map[string]string{"cluster": "other"} },
+			func(g *config.Group) { g.ReplicaLabels = []string{"instance"} },
+		} {
+			other := g
+			change(&other)
+			top := reload(other)
+			if known := top.Groups[0].Shards[1].Replicas[0].knownTargets(); known != nil {
+				t.Errorf("%d targets are known by other labels", len(known))
+			}
+			top.Close()
+		}
+		time.Sleep(2 * time.Minute)
+		if !same.Groups[0].Trusted() {
+			t.Error("held against a server whose targets nobody has read for long")
+		}
+		same.Close()
+		old.Close()
+		bub.close()
+	})
+}
+
+// TestEngineAfterReload: a server whose query engine differs is known after a reload, though a new
+// server hangs and none is compared yet.
+func TestEngineAfterReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := &patient{series: ups(0, 10, "a")}, &patient{series: ups(0, 10, "b")}, &patient{series: ups(20, 30, "c")}
+		b.flags = map[string]string{"enable-feature": "promql-delayed-name-removal"}
+		bub := newBubble(t, a.config(), b.config(), c.config())
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if addr == "10.0.0.9:9090" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return bub.dial(ctx, network, addr)
+		}
+		two := func(second ...string) config.Group {
+			g := group(bub.urls[0], bub.urls[1])
+			g.Shards = append(g.Shards, group(second...).Shards...)
+			return g
+		}
+		o := Options{Dial: dial, FactsEvery: 10 * time.Second}
+		old := build(t, o, true, two(bub.urls[2]))
+		if !old.Groups[0].Shards[0].Replicas[1].Differs() {
+			t.Fatal("not seen")
+		}
+		top, err := New([]config.Group{two(bub.urls[2], "http://10.0.0.9:9090")}, o, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for r := range top.replicas() {
+			if want := r.Name() == old.Groups[0].Shards[0].Replicas[1].Name(); r.Differs() != want {
+				t.Errorf("%s differs: %t", r.Name(), r.Differs())
+			}
+		}
+		top.Close()
+		old.Close()
+		bub.close()
+	})
+}
+
 // TestOverlapInTime: shards that answer for different times may scrape the same.
 func TestOverlapInTime(t *testing.T) {
 	a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(0, 10, "b")}
@@ -441,6 +544,16 @@ func TestSplitIsNotWhole(t *testing.T) {
 	top.Refresh(context.Background())
 	if n := wholes(); n != 0 {
 		t.Errorf("%d whole replicas of a shard whose replicas scrape different targets", n)
+	}
+	after, err := New([]config.Group{g}, Options{}, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	past := time.Now().Add(-25 * time.Hour) // long before it was seen
+	rs, err := after.Groups[0].Shards[0].Wholes(context.Background(), past.Add(-time.Hour).UnixMilli(), past.UnixMilli(), time.Now())
+	if err != nil || len(rs) != 0 {
+		t.Errorf("after a reload, before they are compared: %v, %v", rs, err)
 	}
 	b.set(func(p *patient) { p.series = ups(0, 10, "b") })
 	top.Refresh(context.Background())

@@ -74,7 +74,7 @@ func (t *Tenant) narrow(expr parser.Expr, evaluated bool) {
 		switch n := n.(type) {
 		case *parser.VectorSelector:
 			if !wanted[n] {
-				n.LabelMatchers = append(slices.Clip(n.LabelMatchers), t.matchers...)
+				n.LabelMatchers = t.before(n.LabelMatchers)
 			}
 		case *parser.Call:
 			if n.Func.Name == "info" && len(n.Args) > 1 && evaluated {
@@ -83,6 +83,20 @@ func (t *Tenant) narrow(expr parser.Expr, evaluated bool) {
 		}
 		return nil
 	})
+}
+
+// before puts the matchers in front of others, but for those that are among them: absent() gives a
+// label to none that is repeated, and to an equality only if it is the last word about its label.
+func (t *Tenant) before(ms []*labels.Matcher) []*labels.Matcher {
+	var all []*labels.Matcher
+	for _, own := range t.matchers {
+		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool {
+			return own.Type == m.Type && own.Name == m.Name && own.Value == m.Value
+		}) {
+			all = append(all, own)
+		}
+	}
+	return append(all, ms...)
 }
 
 // Narrowing are the matchers that every series has to meet which is read for the tenant; none where

@@ -236,6 +236,23 @@ func TestEnforce(t *testing.T) {
 			t.Errorf("%s is %s, want %s (%v)", in, got.Query, want, err)
 		}
 	}
+	// What absent() makes labels of stays a label.
+	for _, c := range []struct{ matchers, query, want string }{
+		{`{namespace=~"r.+"}`, `absent(up{job="x",namespace="r1"})`, `absent(up{namespace=~"r.+",job="x",namespace="r1"})`},
+		{`{namespace="r1"}`, `absent(up{job="x",namespace="r1"})`, `absent(up{job="x",namespace="r1"})`},
+		{`{namespace="r1"}`, `absent(up{namespace!="b",namespace="r1"})`, `absent(up{namespace!="b",namespace="r1"})`},
+		{`{namespace="r1"}`, `absent(up{namespace="r1",namespace="r1"})`, `absent(up{namespace="r1",namespace="r1"})`},
+	} {
+		expr, err := p.ParseExpr(c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tenant := directory(t, config.Tenant{Name: "r", Matchers: []string{c.matchers}}).all[0]
+		got, err := tenant.Enforce(&endpoint.Request{ID: endpoint.Query}, expr, nil)
+		if err != nil || got.Query != c.want {
+			t.Errorf("with %s %s is %v, want %s (%v)", c.matchers, c.query, got, c.want, err)
+		}
+	}
 	// What info() wants labels of is narrowed where it is read; where nothing is evaluated every
 	// selector is one of series.
 	for id, want := range map[endpoint.ID]string{

@@ -23,6 +23,7 @@ type Apart struct {
 	values map[Server]map[string]map[uint64]struct{} // hashes of the values by label
 	state  State
 	why    string
+	before string // why another one had found it to be false; empty where it had not
 }
 
 // Server is a replica of a group, by the index of its shard and its own.
@@ -44,12 +45,15 @@ func (a *Apart) State() (state State, why string) {
 }
 
 // Inherit takes over what another one of the same labels has found: what was seen to be false is
-// not believed anew until it is checked.
+// not believed anew until it is checked on all shards.
 func (a *Apart) Inherit(was *Apart) {
 	state, why := was.State()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.state, a.why = state, why
+	if state == Broken {
+		a.before = why
+	}
 }
 
 // Compare takes in all values that a server has of each label now, and tells what was known before
@@ -87,14 +91,20 @@ func (a *Apart) judge(read map[string][]string) (State, string) {
 	for s := range a.values {
 		heard[s.Shard] = true
 	}
+	if len(heard) >= len(a.shards) {
+		a.before = "" // what is known now is of all of them
+	}
 	state, why := Trusted, ""
 	for _, name := range a.labels {
 		one, other, hash, shared := a.shared(name)
 		if !shared {
-			if len(heard) < len(a.shards) {
-				return Unchecked, ""
+			switch {
+			case len(heard) >= len(a.shards):
+				return Trusted, ""
+			case a.before != "":
+				return Broken, a.before
 			}
-			return Trusted, ""
+			return Unchecked, ""
 		}
 		what := "values of " + name
 		if i := slices.IndexFunc(read[name], func(v string) bool { return maphash.String(apartSeed, v) == hash }); i >= 0 {

@@ -90,3 +90,38 @@ func TestApart(t *testing.T) {
 		})
 	}
 }
+
+// TestApartInherited: what was seen to be false before a reload stays false, for the reason that
+// was seen, until all shards were heard, over further reloads too.
+func TestApartInherited(t *testing.T) {
+	node := func(v ...string) map[string][]string { return map[string][]string{"node": v} }
+	next := func(was *Apart) *Apart {
+		a := NewApart([]string{"node"}, []string{"one", "two"})
+		a.Inherit(was)
+		return a
+	}
+	first := NewApart([]string{"node"}, []string{"one", "two"})
+	first.Compare(Server{0, 0}, node("a"))
+	first.Compare(Server{1, 0}, node("a"))
+	_, reason := first.State()
+	a := first
+	for range 2 {
+		a = next(a)
+		for _, replica := range []int{0, 1, 0} {
+			was, is := a.Compare(Server{0, replica}, node("a"))
+			if _, why := a.State(); was != Broken || is != Broken || why != reason || why == "" {
+				t.Errorf("one shard was heard: %s, then %s: %q, want %q", was, is, why, reason)
+			}
+		}
+	}
+	for _, tc := range []struct {
+		second string
+		want   State
+	}{{"b", Trusted}, {"a", Broken}} {
+		a := next(a)
+		a.Compare(Server{0, 0}, node("a"))
+		if _, is := a.Compare(Server{1, 0}, node(tc.second)); is != tc.want {
+			t.Errorf("both were heard, the second with %s: %s, want %s", tc.second, is, tc.want)
+		}
+	}
+}

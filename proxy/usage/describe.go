@@ -12,27 +12,75 @@ import (
 	"github.com/spillwayproject/spillway/internal/tree"
 )
 
+const (
+	// maxNamesBytes bounds the names of a line, and as much again the matchers on names: as long as
+	// a query may be by default, so that hardly any honest one has more.
+	maxNamesBytes = 64 << 10
+	// maxListBytes bounds each of a line's other lists.
+	maxListBytes = 16 << 10
+)
+
+// What Facts.Cut can have.
+const (
+	// CutMetrics says that names are missing: of Metrics, or in a matcher on __name__.
+	CutMetrics = "metrics"
+	// CutMatchers says that matchers are missing, but none on __name__.
+	CutMatchers = "matchers"
+	// CutRepeat says that all lists are left out, since an earlier line of the same hour has them.
+	CutRepeat   = "repeat"
+	cutGrouping = "grouping"
+	cutLE       = "le"
+)
+
 // facts collects sets while an expression is walked.
 type facts struct {
-	metrics, matchers, grouping, le map[string]struct{}
+	metrics, names, matchers, grouping, le map[string]struct{} // names are the matchers on __name__
+
+	nameless, all bool // a selector has no matcher on __name__; or none at all
 }
 
 func newFacts() *facts {
-	return &facts{map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}, map[string]struct{}{}}
+	return &facts{
+		metrics: map[string]struct{}{}, names: map[string]struct{}{}, matchers: map[string]struct{}{},
+		grouping: map[string]struct{}{}, le: map[string]struct{}{},
+	}
 }
 
 func (f *facts) done(query string) Facts {
-	return Facts{
-		Query: cut(query), Metrics: sorted(f.metrics), Matchers: sorted(f.matchers), Grouping: sorted(f.grouping),
-		LE: sorted(f.le),
+	out := Facts{Query: cut(query), Nameless: f.nameless, Cut: []string{}}
+	list := func(name string, set map[string]struct{}, most int) []string {
+		values, whole := bounded(set, most)
+		if !whole && !slices.Contains(out.Cut, name) {
+			out.Cut = append(out.Cut, name)
+		}
+		return values
 	}
+	out.Metrics = list(CutMetrics, f.metrics, maxNamesBytes)
+	names := list(CutMetrics, f.names, maxNamesBytes)
+	out.Matchers = append(names, list(CutMatchers, f.matchers, maxListBytes)...)
+	if f.all && !slices.Contains(out.Cut, CutMatchers) { // no list of matchers can say so
+		out.Cut = append(out.Cut, CutMatchers)
+	}
+	out.Grouping = list(cutGrouping, f.grouping, maxListBytes)
+	out.LE = list(cutLE, f.le, maxListBytes)
+	slices.Sort(out.Matchers)
+	slices.Sort(out.Cut)
+	return out
 }
 
-func sorted(set map[string]struct{}) []string {
-	if len(set) == 0 {
-		return []string{}
+// bounded are the values, sorted, of which those that no longer fit are left out, and whether all
+// are there. A caller chooses how long they are, and so how soon the log is full.
+func bounded(set map[string]struct{}, most int) (values []string, whole bool) {
+	values, whole = []string{}, true
+	for _, v := range slices.Sorted(maps.Keys(set)) {
+		if len(v) > most {
+			whole = false
+			continue
+		}
+		most -= len(v)
+		values = append(values, v)
 	}
-	return slices.Sorted(maps.Keys(set))
+	return values, whole
 }
 
 func add(set map[string]struct{}, values ...string) {
@@ -106,11 +154,17 @@ func plainName(name string) bool {
 }
 
 func (f *facts) selector(matchers []*labels.Matcher) {
+	onName := func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel }
+	f.nameless = f.nameless || !slices.ContainsFunc(matchers, onName)
+	f.all = f.all || len(matchers) == 0
 	for _, m := range matchers {
 		values := finite(m)
 		switch {
-		case m.Name == model.MetricNameLabel && len(values) > 0:
+		case onName(m) && len(values) > 0:
 			add(f.metrics, values...)
+			continue
+		case onName(m):
+			add(f.names, m.String())
 			continue
 		case m.Name == labels.BucketLabel:
 			add(f.le, values...)

@@ -47,7 +47,9 @@ type Log struct {
 	queue   chan []byte
 	waiting atomic.Int64 // bytes in the queue
 	dropped atomic.Int64 // lines since the last complaint
+	losses  losses
 	lastErr atomic.Pointer[error]
+	shares  shares
 	trouble chan struct{} // holds one token where there is something to complain of
 	done    chan struct{}
 
@@ -105,12 +107,17 @@ func (l *Log) resize(o Options) error {
 }
 
 // Write queues the record and returns at once. The record is not kept. After Close, and where the
-// queue is full, the record is dropped and counted.
+// queue is full, the record is dropped and counted; where its caller has had its share of the log,
+// it goes without what makes it long.
 func (l *Log) Write(r *Record) {
 	if l == nil {
 		return
 	}
 	line := r.Line()
+	if fate := l.shares.take(r, len(line), l.file.share(), time.Now()); fate != whole {
+		l.metrics.shortened.Inc()
+		line = shortened(*r, fate).Line()
+	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed || l.waiting.Add(int64(len(line))) > QueueBytes {
@@ -150,7 +157,9 @@ func (l *Log) Close(ctx context.Context) error {
 }
 
 func (l *Log) drop(lines int) {
+	l.shares.forget()
 	l.metrics.dropped.Add(float64(lines))
+	l.losses.add(int64(lines), time.Now())
 	l.dropped.Add(int64(lines))
 	l.wake()
 }
@@ -179,6 +188,11 @@ func (l *Log) run() {
 	for line := range l.queue {
 		l.writeBatch(line)
 	}
+	if line := l.losses.line(time.Now(), 0); line != nil {
+		if written, err := l.file.write(line); !written {
+			l.failed(err)
+		}
+	}
 	if err := l.file.close(); err != nil {
 		l.failed(err)
 	}
@@ -189,14 +203,21 @@ func (l *Log) run() {
 func (l *Log) writeBatch(first []byte) {
 	batch, lines := first, 1
 	flush := func() {
-		written, err := l.file.write(batch)
+		told := l.losses.line(time.Now(), complainEvery)
+		written, err := l.file.write(append(told, batch...))
 		if err != nil {
 			l.failed(err)
 		}
 		if written {
 			l.metrics.lines.Add(float64(lines))
 		} else {
+			l.losses.untold(told)
 			l.drop(lines)
+		}
+		if n := l.file.emptied; n > 0 {
+			l.file.emptied = 0
+			l.shares.forget()
+			l.losses.add(n, time.Now())
 		}
 		l.waiting.Add(-int64(len(batch)))
 		batch, lines = nil, 0

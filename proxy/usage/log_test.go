@@ -92,7 +92,7 @@ func TestWriteAndClose(t *testing.T) {
 	if len(records) != callers*each {
 		t.Fatalf("%d lines", len(records))
 	}
-	if r := records[0]; r.V != 1 || r.Time != time.Unix(1, 123e6).UTC() || r.Metrics == nil {
+	if r := records[0]; r.V != Version || r.Time != time.Unix(1, 123e6).UTC() || r.Metrics == nil {
 		t.Errorf("got %+v", r)
 	}
 	info, err := os.Stat(path)
@@ -109,6 +109,9 @@ spillway_usage_log_errors_total 0
 # HELP spillway_usage_log_lines_total Lines written to the usage log.
 # TYPE spillway_usage_log_lines_total counter
 spillway_usage_log_lines_total 1600
+# HELP spillway_usage_log_shortened_total Lines of the usage log without what makes them long, since their caller had had its share of it.
+# TYPE spillway_usage_log_shortened_total counter
+spillway_usage_log_shortened_total 0
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
 		t.Error(err)

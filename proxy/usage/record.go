@@ -9,7 +9,8 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// Version is the value of the field v. It changes when the meaning of a field does.
+// Version is the value of the field v. It changes when the meaning of a field does. Lines that were
+// written before there were Nameless and Cut have neither: their lists are complete, however long.
 const Version = 1
 
 // MaxQueryBytes is the longest query text in a line; what is longer is cut at a rune boundary and
@@ -24,9 +25,17 @@ const CutMark = "…"
 // every name there is, so that such a request is no use of anything.
 const Inventory = "inventory"
 
+// Explain is the Purpose of a request that asked for the plan of a query alone. Nobody has seen an
+// answer, so that it is no use of anything.
+const Explain = "explain"
+
 // Agent is the Purpose of a request by which a language model asks, through a server of tools that
 // says so. It is a use like any other.
 const Agent = "agent"
+
+// Lost is the Purpose of a line that is no request's: from Time on, for RangeSeconds, as many
+// requests as Lost says were left out.
+const Lost = "lost"
 
 // Record is one request. All fields stand in every line, in this order; lists are sorted, without
 // duplicates, and [] where there is nothing.
@@ -69,7 +78,7 @@ type Record struct {
 	// Claimed tells that some of User, Dashboard, Panel and Rule was said by a caller that is not
 	// known to be allowed to say it.
 	Claimed bool `json:"claimed"`
-	// Purpose is Inventory, Agent, or empty: somebody wanted to know something.
+	// Purpose is Inventory, Explain, Agent, Lost, or empty: somebody wanted to know something.
 	Purpose string `json:"purpose"`
 	// Lane is the lane that the request came in; empty where it was refused before.
 	Lane string `json:"lane"`
@@ -86,6 +95,11 @@ type Record struct {
 	EstimatedShardSeconds float64 `json:"estimated_shard_s"`
 	// EstimatedGiBSeconds is how much memory shards were expected to hold, for how long.
 	EstimatedGiBSeconds float64 `json:"estimated_shard_gib_s"`
+	// Lost is how many requests have no line, of a line with that Purpose; else 0.
+	Lost int64 `json:"lost"`
+	// Caller tells whose share of the log the line takes from. It is not written; 0 takes from
+	// none.
+	Caller uint64 `json:"-"`
 }
 
 // Facts are what a query looks at: all that drop rules need to know of it.
@@ -104,6 +118,11 @@ type Facts struct {
 	Grouping []string `json:"grouping"`
 	// LE are the values of the label le that are selected one by one.
 	LE []string `json:"le"`
+	// Nameless tells that a selector has no matcher on the metric's name.
+	Nameless bool `json:"nameless"`
+	// Cut names the lists that are not complete, since they were too long: CutMetrics, CutMatchers,
+	// grouping and le.
+	Cut []string `json:"cut"`
 }
 
 // Line is the record as one line of the log, newline included. It never fails: numbers that JSON
@@ -119,7 +138,7 @@ func (r Record) Line() []byte {
 			*f = 0
 		}
 	}
-	for _, list := range []*[]string{&r.Metrics, &r.Matchers, &r.Grouping, &r.LE, &r.Shadow} {
+	for _, list := range []*[]string{&r.Metrics, &r.Matchers, &r.Grouping, &r.LE, &r.Cut, &r.Shadow} {
 		if *list == nil {
 			*list = []string{}
 		}

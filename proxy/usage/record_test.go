@@ -3,6 +3,7 @@ package usage
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"reflect"
@@ -65,7 +66,11 @@ func TestDescribe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Facts{tc.query, list(tc.metrics), list(tc.matchers), list(tc.grouping), list(tc.le)}
+			want := Facts{
+				tc.query, list(tc.metrics), list(tc.matchers), list(tc.grouping), list(tc.le),
+				strings.Contains(tc.in, `{k8s="x"}`),
+				[]string{},
+			}
 			got := Describe(expr)
 			if tc.query == "" {
 				got.Query = ""
@@ -90,6 +95,7 @@ func TestDescribeSelectors(t *testing.T) {
 	want := Facts{
 		Query:   `up{a="2",b="1"},{le!=""},{__name__="x.y"}`,
 		Metrics: []string{"up", "x.y"}, Matchers: []string{`a="2"`, `b="1"`, `le!=""`}, Grouping: []string{}, LE: []string{},
+		Nameless: true, Cut: []string{},
 	}
 	if got := DescribeSelectors(sets); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v", got)
@@ -130,13 +136,67 @@ func TestLongQueryIsCut(t *testing.T) {
 	}
 }
 
+// TestLongListsAreCut: whatever a query has, its line is bounded, or one caller had the log full in
+// no time. What is missing is told.
+func TestLongListsAreCut(t *testing.T) {
+	many := func(format string, n int) string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprintf(format, i))
+		}
+		return strings.Join(out, "|")
+	}
+	pods := many("pod-%d", 8000)
+	for name, tc := range map[string]struct {
+		in, cut            string
+		nameless           bool
+		metrics, matchers  int
+		labels, boundaries int
+	}{
+		"a long matcher":       {in: `x{pod=~"` + pods + `",a="b"}`, cut: "matchers", metrics: 1, matchers: 1},
+		"all fit":              {in: `x{pod=~"` + many("pod-%d", 1500) + `",a="b"}`, metrics: 1, matchers: 2},
+		"no name":              {in: `x + {pod=~"` + pods + `",a="b"}`, cut: "matchers", nameless: true, metrics: 1, matchers: 1},
+		"names":                {in: `{__name__=~"` + many("metric_%0300d", 250) + `"}`, cut: "metrics", metrics: 213},
+		"a regex of names":     {in: `{__name__=~"` + many("metric_%d.+", 9000) + `",a="b"}`, cut: "metrics", matchers: 1},
+		"names before labels":  {in: `x + {__name__=~"` + many("a_%05d.+", 5000) + `",a="b"}`, metrics: 1, matchers: 2},
+		"many bounds":          {in: `x{le=~"` + many("1%099d", 250) + `"}`, cut: "le matchers", metrics: 1, boundaries: 163},
+		"a name that is a lot": {in: `{"` + strings.Repeat("x", 70_000) + `"} + y`, cut: "metrics", metrics: 1},
+		"a product": {
+			in: `x{le=~"` + strings.Repeat("x", 7000) + `(a|b|c)(a|b|c)(a|b|c)"}`, cut: "le", metrics: 1, matchers: 1,
+			boundaries: 2,
+		},
+		"grouping": {
+			in: `sum by (` + strings.ReplaceAll(many("label_%d", 9000), "|", ",") + `) (x)`, cut: "grouping", metrics: 1,
+			labels: 1657,
+		},
+	} {
+		expr, err := promql.ParseExpr(tc.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := Describe(expr)
+		if strings.Join(f.Cut, " ") != tc.cut || f.Nameless != tc.nameless ||
+			len(f.Metrics) != tc.metrics || len(f.Matchers) != tc.matchers || len(f.Grouping) != tc.labels || len(f.LE) != tc.boundaries {
+			t.Errorf("%s: cut %q, nameless %v, %d metrics, %d matchers, %d labels, %d bounds", name, f.Cut, f.Nameless,
+				len(f.Metrics), len(f.Matchers), len(f.Grouping), len(f.LE))
+		}
+		if n := len((Record{Facts: f}).Line()); n > 200<<10 {
+			t.Errorf("%s: the line has %d bytes", name, n)
+		}
+	}
+	// A selector of everything has no matcher that could stand in a list.
+	if f := DescribeSelectors([][]*labels.Matcher{{}}); !f.Nameless || strings.Join(f.Cut, " ") != "matchers" {
+		t.Errorf("got %+v", f)
+	}
+}
+
 func TestEncode(t *testing.T) {
 	r := Record{
 		Time: time.Date(2026, 11, 21, 13, 0, 0, 123456789, time.FixedZone("", 3600)), ID: "a",
 		RangeSeconds: math.NaN(), StepSeconds: math.Inf(1), ShardSeconds: 0.25, User: "a\nb\xff",
 		EstimatedShardSeconds: math.NaN(), EstimatedGiBSeconds: math.Inf(-1), Facts: Facts{Query: "a < b"},
 	}
-	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":"","claimed":false,"purpose":"","lane":"","shadow":[],"estimated_by":"","estimated_series":0,"estimated_samples":0,"estimated_bytes":0,"estimated_shard_s":0,"estimated_shard_gib_s":0}` + "\n"
+	want := `{"v":1,"time":"2026-11-21T12:00:00.123Z","id":"a","tenant":"","user":"a\nb` + "\ufffd" + `","dashboard":"","panel":"","rule":"","endpoint":"","query":"a < b","metrics":[],"matchers":[],"grouping":[],"le":[],"nameless":false,"cut":[],"range_s":0,"step_s":0,"series":0,"samples":0,"bytes":0,"shard_s":0.25,"peak_bytes":0,"verdict":"","bound":"","claimed":false,"purpose":"","lane":"","shadow":[],"estimated_by":"","estimated_series":0,"estimated_samples":0,"estimated_bytes":0,"estimated_shard_s":0,"estimated_shard_gib_s":0,"lost":0}` + "\n"
 	got := string(r.Line())
 	if strings.ReplaceAll(got, `\ufffd`, "\ufffd") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -205,6 +265,9 @@ func TestDocs(t *testing.T) {
 				walk(f.Type)
 				continue
 			}
+			if f.Tag.Get("json") == "-" {
+				continue
+			}
 			kind := map[reflect.Kind]string{
 				reflect.String: "string", reflect.Slice: "list of strings", reflect.Int: "integer",
 				reflect.Int64: "integer", reflect.Float64: "number", reflect.Bool: "boolean", reflect.Struct: "time",
@@ -233,7 +296,7 @@ func TestDocs(t *testing.T) {
 		}
 	}
 	// The contract of the wire, in its order: whoever reads old files relies on it.
-	contract := "v time id tenant user dashboard panel rule endpoint query metrics matchers grouping le range_s step_s series samples bytes shard_s peak_bytes verdict bound claimed purpose lane shadow estimated_by estimated_series estimated_samples estimated_bytes estimated_shard_s estimated_shard_gib_s"
+	contract := "v time id tenant user dashboard panel rule endpoint query metrics matchers grouping le nameless cut range_s step_s series samples bytes shard_s peak_bytes verdict bound claimed purpose lane shadow estimated_by estimated_series estimated_samples estimated_bytes estimated_shard_s estimated_shard_gib_s lost"
 	if strings.Join(keys, " ") != contract {
 		t.Errorf("a line has %v", keys)
 	}

@@ -54,6 +54,7 @@ type rotating struct {
 	info    os.FileInfo
 	size    int64
 	regular bool
+	emptied int64 // lines of files that could not be moved aside
 }
 
 func newRotating(o Options) *rotating {
@@ -61,6 +62,11 @@ func newRotating(o Options) *rotating {
 	r.maxSize.Store(o.MaxSize)
 	r.maxFiles.Store(int64(o.MaxFiles))
 	return r
+}
+
+// share is how much of the log one caller may fill with long lines in an hour.
+func (r *rotating) share() int64 {
+	return max(leastShare, min(r.maxSize.Load(), 1<<50)/sharePart*r.maxFiles.Load())
 }
 
 // ensure makes sure that the file at path is open: at first, after an error, and after someone has
@@ -161,8 +167,10 @@ func (r *rotating) write(lines []byte) (bool, error) {
 func (r *rotating) rotate() error {
 	err := r.shift()
 	if err != nil {
+		lines := countLines(r.f, r.size)
 		if cutErr := r.f.Truncate(0); cutErr == nil {
 			r.size = 0
+			r.emptied += lines
 			return fmt.Errorf("rotate: %w; the file was emptied instead", err)
 		}
 	}

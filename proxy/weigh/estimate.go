@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/spillwayproject/spillway/internal/tree"
 	"github.com/spillwayproject/spillway/proxy/cost"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/plan"
@@ -158,7 +159,7 @@ func (k *Known) Estimate(a *Asked) *Estimate {
 		e.By = ByShape
 	} else {
 		shown = cost.Shown{Series: float64(s.sent(a, e)), Samples: 1, Bytes: 1, Seconds: 1}
-		if a.Expr != nil && id.Evaluates() && cost.Aggregates(a.Expr) { // each shard sends a sample of each group
+		if a.Expr != nil && id.Evaluates() && tree.Aggregates(a.Expr) { // each shard sends a sample of each group
 			shown.Samples = float64(max(len(s.shards), 1))
 		}
 	}

@@ -32,6 +32,9 @@ func checkChunk(c *prompb.Chunk) error {
 	}
 	switch c.Type {
 	case prompb.Chunk_XOR, prompb.Chunk_XOR2:
+		if n := int(binary.BigEndian.Uint16(c.Data)); n > 8*len(c.Data) { // none takes less than a bit
+			return fmt.Errorf("a chunk of %d samples in %d bytes", n, len(c.Data))
+		}
 		return nil
 	case prompb.Chunk_HISTOGRAM, prompb.Chunk_FLOAT_HISTOGRAM, prompb.Chunk_HISTOGRAM_ST, prompb.Chunk_FLOAT_HISTOGRAM_ST:
 		if binary.BigEndian.Uint16(c.Data) == 0 {

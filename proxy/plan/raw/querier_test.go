@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,6 +283,36 @@ func TestSeek(t *testing.T) {
 		if it.Next() != chunkenc.ValNone && it.AtT() <= want {
 			t.Fatalf("Next after Seek(%d) went to %d", at, it.AtT())
 		}
+	}
+}
+
+// TestCutChunksNameTheirCopy: a chunk that ends before its samples do, and looks sound from
+// outside, is the failure of the copy that sent it.
+func TestCutChunksNameTheirCopy(t *testing.T) {
+	whole := chunkenc.NewXORChunk()
+	app, err := whole.Appender()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(40) {
+		app.Append(0, i*15_000, float64(i*i))
+	}
+	c := prompb.Chunk{Type: prompb.Chunk_XOR, MinTimeMs: math.MinInt64, MaxTimeMs: math.MaxInt64, Data: whole.Bytes()[:whole.NumSamples()]}
+	if err := checkChunk(&c); err != nil {
+		t.Fatalf("it is seen from outside: %v", err)
+	}
+	s := &series{parts: []part{{Segment{"s", "s (10.0.0.1:9090)", math.MinInt64, math.MaxInt64}, []prompb.Chunk{c}}}}
+	it := s.Iterator(nil)
+	for it.Next() != chunkenc.ValNone {
+		continue
+	}
+	var e *qerr.Error
+	if err := it.Err(); !errors.As(err, &e) || e.Kind != qerr.ShardFailed || !slices.Equal(e.Shards, []string{"s (10.0.0.1:9090)"}) {
+		t.Errorf("%+v", err)
+	}
+	c.Data = append([]byte{0xff, 0xff}, c.Data[2:]...)
+	if err := checkChunk(&c); err == nil || !strings.Contains(err.Error(), "65535 samples") {
+		t.Errorf("a chunk that says more than it can hold: %v", err)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/prometheus/prompb"
 	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb/chunkenc"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // Segment is a stretch of time in which a series' samples come from one copy of one slice. From and
@@ -24,6 +26,14 @@ type Segment struct {
 type part struct {
 	Segment
 	chunks []prompb.Chunk
+}
+
+// damaged is the error of a copy whose chunk ended before its samples did: it was announced and
+// looked at as sound.
+func (p *part) damaged(err error) error {
+	e := qerr.Wrap(qerr.ShardFailed, err, "%s sent series data that cannot be decoded", p.Copy)
+	e.Shards = []string{p.Copy}
+	return e
 }
 
 // series is one series in parts that follow each other in time without overlap.
@@ -92,7 +102,7 @@ func (it *iterator) open() bool {
 			}
 			chk, err := chunkenc.FromData(chunkenc.Encoding(c.Type), c.Data)
 			if err != nil {
-				it.err = err
+				it.err = p.damaged(err)
 				return false
 			}
 			it.cur = chk.Iterator(it.cur)
@@ -127,7 +137,7 @@ func (it *iterator) Next() chunkenc.ValueType {
 			return typ
 		}
 		if err := it.cur.Err(); err != nil {
-			it.err = err
+			it.err = p.damaged(err)
 			break
 		}
 		it.chunk++
