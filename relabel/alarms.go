@@ -101,6 +101,10 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 		out = append(out, "No logged query was looked at: "+why+". What people ask in Explore, in runbooks and from programs is not known, and what nothing else uses goes. "+
 			"Let Spillway write a usage log for as long as the rarest of them takes (usage_log in its configuration), and make the plan again with --usage.")
 	}
+	if set.Lost.Requests > 0 {
+		out = append(out, fmt.Sprintf("The usage log lost requests, so that nothing here is proven: %s. What these asked is not known, and what nothing else uses goes. See why it lost them (spillway_usage_log_dropped_total: "+
+			"a full or slow disk), and make the plan again with a --window that begins after it, once that is as long as the rarest use takes.", set.Lost))
+	}
 	if !slices.ContainsFunc(set.Uses, func(u *uses.Use) bool { return u.Kind == uses.Rule && !u.Guessed }) {
 		out = append(out, "No rule was looked at: none was given. What alerts and recording rules read counts as unused, and an alert whose metric goes is silent from then on. Give all rules "+
 			"(--rules, --grafana, or the API of the server that evaluates them as one more --scrape=api+URL), and make the plan again.")
@@ -132,10 +136,13 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 			dropped.Series, stored.Series))
 	}
 	if len(set.Unrendered) > 0 {
-		out = append(out, "Not rendered, and not read: "+strings.Join(set.Unrendered, "; ")+". What only these sources ask counts as unused. Where all that comes of them was given, leave them out (--exclude='*.libsonnet' --exclude='*.jsonnet').")
+		out = append(out, "Not rendered, and not read: "+strings.Join(set.Unrendered, "; ")+". What only these sources ask counts as unused. Where all that comes of them was given, leave them out (--exclude='*.libsonnet' --exclude='*.jsonnet', or --exclude='*.json.tpl'); until then nothing here is proven.")
 	}
 	if left := set.LeftOut(); left != "" {
 		out = append(out, "Left out by --exclude: "+left+". What is used in there was not looked at and counts as unused: see that nobody reads these files, or give them without --exclude.")
+	}
+	if ignored := set.IgnoredListings(); ignored != "" {
+		out = append(out, "Left out by --ignore-listings: "+ignored+". They keep nothing, and no longer list what only series had that go: a variable of a dashboard may lose values. See that nobody minds, or make the plan without it.")
 	}
 	if text, _ := scaledByUnknown(set, inv); text != "" {
 		out = append(out, text)
@@ -168,5 +175,5 @@ func keptByFew(set *uses.Set, stored, dropped propose.Saving) string {
 		places = append(places, fmt.Sprintf("and %d more", more))
 	}
 	return fmt.Sprintf("Hardly anything goes: %d of %d series. Queries that name no metric keep all that they match: %s. The proxy refuses most of such queries by default (unselective). "+
-		"Who can do without one leaves its file out, or gives it a metric's name, and makes the plan again.", dropped.Series, stored.Series, strings.Join(places, "; "))
+		"Who can do without one leaves its file out, or gives it a metric's name, and makes the plan again; --ignore-listings leaves out all that only list series or values of labels.", dropped.Series, stored.Series, strings.Join(places, "; "))
 }

@@ -17,9 +17,10 @@
 // # What it refuses
 //
 // Inputs that name no series at all or no use at all: with the wrong folder, everything would be
-// unused. A source that has other series when it is read again. A plan of a version that it does
-// not know, or one that was changed by hand, whose proof is not about what it says now. A replay
-// whose difference no rule explains: then nothing is proven.
+// unused. A usage log that lost requests, with nothing beside it. A source that has other series
+// when it is read again. A plan of a version that it does not know, or one that was changed by
+// hand, whose proof is not about what it says now. A replay whose difference no rule explains: then
+// nothing is proven.
 //
 // # Memory
 //

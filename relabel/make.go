@@ -42,6 +42,8 @@ type Options struct {
 var (
 	// ErrNoSeries is a source without any series.
 	ErrNoSeries = errors.New("no series are stored there: with nothing to look at, nothing can be proven; is it the right folder or address?")
+	// ErrLost is a usage log with losses and nothing beside it.
+	ErrLost = errors.New("the usage log lost requests, and nothing else says what is looked at: what only these asked would go; give dashboards and rules (--dashboards, --grafana, --rules), or a --window that begins after the loss")
 	// ErrNoUses is a set of uses that selects nothing.
 	ErrNoUses = errors.New("no dashboard, rule or query was found that selects anything: everything would be unused; name at least one folder of dashboards or rules, or a usage log")
 )
@@ -74,6 +76,9 @@ func Make(ctx context.Context, o Options) (*Plan, error) {
 	o.Uses = o.Uses.Copy() // what is added here is of this plan
 	if err := served(ctx, o); err != nil {
 		return nil, err
+	}
+	if lost := o.Uses.Lost; lost.Requests > 0 && o.Uses.OnlyLogged() {
+		return nil, fmt.Errorf("%s: %w", lost, ErrLost)
 	}
 
 	inv, err := inventory.Collect(ctx, o.Source, func(series int64) { progress("inventory", series, 0) })
@@ -412,7 +417,10 @@ func (m *maker) dropped(ctx context.Context) (map[key]propose.Saving, error) {
 
 // inputs says what was read.
 func (m *maker) inputs() Inputs {
-	in := Inputs{Sources: m.inv.Sources, Uses: map[string]int{}, Risk: string(m.o.Propose.Risk)}
+	in := Inputs{
+		Sources: m.inv.Sources, Uses: map[string]int{}, Lost: m.o.Uses.Lost.Requests, Unrendered: len(m.o.Uses.Unrendered),
+		Risk: string(m.o.Propose.Risk),
+	}
 	if in.Risk == "" {
 		in.Risk = string(propose.Medium)
 	}

@@ -1,6 +1,9 @@
 package relabel
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillwayproject/spillway/relabel/propose"
@@ -55,7 +58,13 @@ type Inputs struct {
 	Covered string    `json:"covered"`
 	From    time.Time `json:"from,omitzero"`
 	To      time.Time `json:"to,omitzero"`
-	Risk    string    `json:"risk"`
+	// Lost is how many requests of that time the usage logs lack: nothing of the plan counts as
+	// proven then.
+	Lost int64 `json:"lost,omitempty"`
+	// Unrendered is in how many folders sources of dashboards and rules are that were not rendered
+	// and not read: nothing of the plan counts as proven then.
+	Unrendered int    `json:"unrendered,omitempty"`
+	Risk       string `json:"risk"`
 }
 
 // Job is one job's share.
@@ -75,4 +84,32 @@ type Metric struct {
 	Dropped int64  `json:"dropped"`
 	// Uses is how many uses select it.
 	Uses int `json:"uses"`
+}
+
+// Without is the plan without the rules of some jobs: of what these have nothing goes. A job that
+// the plan does not have is an error.
+func (p *Plan) Without(jobs ...string) (*Plan, error) {
+	out := *p
+	out.Jobs = slices.Clone(p.Jobs)
+	for _, name := range jobs {
+		i := slices.IndexFunc(out.Jobs, func(j Job) bool { return j.Job == name })
+		if i < 0 {
+			var have []string
+			for _, j := range p.Jobs {
+				have = append(have, j.Job)
+			}
+			return nil, fmt.Errorf("the plan has no job %q; it has %s", name, strings.Join(have, ", "))
+		}
+		j := &out.Jobs[i]
+		out.Dropped.Series -= j.Dropped.Series
+		out.Dropped.SamplesPerSecond -= j.Dropped.SamplesPerSecond
+		out.Dropped.MemoryBytes -= j.Dropped.MemoryBytes
+		out.Dropped.BytesPerDay -= j.Dropped.BytesPerDay
+		j.Dropped, j.Top = propose.Saving{}, slices.Clone(j.Top)
+		for t := range j.Top {
+			j.Top[t].Dropped = 0
+		}
+	}
+	out.Rules = slices.DeleteFunc(slices.Clone(p.Rules), func(r propose.Rule) bool { return slices.Contains(jobs, r.Job) })
+	return &out, nil
 }

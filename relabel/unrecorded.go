@@ -49,6 +49,10 @@ func (p *Plan) Unproven() string {
 	switch {
 	case len(p.Unrecorded) > 0:
 		return "rules are missing from what was given"
+	case p.Inputs.Lost > 0:
+		return "the usage log lost requests"
+	case p.Inputs.Unrendered > 0:
+		return "sources of dashboards or rules were not rendered"
 	case p.Proof.Replay.Weak() != "":
 		return "the replay showed little"
 	}

@@ -82,6 +82,7 @@ func (q *Question) path() string {
 type Questions struct {
 	by      map[questionKey]*Question
 	skipped map[string]int64 // lines, by why
+	beside  int              // queries beside the rules
 }
 
 type questionKey struct {
@@ -98,6 +99,8 @@ func NewQuestions() *Questions {
 const (
 	skipCut      = "the log has only the beginning of the text"
 	skipSelf     = "spillway relabel asked, to take stock"
+	skipPlan     = "the plan alone was asked for"
+	skipLost     = "the log lost them"
 	skipEndpoint = "the log does not have all parameters of such a request"
 	skipSeveral  = "several selectors in one request"
 	skipBroken   = "no PromQL"
@@ -153,6 +156,12 @@ func (q *Questions) line(rec *usage.Record) {
 	case rec.Purpose == usage.Inventory:
 		q.skipped[skipSelf]++
 		return
+	case rec.Purpose == usage.Explain:
+		q.skipped[skipPlan]++
+		return
+	case rec.Purpose == usage.Lost:
+		q.skipped[skipLost] += rec.Lost
+		return
 	case strings.HasSuffix(rec.Query, usage.CutMark):
 		q.skipped[skipCut]++
 		return
@@ -204,6 +213,10 @@ func (q *Questions) add(one Question) {
 func (q *Questions) Rule(query, name string) {
 	q.add(Question{Endpoint: endpoint.Query, Query: query, Who: name, rule: true})
 }
+
+// Beside counts a query that stands beside the rules and is not asked: its variables have no values
+// there, and what two servers say alike of $cluster shows nothing.
+func (q *Questions) Beside() { q.beside++ }
 
 // list are the questions, rules first, then what was asked most.
 func (q *Questions) list(most int) []*Question {

@@ -395,11 +395,14 @@ func TestLog(t *testing.T) {
 	old.Time = at.Add(-time.Hour)
 	inventory := query("series", "a", 0, 0)
 	inventory.Purpose = usage.Inventory
+	planned := query("query", "planned", 0, 0)
+	planned.Purpose = usage.Explain
 	text := slices.Concat(
 		line(query("query_range", "up", 3600, 15)), line(query("query_range", "up", 7200, 30)), line(query("query_range", "up", 60, 1)),
 		line(query("query", "up", 0, 0)), line(query("series", "a", 60, 0)), line(query("series", "a, b", 60, 0)), line(inventory),
+		line(planned),
 		line(query("label_values", "a", 60, 0)), line(query("query", "sum(", 0, 0)), line(query("query", "u"+usage.CutMark, 0, 0)),
-		old.Line(),
+		old.Line(), line(usage.Record{Purpose: usage.Lost, Lost: 7}),
 	)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -432,14 +435,15 @@ func TestLog(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %s", strings.Join(got, "\n"))
 	}
-	if s := qs.skipped; s[skipCut] != 1 || s[skipSelf] != 1 || s[skipEndpoint] != 1 || s[skipSeveral] != 1 || s[skipBroken] != 1 {
+	if s := qs.skipped; s[skipCut] != 1 || s[skipSelf] != 1 || s[skipEndpoint] != 1 || s[skipSeveral] != 1 || s[skipBroken] != 1 ||
+		s[skipPlan] != 1 || s[skipLost] != 7 {
 		t.Errorf("%v", s)
 	}
 	if n := len(qs.list(2)); n != 2 || qs.skipped[skipMany] != 2 {
 		t.Errorf("%d, %v", n, qs.skipped)
 	}
 	for bad, why := range map[string]string{
-		"x\n" + string(text): "line 1 is no line", `{"v":2}` + "\n": "line 1 is of version 2", "{\n{\n": "line 1 is no line",
+		"x\n" + string(text): "line 1 is no line", `{"v":3}` + "\n": "line 1 is of version 3", "{\n{\n": "line 1 is no line",
 	} {
 		if err := NewQuestions().read(t.Context(), strings.NewReader(bad), time.Time{}); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%.20q: %v", bad, err)

@@ -65,6 +65,8 @@ type Report struct {
 	Asked   int `json:"asked"`
 	Empty   int `json:"empty"`
 	Refused int `json:"refused"`
+	// Broken is how many of the refused are no PromQL, as far as it is known here.
+	Broken int `json:"broken"`
 	// Passing is how many differed once, and not when they were asked again.
 	Passing int `json:"passing"`
 	// Ties is how many differed only in which of several series with equal values topk or bottomk
@@ -79,6 +81,9 @@ type Report struct {
 	Failures []Failure `json:"failures"`
 	// Skipped is how many requests of the log were not asked again, by why.
 	Skipped map[string]int64 `json:"skipped"`
+	// BesideRules is how many queries stand beside the rules, such as those of dashboards, and were
+	// not asked.
+	BesideRules int `json:"beside_rules"`
 }
 
 // result is what came of one question.
@@ -99,6 +104,7 @@ func Run(ctx context.Context, questions *Questions, o Options) (*Report, error) 
 	o.costs = o.From.spillway == o.To.spillway // Spillway counts what shards send, Prometheus what it reads
 	r := &Report{
 		From: o.From.name(), To: o.To.name(), At: o.At.UTC(), Changes: []Change{}, Failures: []Failure{}, Skipped: questions.skipped,
+		BesideRules: questions.beside,
 	}
 	list := questions.list(o.Most)
 	var again []*Question
@@ -198,6 +204,9 @@ func (r *Report) count(o *Options, res *result) bool {
 		return true
 	case res.before.error != "":
 		r.Refused++
+		if _, err := promql.ParseExpr(res.q.Query); err != nil {
+			r.Broken++
+		}
 	case len(res.before.data) == 0:
 		r.Empty++
 	}
@@ -244,11 +253,18 @@ func (r *Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "%d questions, %d changes, %d that could not be compared\n", r.Asked, len(r.Changes), len(r.Failures))
 	fmt.Fprintf(w, "of the others %d had no series in either answer and %d were refused alike; %d differed once and not again; the cost of %d was compared\n",
 		r.Empty, r.Refused, r.Passing, r.CostCompared)
+	if r.Broken > 0 {
+		fmt.Fprintf(w, "%d of those refused alike are no PromQL\n", r.Broken)
+	}
 	if r.Ties > 0 {
 		fmt.Fprintf(w, "%d differed only in which of several equal values topk or bottomk took\n", r.Ties)
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.Skipped)) {
 		fmt.Fprintf(w, "%d requests of the log were not asked again: %s\n", r.Skipped[why], why)
+	}
+	if r.BesideRules > 0 {
+		fmt.Fprintf(w, "%d queries that stand beside the rules, such as those of dashboards, were not asked, since they may have variables; "+
+			"the usage log has what they really ask\n", r.BesideRules)
 	}
 	for _, c := range r.Changes {
 		fmt.Fprintf(w, "\n%s: %s\n  before: %s\n  after:  %s\n", c.Kind, c.Question.say(), c.Before, c.After)

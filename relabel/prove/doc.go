@@ -25,16 +25,17 @@
 //
 // Play loads a sample of the data into two storages, before and after the rules, has recording
 // rules record in both, and asks both every query of every use, at the newest moment and over a
-// range. It knows nothing of needs, and so finds what Rules would miss if a need were
-// misunderstood. Answers are compared to the bit: series, labels, values, the kinds of NaN. Series
-// are read sorted by their labels, and mostly their sums are the same to the bit. What the engine
-// itself leaves open is no difference: the order in which it adds (values may differ by 1e-12 of
-// themselves; it is another one at each run behind a binary operator, and another one where a label
-// went), and which of equal values topk, bottomk and limitk take (the query is then compared
-// without them). A query that is empty, as of an alert that is quiet, is asked once more without
-// its thresholds: what they are compared with must be the same too. Answers that differ in what is
-// open are counted apart, as are those within the error that a rule states, those that are empty on
-// both sides, and those that fail on both sides: the last two prove nothing.
+// range. It knows nothing of needs, but for queries in which a variable names the metrics, and so
+// finds what Rules would miss if a need were misunderstood. Answers are compared to the bit:
+// series, labels, values, the kinds of NaN. Series are read sorted by their labels, and mostly
+// their sums are the same to the bit. What the engine itself leaves open is no difference: the
+// order in which it adds (values may differ by 1e-12 of themselves; it is another one at each run
+// behind a binary operator, and another one where a label went), and which of equal values topk,
+// bottomk and limitk take (the query is then compared without them). A query that is empty, as of
+// an alert that is quiet, is asked once more without its thresholds: what they are compared with
+// must be the same too. Answers that differ in what is open are counted apart, as are those within
+// the error that a rule states, those that are empty on both sides, and those that fail on both
+// sides: the last two prove nothing.
 //
 // # What it refuses
 //
@@ -47,9 +48,9 @@
 // The sample of Play has whole targets of each job as far as they fit, and of a target that is
 // larger than all of it a part. Of pages there is one sample for each series, which is continued:
 // counters advance, gauges stand still, and up, which pages lack, is 1. A query that looks back for
-// longer than the span sees the span. Dashboards' variables match anything. So an equal answer is
-// evidence for the queries as they would be asked, and the scan of all series is what holds for
-// every value.
+// longer than the span sees the span. Dashboards' variables match anything, but for names of
+// metrics. So an equal answer is evidence for the queries as they would be asked, and the scan of
+// all series is what holds for every value.
 //
 // # Memory
 //

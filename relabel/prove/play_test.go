@@ -347,6 +347,26 @@ func TestOpenOrder(t *testing.T) {
 	}
 }
 
+// TestVariableNames: a variable that names metrics has the values that the needs know, and no
+// others: what it cannot name may go.
+func TestVariableNames(t *testing.T) {
+	w := api()
+	u := uses.Use{Where: "panel", Query: `sum({__name__=~"$metric",job="api"})`, Needs: []uses.Need{{
+		Matchers: []*labels.Matcher{
+			labels.MustNewMatcher(labels.MatchRegexp, "__name__", ".*(?:queue_).*"), labels.MustNewMatcher(labels.MatchEqual, "job", "api"),
+		},
+		Labels: uses.Labels{Names: []string{}},
+	}}}
+	other := ruleOf(t, w, propose.Names, "api", []string{"go_threads"}, "")
+	if out := play(t, w, setOf(u), []propose.Rule{other}, ReplayOptions{}); out.Equal != 1 {
+		t.Errorf("what the variable cannot name: %+v", out)
+	}
+	own := ruleOf(t, w, propose.Names, "api", []string{"queue_length"}, "")
+	if out := play(t, w, setOf(u), []propose.Rule{own}, ReplayOptions{}); out.Different != 1 {
+		t.Errorf("what the variable can name: %+v", out)
+	}
+}
+
 // TestExpand: variables get values where one can be guessed.
 func TestExpand(t *testing.T) {
 	for text, want := range map[string]string{

@@ -72,14 +72,21 @@ func questions(set *uses.Set, rules []propose.Rule, external []string, end time.
 			q.more++
 			continue
 		}
-		if expr, err := expand(u.Query, vars); err == nil && !values(u, expr) {
+		expr, named, err := expand(u.Query, vars)
+		named = named && selective(u)
+		if err == nil && !named && !values(u, expr) {
 			written[u.Query] = add(u, expr)
 			continue
 		}
-		// What is no PromQL, such as label_values or a keep, is asked for by what it needs.
+		// What is no PromQL, such as label_values or a keep, is asked for by what it needs. So is
+		// that of which a variable names the metrics: the needs know which these may be.
+		op := parser.ItemType(parser.GROUP)
+		if named {
+			op = parser.COUNT
+		}
 		asked := false
 		for i := range u.Needs {
-			if expr, err := selection(&u.Needs[i]); err == nil {
+			if expr, err := selection(&u.Needs[i], op); err == nil {
 				add(u, expr)
 				asked = true
 			}
@@ -110,14 +117,22 @@ func values(u *uses.Use, expr parser.Expr) bool {
 	return ok && len(u.Needs) > 0 && !slices.ContainsFunc(u.Needs, func(n uses.Need) bool { return n.Labels.Except })
 }
 
-// selection is the query for what a need selects: the series, or the values of the labels that it
-// is about.
-func selection(n *uses.Need) (parser.Expr, error) {
+// selective tells whether all that a use needs can be asked for: any metric cannot.
+func selective(u *uses.Use) bool {
+	return len(u.Needs) > 0 && !slices.ContainsFunc(u.Needs, func(n uses.Need) bool {
+		_, err := selection(&n, parser.GROUP)
+		return err != nil
+	})
+}
+
+// selection is the query for what a need selects: the series, or what op makes of those that have
+// the same values of the labels that it is about.
+func selection(n *uses.Need, op parser.ItemType) (parser.Expr, error) {
 	expr, err := syntax.ParseExpr(n.Selector())
 	if err != nil || n.Labels.Except && len(n.Labels.Names) == 0 {
 		return expr, err
 	}
-	return &parser.AggregateExpr{Op: parser.GROUP, Expr: expr, Grouping: n.Labels.Names, Without: n.Labels.Except}, nil
+	return &parser.AggregateExpr{Op: op, Expr: expr, Grouping: n.Labels.Names, Without: n.Labels.Except}, nil
 }
 
 // spread is the QuantileError of every metric that a rule touches, and of what recording rules make
@@ -138,7 +153,7 @@ func spread(set *uses.Set, rules []propose.Rule, vars dashboards.Vars) map[strin
 		if u.Records == "" {
 			continue
 		}
-		if expr, err := expand(u.Query, vars); err == nil {
+		if expr, _, err := expand(u.Query, vars); err == nil {
 			chain = append(chain, recorded{u.Records, expr})
 		}
 	}
@@ -202,22 +217,23 @@ var variable = regexp.MustCompile(`\$([a-zA-Z_]\w*)|\[\[([a-zA-Z_]\w*?)(?::\w+)?
 var errVariable = errors.New("a variable stands where no value can be guessed")
 
 // expand parses a query, with values for the variables of dashboards: anything in matchers, five
-// minutes in ranges, and otherwise a number or the label instance, whichever parses.
-func expand(text string, vars dashboards.Vars) (parser.Expr, error) {
+// minutes in ranges, and otherwise a number or the label instance, whichever parses. named says
+// that a variable stands in a matcher on the name of metrics.
+func expand(text string, vars dashboards.Vars) (expr parser.Expr, named bool, err error) {
 	if !variable.MatchString(text) {
-		return syntax.ParseExpr(text)
+		expr, err = syntax.ParseExpr(text)
+		return expr, false, err
 	}
 	for _, elsewhere := range []string{"5", model.InstanceLabel, "5m"} {
 		tried, err := dashboards.Substitute(fill(text, elsewhere), vars)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if expr, err := syntax.ParseExpr(tried); err == nil {
-			match(expr)
-			return expr, nil
+			return expr, match(expr), nil
 		}
 	}
-	return nil, errVariable
+	return nil, false, errVariable
 }
 
 // fill puts values in the place of a dashboard's own variables, by where they stand.
@@ -272,8 +288,9 @@ func scan(text string, quote byte, brackets int) (byte, int) {
 	return quote, brackets
 }
 
-// match has matchers with variables match whatever the variable may be.
-func match(expr parser.Expr) {
+// match has matchers with variables match whatever the variable may be, and says whether one of
+// them is on the name of metrics.
+func match(expr parser.Expr) (named bool) {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		vs, ok := n.(*parser.VectorSelector)
 		if !ok {
@@ -285,6 +302,7 @@ func match(expr parser.Expr) {
 				out = append(out, m)
 				continue
 			}
+			named = named || m.Name == model.MetricNameLabel
 			if m.Type == labels.MatchNotEqual || m.Type == labels.MatchNotRegexp {
 				continue // a value that excludes nothing
 			}
@@ -304,4 +322,5 @@ func match(expr parser.Expr) {
 		}
 		return nil
 	})
+	return named
 }

@@ -10,8 +10,6 @@ import (
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-
-	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Autoscalers adds what scales by metrics, from a file or from all .yaml, .yml and .json files
@@ -27,7 +25,7 @@ func Autoscalers(set *Set, path string) error {
 	before := len(set.Uses)
 	var errs []error
 	for _, file := range list {
-		text, err := plainfile.Read(file)
+		text, err := readFile(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -3,16 +3,12 @@ package uses
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Dashboards adds the queries of the dashboards in a file, or in all .json, .yaml and .yml files
@@ -30,7 +26,7 @@ func Dashboards(set *Set, path string) error {
 	before := len(set.Uses)
 	var errs []error
 	for _, file := range list {
-		text, err := plainfile.Read(file)
+		text, err := readFile(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -59,7 +55,7 @@ func (b *board) file(file string, text []byte) error {
 	docs, err := parse(file, text)
 	if err != nil {
 		// a file with comments, of another program
-		if isJSON := strings.EqualFold(filepath.Ext(file), ".json"); isJSON && !queries(text) || !isJSON && b.set.asksNothing(text) {
+		if isJSON := extension(file) == ".json"; isJSON && !queries(text) || !isJSON && b.set.asksNothing(text) {
 			b.other(file)
 			return nil
 		}
@@ -266,15 +262,7 @@ func unpack(text string) ([]byte, error) {
 	if !bytes.HasPrefix(raw, []byte{0x1f, 0x8b}) {
 		return raw, nil
 	}
-	r, err := gzip.NewReader(bytes.NewReader(raw))
-	if err != nil {
-		return nil, err
-	}
-	out, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err == nil && len(out) > maxFile {
-		err = fmt.Errorf("it is larger than %d MiB", maxFile>>20)
-	}
-	return out, err
+	return unzip(raw, maxFile)
 }
 
 // dashboard reads one dashboard.
@@ -287,6 +275,7 @@ func (b *board) dashboard(file, title string, n *node) error {
 		title = filepath.Base(file)
 	}
 	s := readVariables(n)
+	s.uid = plain(n.text("uid"))
 	for uid, e := range embeddedElements(n) {
 		b.element(file, uid, e.text("name"), e.get("model"))
 		b.found--

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -208,5 +209,85 @@ func TestDashboardErrors(t *testing.T) {
 	}
 	if err := Dashboards(new(Set), folder(t, "f.yaml", "kind: GrafanaDashboard\napiVersion: v1\nmetadata: {name: g}\nspec: {url: 'http://x'}")); err == nil || !strings.Contains(err.Error(), "is not in this file") {
 		t.Error(err)
+	}
+}
+
+// TestLinksGiveValues: a link to a dashboard gives its variable a value that it has not in its
+// list, wherever the link stands.
+func TestLinksGiveValues(t *testing.T) {
+	const to = `{"title":"To","uid":"abc","schemaVersion":39,"templating":{"list":[
+		{"name":"metric","type":"custom","query":"m_a","allowCustomValue":false},
+		{"name":"listed","type":"query","query":"metrics(disk_.*)"},
+		{"name":"of","type":"query","query":"label_values(${metric}, of)"}
+	]},"panels":[{"title":"P","targets":[{"expr":"sum(rate({__name__=~\"$metric\"}[5m]))"},{"expr":"sum($listed)"}]}]}`
+	const listed, own = `{__name__=~"(?:.*(?:disk_.*).*)"} all`, `m_a of | {__name__=~"m_a"} all | `
+	const b = `m_a of; m_b of | {__name__=~"m_a"} all; {__name__=~"m_b"} all | ` + listed
+	for _, c := range []struct{ link, want, warned string }{
+		{`/d/abc/a?var-metric=m_b`, b, ``},
+		{`/d/${uid}/a?var-metric=m_b`, b, ``},
+		{`/d/other/a?var-metric=m_b`, own + listed, ``},
+		{`/d/abc?var-metric=$__all&var-metric=All`, own + listed, ``},
+		{`https://g/x/d/abc/a?orgId=1&var-listed=m%3Ab&var-metric=m_a`, own + `m:b none; ` + listed, ``},
+		{`?var-listed=m_b`, own + `m_b none; ` + listed, ``},
+		{`/d/abc?var-listed=m_${part}_y`, own + `m_1_y none; m_2_y none; ` + listed, ``},
+		{`/d/abc?${metric:queryparam}`, `m_a of; m_c of | {__name__=~"m_a"} all; {__name__=~"m_c"} all | ` + listed, ``},
+		{`/d/abc?var-listed=$same`, own + listed, ``},
+		{`/d/abc?var-listed=${__value.raw}`, own + `{__name__=~".*"} all`, `($listed)`},
+		{`/d/abc?var-metric={{name}}`, `m_a of; {__name__=~".*"} all | {__name__=~"m_a"} all; {__name__=~".*"} all | ` + listed, `($metric)`},
+	} {
+		set := new(Set)
+		err := Dashboards(set, folder(t, "a.json", to, "b.json", `{"title":"From","schemaVersion":39,"templating":{"list":[
+			{"name":"metric","type":"custom","query":"m_c"},{"name":"part","type":"custom","query":"1,2"},
+			{"name":"same","type":"query","query":"metrics(disk_.*)"}]},
+			"panels":[{"title":"P","fieldConfig":{"defaults":{"links":[{"url":"`+c.link+`"}]}}}]}`))
+		if err = errors.Join(err, set.Unmade()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, u := range set.Uses {
+			if u.Query != "" {
+				got = append(got, strings.Join(told(u.Needs), "; "))
+			}
+		}
+		warnings := strings.Join(set.Warnings, " ")
+		if strings.Join(got, " | ") != c.want || !strings.Contains(warnings, c.warned) || c.warned == "" && warnings != "" {
+			t.Errorf("%s: %q, want %s; %s", c.link, got, c.want, warnings)
+		}
+	}
+}
+
+// TestLinksOfServedAlerts: a server's own rules are read last.
+func TestLinksOfServedAlerts(t *testing.T) {
+	set := new(Set)
+	err := Dashboards(set, folder(t, "d.json", `{"title":"T","uid":"abc","schemaVersion":39,"templating":{"list":[
+		{"name":"m","type":"custom","query":"m_a"},{"name":"free","type":"custom","query":"","current":{}}]},"panels":[
+		{"title":"P","targets":[{"expr":"sum($m)"}],"links":[{"url":"/d/abc?var-free=x_total"}]},{"title":"Q","targets":[{"expr":"avg($free)"}]}]}`))
+	if err = errors.Join(err, set.Unmade()); err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Index(nil, nil).For("any_total")) == 0 {
+		t.Errorf("a link closed a variable that may be any: %q", set.lines(""))
+	}
+	err = Served(set, "http://p", []byte(`{"groups":[{"name":"g","file":"f","rules":[
+		{"type":"alerting","name":"A","query":"up","annotations":{"dashboard":"https://g/d/abc?var-m=m_b"}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(strings.Join(set.lines(""), " "), "m_b") {
+		t.Errorf("what the link of a served alert names is not needed: %q", set.lines(""))
+	}
+}
+
+// TestAlertsGiveValues: the links of alerts lead to dashboards too.
+func TestAlertsGiveValues(t *testing.T) {
+	set := new(Set)
+	err := Rules(set, folder(t, "r.yaml", "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {dashboard: 'https://g/d/abc?var-m=m_{{ $labels.job }}_x'}}]}]"))
+	err = errors.Join(err, Dashboards(set, folder(t, "d.json", `{"title":"T","uid":"abc","schemaVersion":39,"templating":{"list":[
+		{"name":"m","type":"custom","query":"m_a"}]},"panels":[{"title":"P","targets":[{"expr":"sum($m)"}]}]}`)), set.Unmade())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Index(nil, nil).For("m_node_x")) == 0 {
+		t.Errorf("what an alert's link names is not needed: %q", set.lines(""))
 	}
 }

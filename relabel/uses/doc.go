@@ -40,7 +40,8 @@
 // Lists of what there is are no use of what they list, or nothing could ever be dropped:
 // label_values(label) without a metric, label_names(), metrics() of everything, and calls of
 // series, labels and values whose selectors select nothing in particular, such as {le!=""}. A
-// warning names them.
+// warning names them. Lists of what a selector without a name selects keep that, but where
+// Set.IgnoreListings says otherwise.
 //
 // # What it refuses
 //

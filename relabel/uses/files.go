@@ -2,8 +2,10 @@ package uses
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,10 +17,10 @@ import (
 )
 
 // files are the path itself, if it is a file, or all files below it with one of the extensions, if
-// any are given, in order. Hidden files and folders and node_modules are left out: Kubernetes
-// mounts each file a second time in such a folder. So are npm's own two files, whose names it
-// reserves, and what is excluded; a warning names what is no regular file. It is an error if there
-// are none.
+// any are given, packed (.gz) or not, in order. Hidden files and folders and node_modules are left
+// out: Kubernetes mounts each file a second time in such a folder. So are npm's own two files,
+// whose names it reserves, and what is excluded; a warning names what is no regular file. It is an
+// error if there are none.
 func (s *Set) files(path string, extensions ...string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -60,7 +62,7 @@ func (s *Set) files(path string, extensions ...string) ([]string, error) {
 				if err := walk(at); err != nil {
 					return err
 				}
-			case len(extensions) > 0 && !slices.Contains(extensions, strings.ToLower(filepath.Ext(at))):
+			case len(extensions) > 0 && !slices.Contains(extensions, extension(at)):
 			case mode.IsRegular():
 				out = append(out, at)
 			default:
@@ -78,6 +80,36 @@ func (s *Set) files(path string, extensions ...string) ([]string, error) {
 	return out, nil
 }
 
+// extension is that of a file, in small letters; of one that is packed (.gz), of what is in it.
+func extension(file string) string {
+	return filepath.Ext(strings.TrimSuffix(strings.ToLower(file), ".gz"))
+}
+
+// readFile reads a file, and unpacks one that is packed.
+func readFile(file string) ([]byte, error) {
+	text, err := plainfile.Read(file)
+	if err != nil || !strings.EqualFold(filepath.Ext(file), ".gz") {
+		return text, err
+	}
+	if text, err = unzip(text, maxFile); err != nil {
+		return nil, fmt.Errorf("%s: unpack it: %w", file, err)
+	}
+	return text, nil
+}
+
+// unzip unpacks what is at most so many bytes.
+func unzip(packed []byte, most int) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(r, int64(most)+1))
+	if err == nil && len(out) > most {
+		err = fmt.Errorf("it is larger than %d MiB", most>>20)
+	}
+	return out, err
+}
+
 // irregular warns, once, of what is below a folder and no regular file: to open a pipe would wait
 // until somebody writes into it.
 func (s *Set) irregular(at string) {
@@ -89,7 +121,7 @@ func (s *Set) irregular(at string) {
 
 // parse reads the values of a file: one of JSON, any number of YAML.
 func parse(name string, text []byte) ([]*node, error) {
-	if strings.EqualFold(filepath.Ext(name), ".json") {
+	if extension(name) == ".json" {
 		n, err := parseJSON(text, 1)
 		return []*node{n}, err
 	}
@@ -177,9 +209,16 @@ func (s *Set) unrendered(path string) error {
 
 // besideUnrendered notes such sources beside files that were read.
 func (s *Set) besideUnrendered(path string) {
-	if err := s.unrendered(path); err != nil && !slices.Contains(s.Unrendered, err.Error()) {
-		s.Unrendered = append(s.Unrendered, err.Error())
-		s.Warnings = append(s.Warnings, err.Error())
+	if err := s.unrendered(path); err != nil {
+		s.notRendered(err.Error())
+	}
+}
+
+// notRendered notes sources that are there and not read, once.
+func (s *Set) notRendered(why string) {
+	if !slices.Contains(s.Unrendered, why) {
+		s.Unrendered = append(s.Unrendered, why)
+		s.Warnings = append(s.Warnings, why)
 	}
 }
 

@@ -23,8 +23,8 @@ type Set struct {
 	// Warnings are what people should know and what is no error: a variable that nothing resolves,
 	// a keep that has expired, a log that is younger than the window.
 	Warnings []string
-	// Unrendered are the folders with sources of jsonnet beside what was read, with the reason why
-	// these were not.
+	// Unrendered are the folders with sources of jsonnet, or templates of dashboards and rules,
+	// beside what was read, with the reason why these were not.
 	Unrendered []string
 	// From and To are the times of the first and the last line of a usage log that counted; zero
 	// where no log was read.
@@ -36,8 +36,14 @@ type Set struct {
 	// Coverage is how much of the window the logs have lines of; its zero value where there is
 	// none.
 	Coverage Coverage
+	// Lost are the requests of that time that the logs lack.
+	Lost Losses
 	// Refused are the sources of rules and panels that did not show them, with their errors.
 	Refused []string
+	// IgnoreListings, set before anything is read, makes uses that only list keep nothing of what
+	// they select without a metric's name. It is for people to say, since such a list may lose
+	// values; IgnoredListings tells which they were.
+	IgnoreListings bool
 	// Nameless is what the logs say of callers without a name.
 	Nameless Nameless
 
@@ -45,6 +51,7 @@ type Set struct {
 	made      []madeElsewhere // see Unmade
 	excludes  []*exclusion
 	leftOut   map[string]int // files below the paths that are left out
+	ignored   []*Use         // listings that are left out
 	boards    *board         // while files are read of which all dashboards are promised
 	inside    int            // how many documents the one that is read stands in
 	written   written        // by the usage logs
@@ -52,7 +59,9 @@ type Set struct {
 	templates []*template // whose queries others fill in
 	givings   []giving    // what is given for them
 	toFill    []unfilled
-	moved     bool // objects may be in another namespace than they say
+	given     map[string][]*handing // what links give to variables of dashboards, by name
+	handed    []handed              // uses that may have these
+	moved     bool                  // objects may be in another namespace than they say
 
 	sloth, pyrra bool // whether objectives of theirs were read
 	adapter      bool // whether a rule of prometheus-adapter's configuration was
@@ -79,12 +88,18 @@ func (s *Set) Add(u *Use) {
 			s.warn(u, warning)
 		}
 	}
+	s.settle(u)
+	s.Uses = append(s.Uses, u)
+}
+
+// settle holds what a use needs as the set does, and tells of what is kept for it without a name.
+func (s *Set) settle(u *Use) {
+	s.ignoreListing(u)
 	for i := range u.Needs {
 		for j, m := range u.Needs[i].Matchers {
 			u.Needs[i].Matchers[j] = s.intern(m)
 		}
 	}
-	s.Uses = append(s.Uses, u)
 	if u.Kind != Logged && u.Kind != Kept {
 		s.warnOfEverything(u)
 	}
@@ -127,6 +142,12 @@ func (s *Set) Everything() []*Use {
 		}
 	}
 	return out
+}
+
+// OnlyLogged says whether nothing but usage logs tells what is looked at, and what keep.yaml asks
+// for.
+func (s *Set) OnlyLogged() bool {
+	return !slices.ContainsFunc(s.Uses, func(u *Use) bool { return u.Kind != Logged && u.Kind != Kept && !u.Guessed })
 }
 
 // AdapterGiven says whether rules of prometheus-adapter were read: what they discover is among the

@@ -2,6 +2,7 @@ package uses
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,8 +43,8 @@ type LogOptions struct {
 // count. A refused query counts as one that was asked, but for selectors that name no metric, which
 // would have needed everything. Series, names and values of selectors that select nothing in
 // particular are no use either: such calls list what there is. Nor are lines that spillway relabel
-// left itself when it took stock through the proxy. Lines of a version that is not known, and what
-// is no line of such a log, are errors.
+// left itself when it took stock through the proxy, nor those of requests for a plan alone. Lines
+// of a version that is not known, and what is no line of such a log, are errors.
 func Log(ctx context.Context, set *Set, path string, o LogOptions) (err error) {
 	parts, err := usage.OpenParts(path)
 	if err != nil {
@@ -62,19 +64,28 @@ func Log(ctx context.Context, set *Set, path string, o LogOptions) (err error) {
 // line is what is read of a record. The lists stay as they are until they are needed: nearly every
 // line repeats a text that is known.
 type line struct {
-	V         int             `json:"v"`
-	Time      time.Time       `json:"time"`
-	Tenant    string          `json:"tenant"`
-	User      string          `json:"user"`
-	Dashboard string          `json:"dashboard"`
-	Panel     string          `json:"panel"`
-	Rule      string          `json:"rule"`
-	Endpoint  string          `json:"endpoint"`
-	Query     string          `json:"query"`
-	Metrics   json.RawMessage `json:"metrics"`
-	Matchers  json.RawMessage `json:"matchers"`
-	Verdict   string          `json:"verdict"`
-	Purpose   string          `json:"purpose"`
+	V         int       `json:"v"`
+	Time      time.Time `json:"time"`
+	Tenant    string    `json:"tenant"`
+	User      string    `json:"user"`
+	Dashboard string    `json:"dashboard"`
+	Panel     string    `json:"panel"`
+	Rule      string    `json:"rule"`
+	Endpoint  string    `json:"endpoint"`
+	Query     string    `json:"query"`
+	Verdict   string    `json:"verdict"`
+	Purpose   string    `json:"purpose"`
+	Range     float64   `json:"range_s"`
+	Lost      int64     `json:"lost"`
+	lists
+}
+
+// lists are what a record says of a query whose text was cut.
+type lists struct {
+	Metrics  json.RawMessage `json:"metrics"`
+	Matchers json.RawMessage `json:"matchers"`
+	Cut      json.RawMessage `json:"cut"`
+	Nameless bool            `json:"nameless"`
 }
 
 // group is all lines with one text.
@@ -108,6 +119,10 @@ func class(name string) byte {
 	return 0
 }
 
+// lacks tells whether a line says that something was cut. It was read with the line: where it is
+// another type nothing is known.
+func (l *lists) lacks(what string) bool { return bytes.Contains(l.Cut, []byte(strconv.Quote(what))) }
+
 type logReader struct {
 	options  LogOptions
 	since    time.Time
@@ -117,6 +132,8 @@ type logReader struct {
 	hours    map[int64]bool // of all lines
 	lines    int64
 	own      int64 // of an inventory
+	plans    int64 // of which the plan alone was asked
+	lost     Losses
 	// maxQueries is MaxQueries but in tests.
 	maxQueries int
 }
@@ -184,17 +201,29 @@ func (l *logReader) line(text []byte) error {
 	if rec.V != usage.Version {
 		return &versionError{rec.V}
 	}
+	if rec.Purpose == usage.Lost {
+		if to := rec.Time.Add(time.Duration(rec.Range * float64(time.Second))); !to.Before(l.since) {
+			l.lost.add(Losses{max(rec.Lost, 1), rec.Time, to})
+		}
+		return nil
+	}
 	if l.oldest.IsZero() || rec.Time.Before(l.oldest) {
 		l.oldest = rec.Time
 	}
 	if h := hour(rec.Time); !l.hours[h] {
 		l.hours[h] = true
 	}
-	if rec.Time.Before(l.since) {
+	// What a short line of the window points to may stand before it, in the same hour of the clock
+	// by which the log was written.
+	if early := l.since.Sub(rec.Time); early > 0 && (early > 2*time.Hour || len(text) <= usage.OrdinaryLine) {
 		return nil
 	}
-	if rec.Purpose == usage.Inventory {
+	switch rec.Purpose {
+	case usage.Inventory:
 		l.own++
+		return nil
+	case usage.Explain:
+		l.plans++
 		return nil
 	}
 	l.lines++
@@ -205,13 +234,13 @@ func (l *logReader) line(text []byte) error {
 		l.to = rec.Time
 	}
 	kind := class(rec.Endpoint)
-	if kind == 0 || rec.Query == "" {
+	if kind == 0 || rec.Query == "" || rec.lacks(usage.CutRepeat) {
 		return nil
 	}
 	key := logKey{kind: kind, query: rec.Query}
 	cut := strings.HasSuffix(rec.Query, usage.CutMark)
 	if cut {
-		key.lists = string(rec.Metrics) + string(rec.Matchers)
+		key.lists = fmt.Sprintf("%s%s%s%v", rec.Metrics, rec.Matchers, rec.Cut, rec.Nameless)
 	}
 	g := l.groups[key]
 	if g == nil {
@@ -220,7 +249,7 @@ func (l *logReader) line(text []byte) error {
 		}
 		g = &group{query: rec.Query, kind: kind, refused: true, last: rec}
 		if !cut {
-			g.last.Metrics, g.last.Matchers = nil, nil
+			g.last.lists = lists{}
 		}
 		l.groups[key] = g
 	}
@@ -230,9 +259,9 @@ func (l *logReader) line(text []byte) error {
 	g.count++
 	g.refused = g.refused && rec.Verdict == "refuse"
 	if rec.Time.After(g.last.Time) {
-		metrics, matchers := g.last.Metrics, g.last.Matchers
+		known := g.last.lists
 		g.last = rec
-		g.last.Metrics, g.last.Matchers = metrics, matchers
+		g.last.lists = known
 	}
 	g.last.Query = ""
 	return nil
@@ -240,7 +269,7 @@ func (l *logReader) line(text []byte) error {
 
 // finish adds one use for each group.
 func (l *logReader) finish(set *Set, path string) {
-	browsed, refused, unread, open, example := int64(0), int64(0), int64(0), 0, ""
+	var n counted
 	keys := slices.Collect(maps.Keys(l.groups))
 	slices.SortFunc(keys, func(a, b logKey) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.query, b.query), strings.Compare(a.lists, b.lists))
@@ -258,9 +287,10 @@ func (l *logReader) finish(set *Set, path string) {
 		}
 		if warning != "" {
 			u.Reason = warning
-			unread += g.count
+			n.unread += g.count
 		}
-		if strings.HasSuffix(g.query, usage.CutMark) {
+		cut := strings.HasSuffix(g.query, usage.CutMark)
+		if cut {
 			u.Query = "" // half of a query is none
 		}
 		if g.kind == asSeries || g.kind == asList {
@@ -269,48 +299,94 @@ func (l *logReader) finish(set *Set, path string) {
 		needs := len(u.Needs)
 		switch {
 		case g.kind == asList:
-			u.Needs = slices.DeleteFunc(u.Needs, func(n Need) bool { return !n.selective() })
+			u.Needs = slices.DeleteFunc(u.Needs, func(n Need) bool { return !n.selective() && !(cut && len(n.Matchers) == 0) })
 			if len(u.Needs) < needs {
-				browsed += g.count
+				n.browsed += g.count
 			}
 		case g.refused:
-			u.Needs = slices.DeleteFunc(u.Needs, func(n Need) bool { return n.everything() })
+			u.Needs = slices.DeleteFunc(u.Needs, func(n Need) bool { return n.everything() && !(cut && g.last.lacks(usage.CutMetrics)) })
 			if len(u.Needs) < needs {
-				refused += g.count
+				n.refused += g.count
 			}
 		}
+		u.Lists = g.kind == asList && !cut // half of a text may have named metrics
+		set.ignoreListing(u)
 		if u.Needs == nil {
 			u.Needs = []Need{}
+		}
+		if cut && slices.ContainsFunc(u.Needs, func(n Need) bool { return len(n.Matchers) == 0 }) {
+			n.unknown += g.count
 		}
 		if needs > 0 && len(u.Needs) == 0 {
 			continue
 		}
 		if i := slices.IndexFunc(u.Needs, func(n Need) bool { return n.everything() }); i >= 0 {
-			if open++; example == "" {
-				example = u.Needs[i].Selector()
+			if n.open++; n.example == "" {
+				n.example = u.Needs[i].Selector()
 			}
 		}
 		set.Add(u)
 	}
+	l.tell(set, path, n)
+}
+
+// counted are the lines of which people should know, and the texts that select without a name.
+type counted struct {
+	browsed, refused, unread, unknown int64
+
+	open    int
+	example string
+}
+
+// tell adds the warnings about the log.
+func (l *logReader) tell(set *Set, path string, n counted) {
 	warn := func(format string, args ...any) {
 		set.Warnings = append(set.Warnings, path+": "+fmt.Sprintf(format, args...))
 	}
 	if l.own > 0 {
 		warn("left out, since they are no uses: %s by which spillway relabel took stock through the proxy", number(l.own, "request", "requests"))
 	}
-	if browsed > 0 {
-		warn("%d calls listed series, names or values without selecting anything in particular, such as {le!=\"\"}; nothing is kept for them", browsed)
+	if l.plans > 0 {
+		warn("left out, since they are no uses: %s for the plan of a query alone", number(l.plans, "request", "requests"))
 	}
-	if refused > 0 {
-		warn("%d queries that selected metrics without naming them were refused; nothing is kept for that part of them", refused)
+	if l.lost.Requests > 0 {
+		set.Lost.add(l.lost)
+		warn("%s, since the disk was full or slow: what these asked is not known", l.lost)
 	}
-	if unread > 0 {
-		warn("%d lines have queries that were cut or do not parse; every metric named in them is kept", unread)
+	if n.browsed > 0 {
+		warn("%d calls listed series, names or values without selecting anything in particular, such as {le!=\"\"}; nothing is kept for them", n.browsed)
 	}
-	if open > 0 {
-		warn("%d different queries select series without naming a metric, such as %s; all that they select are kept", open, example)
+	if n.refused > 0 {
+		warn("%d queries that selected metrics without naming them were refused; nothing is kept for that part of them", n.refused)
+	}
+	if n.unread > 0 {
+		warn("%d lines have queries that were cut or do not parse; every metric named in them is kept", n.unread)
+	}
+	if n.unknown > 0 {
+		warn("%d lines have lists that were cut, too, so that nobody knows what all they select (or their caller had had its share of the log, spillway_usage_log_shortened_total); everything is kept for them", n.unknown)
+	}
+	if n.open > 0 {
+		warn("%d different queries select series without naming a metric, such as %s; all that they select are kept", n.open, n.example)
 	}
 	l.coverage(set, warn)
+}
+
+// Losses are requests that a usage log has no line of, as far as it says so itself.
+type Losses struct {
+	Requests int64
+	// From and To are when the first and the last one were lost.
+	From, To time.Time
+}
+
+func (l *Losses) add(more Losses) {
+	l.Requests += more.Requests
+	l.From, l.To = earlier(l.From, more.From), later(l.To, more.To)
+}
+
+// String says how many they are, and when: `3 requests have no line, from … to … (UTC)`.
+func (l Losses) String() string {
+	return fmt.Sprintf("%s no line, from %s to %s (UTC)", number(l.Requests, "request has", "requests have"),
+		l.From.UTC().Format(time.DateTime), l.To.UTC().Format(time.DateTime))
 }
 
 // Nameless are the metrics that callers without a user, dashboard, panel or rule asked for by name,
@@ -418,9 +494,14 @@ func oneSelector(text string) string {
 }
 
 // facts are the needs of a query whose text was cut, from the lists of its record, which do not say
-// what belongs together: all labels of all series of each metric. Where a selector without a name
-// is seen, or no name at all, each matcher may be a selector by itself.
+// what belongs together: all labels of all series of each metric. Where there is a selector without
+// a name, each matcher may be a selector by itself; lines from before Cut do not say so, and there
+// it has to be seen, or no name at all be known. Where the lists were cut, what is missing of them
+// may select anything.
 func (r *line) facts(query string) []Need {
+	if r.lacks(usage.CutMetrics) {
+		return []Need{{Labels: All}}
+	}
 	var metrics, texts []string
 	_ = json.Unmarshal(r.Metrics, &metrics) // it was read with the line: an error means another type, and then nothing is known
 	_ = json.Unmarshal(r.Matchers, &texts)
@@ -431,25 +512,53 @@ func (r *line) facts(query string) []Need {
 			Labels:   All,
 		})
 	}
-	nameless := len(metrics) == 0
-	all := tokens(query)
-	for i, t := range all {
-		nameless = nameless || t.kind == '{' && (i == 0 || all[i-1].kind != 'w' && all[i-1].kind != 's')
+	nameless := r.Nameless
+	if r.Cut == nil {
+		nameless = len(metrics) == 0 || seesNameless(query)
 	}
+	var matchers []*labels.Matcher
 	for _, text := range texts {
-		m, err := promql.ParseMetricSelector("{" + text + "}")
-		if err != nil {
-			if m, err = promql.ParseMetricSelector(`{__name__!="",` + text + "}"); err != nil {
-				m = nil
-			} else {
-				m = m[1:]
-			}
+		if m := oneMatcher(text); m != nil {
+			matchers = append(matchers, m)
+			nameless = nameless || isName(m) && m.Matches(noName) // a selector with that has as good as none
 		}
-		if len(m) == 1 && (nameless || isName(m[0])) {
-			out = append(out, Need{Matchers: m, Labels: All})
+	}
+	unknown := nameless && r.lacks(usage.CutMatchers)
+	for _, m := range matchers {
+		if nameless && !unknown || isName(m) {
+			out = append(out, Need{Matchers: []*labels.Matcher{m}, Labels: All})
 		}
+	}
+	if unknown {
+		out = append(out, Need{Labels: All})
 	}
 	return out
+}
+
+// oneMatcher is the matcher that a text has; nil where it has not one.
+func oneMatcher(text string) *labels.Matcher {
+	m, err := promql.ParseMetricSelector("{" + text + "}")
+	if err != nil { // it lets the empty text through, and cannot stand alone
+		if m, err = promql.ParseMetricSelector(`{__name__!="",` + text + "}"); err != nil {
+			return nil
+		}
+		m = m[1:]
+	}
+	if len(m) != 1 {
+		return nil
+	}
+	return m[0]
+}
+
+// seesNameless tells whether a selector without a name stands in the text.
+func seesNameless(query string) bool {
+	all := tokens(query)
+	for i, t := range all {
+		if t.kind == '{' && (i == 0 || all[i-1].kind != 'w' && all[i-1].kind != 's') {
+			return true
+		}
+	}
+	return false
 }
 
 // selective tells whether the need selects something in particular: by a matcher that is not only a

@@ -114,10 +114,156 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// TestLogOfRepeats: a line whose lists stand in another line of the same hour says nothing of what
+// is used, and keeps nothing.
+func TestLogOfRepeats(t *testing.T) {
+	text := strings.Repeat("x", 100) + usage.CutMark
+	lines := ""
+	for _, f := range []usage.Facts{
+		{Query: text, Metrics: []string{"used"}},
+		{Query: text[:50] + usage.CutMark, Cut: []string{usage.CutRepeat}},
+	} {
+		lines += string(usage.Record{Time: time.Unix(1e9, 0), Endpoint: "query", Verdict: "pass", Facts: f}.Line())
+	}
+	path := filepath.Join(t.TempDir(), "usage.jsonl")
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set := &Set{}
+	if err := Log(t.Context(), set, path, LogOptions{Now: time.Unix(1e9, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Uses) != 1 || len(set.Uses[0].Needs) != 1 || set.Uses[0].Count != 1 {
+		t.Errorf("uses %+v", set.Uses)
+	}
+}
+
+// TestLogOfCutLists: what is missing of the lists of a query whose text was cut, too, may be
+// anything, so that more is kept and never less.
+func TestLogOfCutLists(t *testing.T) {
+	many := func(format string, n int) string {
+		var out []string
+		for i := range n {
+			out = append(out, fmt.Sprintf(format, i))
+		}
+		return strings.Join(out, "|")
+	}
+	pods, sum := many("pod-%d", 8000), "sum("+strings.Repeat("x + ", 3000)
+	for query, want := range map[string]string{
+		`y{pod=~"` + pods + `"}`:                            `y all`,
+		`{pod=~"` + pods + `"}`:                             `{} all`,
+		sum + `{job="a"})`:                                  `x all; {job="a"} all`,
+		sum + `{job="a",pod=~"` + pods + `"})`:              `x all; {} all`,
+		`{__name__=~".+",pod=~"` + pods + `"}`:              `{__name__=~".+"} all; {} all`,
+		`{__name__=~".+",pod=~"` + pods[:12000] + `"}`:      `{__name__=~".+"} all; {pod=~"` + pods[:12000] + `"} all`,
+		sum + `{__name__!="",job="a"})`:                     `x all; {__name__!=""} all; {job="a"} all`,
+		sum + `y{job="a"})`:                                 `x all; y all`,
+		sum + `{__name__=~"` + many("a_%d.+", 9000) + `"})`: `{} all`,
+		sum + `{__name__=~"a.+",pod=~"` + pods + `"})`:      `x all; {__name__=~"a.+"} all`,
+		`{__name__=~"` + many("metric_%0300d", 250) + `"}`:  `{} all`,
+		`sum by (` + strings.Repeat("a", 20000) + `) (y)`:   `y all`,
+		`y{le=~"` + strings.Repeat("1", 20000) + `"}`:       `y all`,
+	} {
+		for _, endpoint := range []string{"query", "label_values"} {
+			set := new(Set)
+			path := filepath.Join(folder(t, "u", asked(time.Minute, endpoint, query)), "u")
+			if err := Log(t.Context(), set, path, LogOptions{Now: logNow}); err != nil {
+				t.Fatal(err)
+			}
+			if endpoint == "query" {
+				expect(t, query[len(query)-20:], set.lines(filepath.Dir(path)), "u:0 ada, query |  | "+want)
+			} else if len(set.Uses) != 1 || len(set.Uses[0].Needs) == 0 {
+				t.Errorf("a listing of %s keeps nothing", want)
+			}
+			warned := strings.Contains(strings.Join(set.Warnings, "\n"), "1 lines have lists that were cut, too")
+			if warned != strings.HasSuffix(want, "{} all") {
+				t.Errorf("%s: warnings %q", want, set.Warnings)
+			}
+		}
+	}
+	// A query that was refused each time is a use, but for selectors without a name, which would
+	// have needed everything. Where names are missing nobody knows.
+	for query, want := range map[string]string{
+		`y{pod=~"` + pods + `"}`:                            `y all`,
+		sum + `{job="a",pod=~"` + pods + `"})`:              `x all`,
+		sum + `{job="a"})`:                                  `x all`,
+		sum + `{__name__=~"` + many("a_%d.+", 9000) + `"})`: `{} all`,
+	} {
+		set := new(Set)
+		refused := strings.ReplaceAll(asked(time.Minute, "query", query), `"verdict":"pass"`, `"verdict":"refuse"`)
+		path := filepath.Join(folder(t, "u", refused), "u")
+		if err := Log(t.Context(), set, path, LogOptions{Now: logNow}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "refused "+query[len(query)-20:], set.lines(filepath.Dir(path)), "u:0 ada, query |  | "+want)
+	}
+	// Lines of version 1 have complete lists, and do not tell of selectors without a name.
+	set := new(Set)
+	const old = `{"v":1,"time":"2026-11-21T11:00:00Z","user":"ada","endpoint":"query","query":"x + {job=\"a\"}…",` +
+		`"metrics":["x"],"matchers":["job=\"a\""]}` + "\n" +
+		`{"v":1,"time":"2026-11-21T11:00:00Z","user":"bob","endpoint":"query","query":"y{job=\"a\"}…",` +
+		`"metrics":["y"],"matchers":["job=\"a\""]}` + "\n"
+	path := filepath.Join(folder(t, "u", old), "u")
+	if err := Log(t.Context(), set, path, LogOptions{Now: logNow}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "old lines", set.lines(filepath.Dir(path)), `u:0 ada, query |  | x all; {job="a"} all`, `u:0 bob, query |  | y all`)
+}
+
+// TestLogOfLosses: a log that lacks requests says so, and nobody is told that no logged query needs
+// something without that; what was lost before the window is no matter.
+func TestLogOfLosses(t *testing.T) {
+	const day = 24 * time.Hour
+	lost := func(ago, long time.Duration, n int64) string {
+		return record(usage.Record{Time: logNow.Add(-ago), RangeSeconds: long.Seconds(), Purpose: usage.Lost, Lost: n})
+	}
+	every := asked(9*day, "query", "x")
+	for d := 8; d >= 0; d-- {
+		every += asked(time.Duration(d)*day, "query", "x")
+	}
+	for name, c := range map[string]struct {
+		logs     []string
+		requests int64
+		looked   string
+	}{
+		"none":          {[]string{every}, 0, "logged query of the last 7 days"},
+		"some":          {[]string{every + lost(3*day, day, 12)}, 12, "logged query of the last 7 days (but for 12 requests that were lost)"},
+		"into":          {[]string{every + lost(8*day, 2*day, 1)}, 1, "logged query of the last 7 days (but for 1 request that was lost)"},
+		"before":        {[]string{lost(9*day, day, 12) + every}, 0, "logged query of the last 7 days"},
+		"of two":        {[]string{every + lost(3*day, day, 12), lost(5*day, 0, 3) + every}, 15, "logged query of the last 7 days (but for 15 requests that were lost)"},
+		"nothing else":  {[]string{lost(3*day, day, 12)}, 12, "use"},
+		"without count": {[]string{every + lost(3*day, day, 0)}, 1, "logged query of the last 7 days (but for 1 request that was lost)"},
+	} {
+		set := new(Set)
+		for _, text := range c.logs {
+			path := filepath.Join(folder(t, "u", text), "u")
+			if err := Log(t.Context(), set, path, LogOptions{Window: 7 * day, Now: logNow}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if looked := set.Looked(7 * day); set.Lost.Requests != c.requests || looked != c.looked {
+			t.Errorf("%s: %+v, no %s", name, set.Lost, looked)
+		}
+		if n := strings.Count(strings.Join(set.Warnings, "\n"), "no line, from 2026-11-1"); (n > 0) != (c.requests > 0) {
+			t.Errorf("%s: warnings %q", name, set.Warnings)
+		}
+	}
+	set := new(Set)
+	path := filepath.Join(folder(t, "u", every+lost(3*day, day, 12)), "u")
+	if err := Log(t.Context(), set, path, LogOptions{Now: logNow}); err != nil {
+		t.Fatal(err)
+	}
+	if got := set.Lost.String(); got != "12 requests have no line, from 2026-11-18 12:00:00 to 2026-11-19 12:00:00 (UTC)" || !set.OnlyLogged() {
+		t.Errorf("%s, only logs: %v", got, set.OnlyLogged())
+	}
+}
+
 func TestLogLeavesInventoriesOut(t *testing.T) {
 	own := func(r *usage.Record) { r.User, r.Purpose = "", usage.Inventory }
+	plan := func(r *usage.Record) { r.Purpose = usage.Explain }
 	nobody := func(r *usage.Record) { r.User = "" }
-	dir := folder(t, "usage.jsonl", asked(3*time.Hour, "series", "stored", own)+asked(2*time.Hour, "series", "listed",
+	dir := folder(t, "usage.jsonl", asked(3*time.Hour, "series", "stored", own)+
+		asked(3*time.Hour, "query", "planned", plan)+asked(2*time.Hour, "series", "listed",
 		nobody)+asked(time.Hour, "query", "program", nobody)+
 		asked(time.Minute, "query", "program"))
 	set := new(Set)
@@ -125,7 +271,8 @@ func TestLogLeavesInventoriesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, "uses", set.lines(dir), `usage.jsonl:0 somebody, series | listed | listed all`, `usage.jsonl:0 ada, query | program | program all`)
-	expect(t, "warnings", set.Warnings[:1], dir+`/usage.jsonl: left out, since they are no uses: 1 request by which spillway relabel took stock through the proxy`)
+	expect(t, "warnings", set.Warnings[:2], dir+`/usage.jsonl: left out, since they are no uses: 1 request by which spillway relabel took stock through the proxy`,
+		dir+`/usage.jsonl: left out, since they are no uses: 1 request for the plan of a query alone`)
 	n := set.Nameless
 	if len(n.Metrics) != 2 || !n.Metrics["listed"] || !n.Metrics["program"] || !n.From.Equal(logNow.Add(-2*time.Hour)) ||
 		!n.To.Equal(logNow.Add(-time.Hour)) {
@@ -171,8 +318,9 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 		t.Errorf("%v %q", err, set.Warnings)
 	}
 	for text, want := range map[string]string{
-		asked(0, "query", "x") + `{"v":2,"time":"2026-11-21T12:00:00Z"}` + "\n": "u:2: the line is of version 2",
-		`{"v":2}`:                 "u:1: the line is of version 2",
+		asked(0, "query", "x") + `{"v":3,"time":"2026-11-21T12:00:00Z"}` + "\n": "u:2: the line is of version 3",
+		`{"v":3}`:                 "u:1: the line is of version 3",
+		`{"v":0}`:                 "u:1: the line is of version 0",
 		"hello\n":                 "u:1: this is no line of a usage log",
 		`{"v":1,"time":3}` + "\n": "u:1: this is no line of a usage log",
 	} {

@@ -47,7 +47,8 @@ func Looked(read func(Kind) bool, past string) string {
 }
 
 // Looked is Looked of what the set has. A usage log that is younger than the window is said to
-// reach back as far as it does, and one that ended long ago to end there.
+// reach back as far as it does, one that ended long ago to end there, and one with losses to lack
+// them.
 func (s *Set) Looked(window time.Duration) string {
 	past := ""
 	switch {
@@ -57,6 +58,9 @@ func (s *Set) Looked(window time.Duration) string {
 		past = fmt.Sprintf("of the %s that the usage log covers", Span(s.Covers))
 	case window > 0:
 		past = "of the last " + Span(window)
+	}
+	if s.Covers > 0 && s.Lost.Requests > 0 {
+		past += fmt.Sprintf(" (but for %s)", number(s.Lost.Requests, "request that was lost", "requests that were lost"))
 	}
 	return Looked(func(kind Kind) bool {
 		return kind == Logged && s.Covers > 0 || slices.ContainsFunc(s.Uses, func(u *Use) bool { return u.Kind == kind })

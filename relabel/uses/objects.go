@@ -86,6 +86,10 @@ func (a *asker) walk(n *node, key string, path []string) {
 		if a.object(n, path) {
 			return
 		}
+		if otherSource(n, key) {
+			a.set.otherLanguage(a.file, a.place(path))
+			return
+		}
 		if foreignLanguage(n.text("provider", "type")) || foreignLanguage(n.text("metricSource", "type")) || a.correlates(n) ||
 			foreignLanguage(n.text("source")) || foreignLanguage(n.text("type")) && n.get("query") != nil ||
 			foreignLanguage(key) && len(path) > 1 && slices.Contains([]string{"provider", "providers"}, path[len(path)-2]) {
@@ -131,6 +135,25 @@ func (a *asker) walk(n *node, key string, path []string) {
 // others: $A is no metric there.
 func computed(n *node) bool {
 	return n.text("datasourceUid") == "__expr__" || n.text("datasource", "type") == "__expr__" || n.text("datasource", "uid") == "__expr__"
+}
+
+// otherSource tells whether n is a query of a data source that is no Prometheus by its type, which
+// may be of before somebody chose another source, so that PromQL with a metric's name is none; or
+// what leads from traces to one: Grafana's links to logs and profiles have a query in its language.
+func otherSource(n *node, key string) bool {
+	if n.text("query") == "" && n.text("expr") == "" {
+		return false
+	}
+	return strings.HasPrefix(key, "tracesToLogs") || key == "tracesToProfiles" ||
+		!prometheus(n.text("datasource", "type")) && !namesMetric(n.text("query"), true) && !namesMetric(n.text("expr"), true)
+}
+
+// place is a value of the document, for people.
+func (a *asker) place(path []string) string {
+	if len(path) == 0 {
+		return a.title
+	}
+	return a.title + ", " + strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
 }
 
 // correlates tells whether n leads from one data source to another that is no Prometheus, which the
@@ -321,10 +344,7 @@ func (a *asker) keyOf(n *node, k, outer string, path []string) string {
 
 // text reads one text.
 func (a *asker) text(n *node, key string, path []string, text string) {
-	where := a.title
-	if len(path) > 0 {
-		where += ", " + strings.ReplaceAll(strings.Join(path, "."), ".[", "[")
-	}
+	where := a.place(path)
 	if asked, all := calls(text); (len(asked) > 0 || !all) && !(a.others > 0 && isArgumentAlone(text)) {
 		a.called(n, where, text, asked, all)
 		a.lines(n, where, text)
@@ -369,6 +389,7 @@ func (a *asker) lines(n *node, where, text string) {
 			a.recommended(n, where)
 		}
 	}
+	a.set.handings(text, nil)
 	a.resourceMetrics(n, where, text)
 	if !strings.Contains(text, "\n") {
 		return
@@ -510,9 +531,10 @@ type madeElsewhere struct {
 
 // Unmade are the errors about service levels whose rules were not read. It is asked when all is
 // read: the rules may stand in another folder. Nor are names known before that other documents fill
-// in, which it does.
+// in, which it does, and the links of other dashboards.
 func (s *Set) Unmade() error {
 	s.fill()
+	s.hand()
 	var errs []error
 	for _, m := range s.made {
 		if !slices.ContainsFunc(s.Uses, func(u *Use) bool {

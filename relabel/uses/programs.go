@@ -23,6 +23,15 @@ var sources = []string{
 	".jsonnet", ".libsonnet",
 }
 
+// templates are the extensions of what other programs make dashboards and rules of.
+var templates = []string{
+	".tpl", ".tftpl", ".tmpl", ".gotmpl", ".j2", ".jinja", ".jinja2", ".erb", ".mustache", ".hbs",
+	".cue", ".hcl", ".tf", ".toml", ".json5", ".jsonc",
+}
+
+// asksInTemplate finds what rules and dashboards have, on whichever line.
+var asksInTemplate = regexp.MustCompile(`\bexpr["']?\s*[:=]|"panels"\s*:|"targets"\s*:\s*\[?\s*[^\s\["']`)
+
 // seemsToAsk finds what rules have, and, in other languages than YAML, other queries.
 var seemsToAsk = regexp.MustCompile(`(?m)^\s*(- )?expr:\s|\bexpr"?\s*=|"expr"\s*:|["']match\[\]["']|\b(?i:promql)"?\s*[=:]`)
 
@@ -44,12 +53,12 @@ const (
 
 // programs reads the files below a path that are left out by their extension, and are scripts, for
 // the calls of Prometheus' API in them. It returns sources of programs and large scripts that have
-// such calls, which are not read, other files that seem to have queries, and sources that have some
-// as dashboards in code do.
-func (s *Set) programs(path string, read []string) (asking, seeming, coded []string) {
+// such calls, which are not read, other files that seem to have queries, sources that have some as
+// dashboards in code do, and templates of dashboards and rules.
+func (s *Set) programs(path string, read []string) (asking, seeming, coded, templated []string) {
 	files, err := s.files(path)
 	if err != nil {
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
 	known := map[string]bool{}
 	for _, file := range read {
@@ -68,6 +77,10 @@ func (s *Set) programs(path string, read []string) (asking, seeming, coded []str
 		if err != nil || !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0 {
 			continue
 		}
+		made := strings.ToLower(filepath.Ext(strings.TrimSuffix(file, filepath.Ext(file)))) // README.md.gotmpl makes README.md
+		if slices.Contains(templates, extension) && !slices.Contains(forPeople, made) && asksInTemplate.Match(text) {
+			templated = append(templated, file)
+		}
 		source := slices.Contains(sources, extension)
 		asked, all := calls(string(text))
 		asks := len(asked) > 0 || !all || resourceOf.Match(text)
@@ -82,7 +95,7 @@ func (s *Set) programs(path string, read []string) (asking, seeming, coded []str
 			coded = append(coded, file)
 		}
 	}
-	return asking, seeming, coded
+	return asking, seeming, coded, templated
 }
 
 // script adds what a script asks Prometheus' API.
@@ -100,8 +113,23 @@ func (s *Set) script(file, text string, asked []string, all bool) {
 	}
 }
 
+// archive finds the names of files with others in them, and of documents that are packed in a way
+// that is not read.
+var archive = regexp.MustCompile(`(?i)\.(?:zip|tar|tgz|7z)$|\.tar\.\w+$|\.(?:json|ya?ml|rules)\.(?:bz2|xz|zst|lz4)$`)
+
+// archives warns of such files below a path.
+func (s *Set) archives(path string, warn func(files []string, before, behind string)) {
+	files, err := s.files(path)
+	if err != nil {
+		return // whoever reads them says why
+	}
+	files = slices.DeleteFunc(files, func(file string) bool { return !archive.MatchString(file) })
+	warn(files, "packed files are there:", "unpack them, and give the dashboards and rules in them")
+}
+
 // unread reads scripts below a path, and warns of files that are left out by their extension and
-// ask, or seem to have rules or queries. Those larger than 1 MiB are not looked at.
+// ask, or seem to have rules or queries. Templates of dashboards and rules it notes beside: what
+// comes of them is what is used. Those larger than 1 MiB are not looked at.
 func (s *Set) unread(path string, read []string) {
 	warn := func(files []string, before, behind string) {
 		if len(files) == 0 {
@@ -113,8 +141,13 @@ func (s *Set) unread(path string, read []string) {
 			s.Warnings = append(s.Warnings, warning)
 		}
 	}
-	asking, seeming, coded := s.programs(path, read)
+	s.archives(path, warn)
+	asking, seeming, coded, templated := s.programs(path, read)
 	warn(asking, "programs that ask Prometheus' API are in", "list their queries in a file for --queries")
 	warn(coded, "queries, as of dashboards or rules in code, seem to be in", "give what these programs write, or list their queries in a file for --queries")
+	if len(templated) > 0 {
+		s.notRendered(fmt.Sprintf("%s: templates of dashboards or rules are in it (%s, such as %s): give what is made of them", path,
+			number(int64(len(templated)), "file", "files"), strings.Join(templated[:min(3, len(templated))], ", ")))
+	}
 	warn(seeming, "rules seem to be in", "the names of files of rules end in "+strings.Join(ruleFiles, ", "))
 }

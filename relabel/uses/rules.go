@@ -4,14 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/prometheus/prometheus/util/strutil"
-
-	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
 // Rules adds the alerting and recording rules of a file, or of all .yaml, .yml, .json and .rules
@@ -31,7 +26,7 @@ func Rules(set *Set, path string) error {
 	found, before := 0, len(set.Uses)
 	var others []string
 	for _, file := range list {
-		text, err := plainfile.Read(file)
+		text, err := readFile(file)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -71,7 +66,7 @@ func ruleFile(set *Set, file string, text []byte) (found int, other bool, err er
 	docs, err := parse(file, text)
 	if err != nil {
 		// other programs have rules too
-		if set.asksNothing(text) || strings.EqualFold(filepath.Ext(file), ".rules") && !ruleLine.Match(text) {
+		if set.asksNothing(text) || extension(file) == ".rules" && !ruleLine.Match(text) {
 			return 0, true, nil
 		}
 		return 0, false, unreadable(file, text, err)
@@ -291,91 +286,8 @@ func links(set *Set, file, where string, n *node) {
 		})
 		a.called(n, where, n.text(), asked, all)
 	}
+	set.handings(n.text(), nil)
 	for _, query := range linked(n.text()) {
 		a.add(n, where, query)
 	}
-}
-
-// templateQueries are the queries that a template asks: the argument of its function query. A text
-// that is put together (printf) has any value in the place of its verbs. Where query's argument is
-// a variable, every text of the template could be it.
-func templateQueries(text string) []string {
-	var direct, others []string
-	indirect := false
-	for rest := text; ; {
-		start := strings.Index(rest, "{{")
-		if start < 0 {
-			break
-		}
-		action := rest[start+2:]
-		end := actionEnd(action)
-		if rest = ""; end < len(action) {
-			rest = action[end+2:]
-		}
-		action = action[:end]
-		asked := false
-		var literals []string
-		for _, t := range tokens(action) {
-			switch {
-			case t.kind == 'w' && t.text == "query":
-				asked = true
-			case t.kind == 's':
-				if value, err := strutil.Unquote(t.text); err == nil {
-					literals = append(literals, value)
-				}
-			}
-		}
-		switch {
-		case asked && len(literals) == 0:
-			indirect = true
-		case asked:
-			direct = append(direct, literals...)
-		default:
-			others = append(others, literals...)
-		}
-	}
-	if indirect {
-		direct = append(direct, others...)
-	}
-	var out []string
-	for _, query := range direct {
-		query = verbs.ReplaceAllStringFunc(query, func(verb string) string {
-			switch verb[len(verb)-1] {
-			case 's', 'v':
-				return "${template}"
-			case 'q':
-				return `"${template}"`
-			case '%':
-				return "%"
-			}
-			return "1"
-		})
-		if query = strings.TrimSpace(query); strings.ContainsFunc(query,
-			func(r rune) bool { return r == '_' || r == '{' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }) {
-			out = append(out, query)
-		}
-	}
-	return out
-}
-
-// verbs are those of printf, where they are not the operator of PromQL.
-var verbs = regexp.MustCompile(`%[-+#0-9.]*[svqdfgeExXt]|%%`)
-
-// actionEnd is where a template's action ends; braces in its texts do not end it.
-func actionEnd(action string) int {
-	for i := 0; i < len(action); i++ {
-		switch c := action[i]; c {
-		case '"', '`':
-			for i++; i < len(action) && action[i] != c; i++ {
-				if action[i] == '\\' && c == '"' {
-					i++
-				}
-			}
-		case '}':
-			if strings.HasPrefix(action[i:], "}}") {
-				return i
-			}
-		}
-	}
-	return len(action)
 }

@@ -312,3 +312,32 @@ func TestLinksOfAlerts(t *testing.T) {
 		}
 	}
 }
+
+// TestTemplateQueries: a query that a template puts together is one text.
+func TestTemplateQueries(t *testing.T) {
+	for template, want := range map[string]string{
+		`{{ range query (print "m50_" $labels.code "_total") }}{{ end }}`:                         `m50_${template}_total`,
+		`{{ with query (print "m51" "_a_total") }}{{ . | first | value }}{{ end }}`:               `m51_a_total`,
+		`{{ printf "Total %v" (printf "sum(m_total{j=%q})" $labels.j | query | first | value) }}`: `sum(m_total{j="${template}"})`,
+		`{{ print (print "m_total" | query | first | value) }}`:                                   `m_total`,
+		`{{ query (printf "sum(%[1]s{x=%[2]q}) / count(%[1]s)" "a_total" $x) }}`:                  `sum(a_total{x="${template}"}) / count(a_total)`,
+		`{{ print "m" .Labels.x | query }}`:                                                       `m${template}`,
+		`{{ query (println "sum(a)" "/" $x) }}`:                                                   `sum(a) / ${template}; sum(a)`,
+		`{{ query (printf "%s_total{a=%q} > %g" "m" $labels.a $value) }}`:                         `m_total{a="${template}"} > 1`,
+		`{{ "a" | print "m_" | query }}`:                                                          `a; m_${template}`,
+		`{{ $labels.a | printf "m_%s" | query }}`:                                                 `m_${template}`,
+		`{{ query (printf "%s_total" (print "a" (print "b_" (index $l "c")))) }}`:                 `ab_${template}_total; c`,
+		`{{ print (query "a" | first | value) " of " (query "b_total" | first | value) }}`:        `a; b_total`,
+		`{{ $q := print "m_" $labels.a }}{{ query $q }}`:                                          `m_${template}`,
+		`{{ $f := "m_%s" }}{{ query (printf $f $labels.a) }}`:                                     `m_${template}`,
+		`{{ query (print $a $b }}{{ "m" }}`:                                                       `m`,
+		`{{ query "m" }}{{ query (print (print "a" | toUpper) "_b") }}{{ print "not" $q }}`:       `m; ${template}_b`,
+		`{{ query (print "m_" (`:                                                                  `m_${template}`,
+		`{{ query (print "m_" (print "a" (index`:                                                  `m_a${template}`,
+		`{{ query ` + strings.Repeat(`(print "m_" `, 300) + strings.Repeat(`)`, 300) + `}}`:       "m_" + strings.Repeat("; m_", 299),
+	} {
+		if got := strings.Join(templateQueries(template), "; "); got != want {
+			t.Errorf("%s: %s, want %s", template, got, want)
+		}
+	}
+}

@@ -20,6 +20,8 @@ type variable struct {
 	name string
 	// fields are what ${name.path} is, by value and path.
 	fields map[string]map[string]string
+	// texts are what people see in the place of its values, where that may be another text.
+	texts map[string]string
 	// span says that it is there for lengths of time.
 	span bool
 	// values are those that it can have; any says that there may be others, of which pattern is a
@@ -46,6 +48,7 @@ type scope struct {
 	variables map[string]*variable
 	// adhoc says that the reader can add matchers on labels of his choice, or group by them.
 	adhoc bool
+	uid   string // of the dashboard, "" where it is not known
 }
 
 // reference is a variable in a text: $name, ${name}, ${name.path}, ${name:format}, [[name]],
@@ -104,8 +107,11 @@ func names(unresolved map[string]string) string {
 
 // everything tells whether the need names no metric at all.
 func (n *Need) everything() bool {
-	return n.named("\x00\x01") // no metric is called so
+	return n.named(noName)
 }
+
+// noName is what no metric is called.
+const noName = "\x00\x01"
 
 func (s *scope) variable(name string) *variable {
 	if s == nil {
@@ -136,7 +142,7 @@ func (s *scope) expand(query string) (texts []string, m marks, unresolved map[st
 			choices[v] = append(choices[v], choice{mark: true, variable: v})
 		}
 	}
-	mark := func(v *variable) { choices[v] = []choice{{mark: true, variable: v}} }
+	mark := func(v *variable) { choices[v] = []choice{{mark: true, wide: len(v.values) > 0, variable: v}} }
 	if productOf(used, choices) > maxExpansions {
 		for _, v := range used {
 			if v.span { // mostly the length of a range, where its values do not count
@@ -220,6 +226,7 @@ func referenced(text string) []string {
 type choice struct {
 	value    string
 	mark     bool // any value
+	wide     bool // also what the variable's pattern does not match
 	variable *variable
 }
 
@@ -328,6 +335,9 @@ func (f *filler) value(name, path, format string, p place, rest, next string) st
 	chosen := f.choice[name]
 	if field, ok := chosen.field(path); ok {
 		chosen.value, path = field, ""
+	} else if v := chosen.variable; format == "text" && v != nil && !chosen.mark {
+		chosen.value = v.text(chosen.value)
+		chosen.mark = chosen.value == ""
 	}
 	known := chosen.variable != nil && !chosen.mark && path == ""
 	switch {
@@ -335,7 +345,7 @@ func (f *filler) value(name, path, format string, p place, rest, next string) st
 		if !known || chosen.variable.typed || chosen.variable.open && !p.name {
 			return f.mark(name)
 		}
-		return quoted(chosen.value, format, chosen.variable.regexes, p)
+		return quoted(chosen.value, format, chosen.variable.regexes && format != "text", p)
 	case p.brackets > 0 || p.duration || p.instant:
 		return span(p, rest)
 	case strings.HasSuffix(format, "quote"): // ${name:doublequote} brings its own
@@ -382,7 +392,9 @@ func (f *filler) mark(name string) string {
 	}
 	pattern := ""
 	if v := f.choice[name].variable; v != nil && v.literal {
-		pattern = first(v.pattern, ".*")
+		if pattern = first(v.pattern, ".*"); f.choice[name].wide {
+			pattern = ".*"
+		}
 	}
 	text := markStart + strconv.Itoa(len(f.marks)) + markEnd
 	f.marks = append(f.marks, pattern)

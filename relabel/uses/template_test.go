@@ -151,6 +151,21 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+// TestAllOfAVariable: the value that stands for all of a variable may be more than what it lists.
+func TestAllOfAVariable(t *testing.T) {
+	for _, all := range []string{".+", ".*", "m.*"} {
+		set := new(Set)
+		if err := Dashboards(set, folder(t, "d.json", `{"title":"T","schemaVersion":39,"templating":{"list":[{"name":"metric","type":"query",
+			"query":"label_values({__name__=~\"m01_.+\"}, __name__)","includeAll":true,"multi":true,"allValue":"`+all+`"}]},
+			"panels":[{"title":"P","targets":[{"expr":"{__name__=~\"$metric\",code=~\"$code\"}"}]}]}`)); err != nil {
+			t.Fatal(err)
+		}
+		if len(set.Index(nil, nil).For("m50_a_total")) == 0 {
+			t.Errorf("All is %s: what it means beyond the list is not needed", all)
+		}
+	}
+}
+
 // TestMoreVariables: where their values stand outside of brackets, intervals have all of theirs;
 // and a variable has the values of its static options, and the fields of its values.
 func TestMoreVariables(t *testing.T) {
@@ -158,6 +173,10 @@ func TestMoreVariables(t *testing.T) {
 	list := make([]string, 60)
 	for i := range list {
 		list[i] = fmt.Sprintf("n%d", i)
+	}
+	options := make([]string, 200)
+	for i := range options {
+		options[i] = fmt.Sprintf(`{"value":"static_%d"}`, i)
 	}
 	for _, c := range []struct{ variables, expr, want string }{
 		{intervals, `rate_$m`, `rate_1m all; rate_5m all; rate_15m all`},
@@ -177,9 +196,30 @@ func TestMoreVariables(t *testing.T) {
 			`static_m none; {__name__=~"(?:.*(?:disk_.*).*)"} all`,
 		},
 		{
+			`"name":"m","type":"query","query":"metrics(disk_.*)","includeAll":true,"multi":true,"allValue":".+"`, `{__name__=~\"$m\"}`,
+			`{__name__=~".+"} all; {__name__=~"(?:.*(?:disk_.*).*)"} all`,
+		},
+		{ // more values than queries are made of
+			`"name":"m","type":"query","query":"metrics(disk_.*)","staticOptions":[` + strings.Join(options, ",") + `]`, `sum($m)`,
+			`{__name__=~".*"} all`,
+		},
+		{
 			`"name":"m","type":"custom","query":"[{\"value\":\"a\",\"metric\":\"m_a\"},{\"value\":\"b\",\"metric\":\"m_b\"}]"`, `${m.metric}`,
 			`m_a all; m_b all`,
 		},
+		{`"name":"m","type":"custom","query":"m_a : a, b"`, `sum(${m:text})`, `m_a none; b none`},
+		{`"name":"m","type":"custom","query":"m_a : a"`, `sum($m) / sum([[m:text]])`, `a none; m_a none`},
+		{`"name":"m","type":"custom","query":"m_a : a","includeAll":true,"allValue":".+"`, `{__name__=~\"${m:text}\"}`, `{__name__=~"m_a"} all; {__name__=~"All"} all`},
+		{`"name":"m","type":"custom","multi":true,"options":[{"text":"m_.*","value":"a"}]`, `{__name__=~\"${m:text}\"}`, `{__name__=~"m_.*"} all`},
+		{`"name":"m","type":"custom","current":{"text":["m_a","m_b"],"value":["a","b"]}`, `sum(${m:text})`, `m_a none; m_b none`},
+		{`"name":"m","type":"custom","current":{"text":"m_a + m_b","value":["a","b"]}`, `sum(${m:text})`, `{__name__=~".*"} all`},
+		{`"name":"m","type":"custom","query":"m_a : a, m_b : a"`, `sum(${m:text})`, `{__name__=~".*"} all`},
+		{`"name":"m","type":"custom","query":"[{\"value\":\"a\",\"text\":\"m_a\"}]"`, `sum(${m:text})`, `m_a none`},
+		{
+			`"name":"m","type":"query","query":"metrics(disk_.*)","staticOptions":[{"value":"s","text":"m_s"}]`, `${m:text}`,
+			`m_s all; {__name__=~"(?:.*(?:disk_.*).*)"} all`,
+		},
+		{`"name":"m","type":"constant","query":"m_a"`, `sum(${m:text})`, `m_a none`},
 		{`"name":"m","type":"custom","query":"[{\"value\":\"a\",\"of\":{\"metric\":\"m_a\"}}]"`, `sum(rate(${m.of.metric}[5m]))`, `m_a none`},
 	} {
 		set := new(Set)
@@ -194,7 +234,7 @@ func TestMoreVariables(t *testing.T) {
 			}
 		}
 		if strings.Join(got, " | ") != c.want {
-			t.Errorf("%s of %s: %q, want %q", c.expr, c.variables, got, c.want)
+			t.Errorf("%s of %.300s: %q, want %q", c.expr, c.variables, got, c.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import "strings"
 // used, and what it asks the API.
 func (w *walker) text(n *node, panel string) {
 	text := n.text()
+	w.set.handings(text, w.scope)
 	if !strings.Contains(text, "api/v1") && !strings.Contains(text, "expr") && !strings.Contains(text, "metric=") {
 		return
 	}

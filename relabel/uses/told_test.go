@@ -64,6 +64,51 @@ func TestProgramsBesideFiles(t *testing.T) {
 	}
 }
 
+// TestOtherSourcesInObjects: queries of alert rules and provisioned data sources that go to Loki or
+// others by their type are no uses, and are told of; those of Prometheus beside them are.
+func TestOtherSourcesInObjects(t *testing.T) {
+	const group = `apiVersion: grafana.integreatly.org/v1beta1
+kind: GrafanaAlertRuleGroup
+metadata: {name: g}
+spec:
+  rules:
+    - title: A
+      data:
+        - {refId: A, datasourceUid: l, model: {datasource: {type: loki, uid: l}, expr: 'sum(count_over_time({unused="a"}[5m]))'}}
+        - {refId: B, datasourceUid: l, model: {datasource: {type: loki, uid: l}, expr: '{unused="a"} |= "x"'}}
+        - {refId: C, datasourceUid: p, model: {datasource: {type: prometheus, uid: p}, expr: used_a}}
+        - {refId: E, datasourceUid: p, model: {datasource: {type: loki, uid: l}, expr: 'sum(rate(used_d[5m]))'}}
+        - {refId: D, datasourceUid: v, model: {datasource: {type: some-new-thing, uid: v}, expr: sum(used_b)}}
+`
+	const sources = `apiVersion: 1
+datasources:
+  - name: Tempo
+    type: tempo
+    jsonData:
+      tracesToLogsV2: {datasourceUid: l, customQuery: true, query: '{unused="a"} |= "$${__trace.traceId}"'}
+      tracesToProfiles: {customQuery: true, query: 'sum(unused)'}
+      tracesToMetrics: {queries: [{name: rate, query: 'sum(rate(used_c{$$__tags}[5m]))'}]}
+`
+	for flag, read := range flags {
+		set := new(Set)
+		dir := folder(t, "g.yaml", group, "datasources.yaml", sources)
+		if err := read(set, dir); err != nil {
+			t.Errorf("--%s: %v", flag, err)
+		}
+		said := strings.Join(set.Warnings, "\n")
+		lines := strings.Join(set.lines(dir), "\n")
+		for _, want := range []string{"used_a", "used_b", "used_c", "used_d"} {
+			if !set.keeps(want) {
+				t.Errorf("--%s: %s is no use:\n%s", flag, want, lines)
+			}
+		}
+		if strings.Contains(lines, "unused") || !strings.Contains(said, dir+"/g.yaml: what is in LogQL there, such as GrafanaAlertRuleGroup g, spec.rules[0].data[0].model") ||
+			!strings.Contains(said, dir+"/datasources.yaml: what is in LogQL there, such as document, datasources[0].jsonData.tracesToLogsV2") {
+			t.Errorf("--%s: %s\n%s", flag, lines, said)
+		}
+	}
+}
+
 // TestNamesOfSources: a data source whose name sounds like another language may be Prometheus' all
 // the same, and what is not asked of it is told.
 func TestNamesOfSources(t *testing.T) {

@@ -173,6 +173,7 @@ func Served(set *Set, server string, data []byte) error {
 	if err := json.Unmarshal(data, &answer); err != nil {
 		return fmt.Errorf("%s: its rules cannot be read: %w", server, err)
 	}
+	defer set.hand() // links of its alerts
 	recorded, given := set.Recorded(), map[string]bool{}
 	for _, u := range set.Uses {
 		if u.Kind == Rule {

@@ -46,6 +46,8 @@ type Use struct {
 	// Last is when it was last asked, and Count how often, where a log says so.
 	Last  time.Time `json:"last,omitzero"`
 	Count int64     `json:"count,omitempty"`
+	// Lists says that it only lists series, names or values of labels, and reads no sample.
+	Lists bool `json:"-"`
 	// Guessed says that it is no use that was read, but what a rule that is missing may read.
 	Guessed bool `json:"-"`
 	// Scales is the name and the source of a metric that a HorizontalPodAutoscaler asks an adapter

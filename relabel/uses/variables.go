@@ -3,6 +3,7 @@ package uses
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,10 +33,9 @@ func (v *variable) or(other *variable) *variable {
 		return v
 	}
 	out := *v
+	out.values, out.texts = slices.Clone(v.values), maps.Clone(v.texts)
 	for _, value := range other.values {
-		if !slices.Contains(out.values, value) {
-			out.values = append(out.values, value)
-		}
+		out.add(value, other.text(value))
 	}
 	out.any = v.any || other.any || len(v.values) == 0 || len(other.values) == 0
 	if out.pattern != other.pattern {
@@ -87,7 +87,8 @@ func (d declaration) read() *variable {
 	v := &variable{name: d.name, regexes: d.at.truth("multi") || d.at.truth("includeAll")}
 	switch d.kind {
 	case "custom":
-		v.values, v.open = customValues(d.at), d.at.get("allowCustomValue") == nil || d.at.truth("allowCustomValue")
+		v.custom(d.at)
+		v.open = d.at.get("allowCustomValue") == nil || d.at.truth("allowCustomValue")
 		v.fields = customFields(d.at)
 	case "constant":
 		v.values = []string{d.at.word("query")}
@@ -95,7 +96,8 @@ func (d declaration) read() *variable {
 		v.values = []string{d.at.word("enabledValue"), d.at.word("disabledValue")}
 	case "interval":
 		// Between brackets its values do not count, see span; elsewhere it may be any, as auto is.
-		v.values, v.open, v.span = customValues(d.at), true, true
+		v.custom(d.at)
+		v.open, v.span = true, true
 		if len(v.values) == 0 {
 			v.values = []string{"5m"}
 		}
@@ -107,19 +109,41 @@ func (d declaration) read() *variable {
 			v.pattern = "" // it cuts pieces out of the values
 		}
 		for _, o := range d.at.list("staticOptions") {
-			if text := first(o.word("value"), o.word("text")); text != "" && !slices.Contains(v.values, text) {
-				v.values = append(v.values, text)
+			if value := first(o.word("value"), o.word("text")); value != "" {
+				v.add(value, first(o.word("text"), value))
 			}
 		}
 	default:
 		v.any = true
 	}
 	all := d.at.text("allValue")
-	// these are among any value
-	if all != "" && d.at.truth("includeAll") && !slices.Contains(v.values, all) && !(v.any && (all == ".*" || all == ".+")) {
-		v.values = append(v.values, all)
+	among := v.any && v.pattern == "" && (all == ".*" || all == ".+") // any value, which is there already
+	if all != "" && d.at.truth("includeAll") && !slices.Contains(v.values, all) && !among {
+		v.add(all, "All")
 	}
 	return v
+}
+
+// add adds a value, and what people see in its place, which is ${name:text}; "" is not known.
+func (v *variable) add(value, text string) {
+	if !slices.Contains(v.values, value) {
+		v.values = append(v.values, value)
+	}
+	if known, twice := v.texts[value]; twice && known != text {
+		text, v.pattern = "", "" // which of them is shown is not known
+	}
+	if v.texts == nil {
+		v.texts = map[string]string{}
+	}
+	v.texts[value] = text
+}
+
+// text is what people see in the place of a value, "" where it is not known.
+func (v *variable) text(value string) string {
+	if text, known := v.texts[value]; known {
+		return text
+	}
+	return value
 }
 
 func first(texts ...string) string {
@@ -139,38 +163,56 @@ func currentText(at *node) string {
 	return at.word("current", "text")
 }
 
-// customValues are the values of a custom variable: of its options, of its list, where a comma may
-// be escaped and a value may follow its name, and those that it was saved with.
-func customValues(at *node) []string {
-	var out []string
-	add := func(v string) {
-		if v != "$__all" && !slices.Contains(out, v) {
-			out = append(out, v)
+// custom adds the values of a custom variable: of its list, where a comma may be escaped and a
+// value may follow its name, of its options, and those that it was saved with.
+func (v *variable) custom(at *node) {
+	add := func(value, text string) {
+		if value != "$__all" {
+			v.add(value, text)
 		}
 	}
 	query := at.word("query")
 	if strings.HasPrefix(strings.TrimSpace(query), "[") && json.Valid([]byte(query)) {
 		if list, err := parseJSON([]byte(query), 1); err == nil {
 			for _, item := range list.items {
-				add(first(item.word("value"), item.word()))
+				value := first(item.word("value"), item.word())
+				add(value, first(item.word("text"), value))
 			}
 			query = ""
 		}
 	}
 	if query != "" {
 		for _, part := range splitCommas(query) {
-			if _, value, named := strings.Cut(part, " : "); named {
-				part = value
+			text, value, named := strings.Cut(part, " : ")
+			if !named {
+				value = text
 			}
-			add(strings.TrimSpace(part))
+			add(strings.TrimSpace(value), strings.TrimSpace(text))
 		}
 	}
 	for _, o := range at.list("options") {
-		add(o.word("value"))
+		add(o.word("value"), first(o.word("text"), o.word("value")))
 	}
-	for _, value := range append(at.list("current", "value"), at.get("current", "value")) {
-		if text := value.word(); text != "" {
-			add(text)
+	values, texts := at.get("current", "value").words(), at.get("current", "text").words()
+	for i, value := range values {
+		if value == "" || slices.Contains(v.values, value) {
+			continue
+		}
+		text := "" // the texts of several may be one
+		if len(texts) == len(values) {
+			text = texts[i]
+		}
+		add(value, text)
+	}
+}
+
+// words are the texts of a list, or the one that it is.
+func (n *node) words() []string {
+	out := []string{n.word()}
+	if n != nil && n.items != nil {
+		out = out[:0]
+		for _, item := range n.items {
+			out = append(out, item.word())
 		}
 	}
 	return out
@@ -305,7 +347,10 @@ func (w *walker) variable(d declaration) {
 	if query == "" || !w.asks(source, "variable $"+d.name, promQL) {
 		return
 	}
-	u := &Use{Kind: w.kind, File: w.file, Line: d.line(), Where: w.title + ", variable $" + d.name, Query: query, Needs: []Need{}}
+	u := &Use{
+		Kind: w.kind, File: w.file, Line: d.line(), Where: w.title + ", variable $" + d.name, Query: query, Needs: []Need{},
+		Lists: labelValues.MatchString(query),
+	}
 	if needs != nil {
 		u.Needs = needs
 	}
@@ -315,6 +360,10 @@ func (w *walker) variable(d declaration) {
 		w.set.warn(u, warning)
 	}
 	w.set.Add(u)
+	w.set.mayBeHanded(u, w.scope, query, func(in *scope) ([]Need, string) {
+		needs, _, warning := in.asked(query)
+		return needs, warning
+	})
 }
 
 // asked are the needs of a variable's query, and the PromQL in it, "" where it has none.

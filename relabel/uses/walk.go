@@ -255,6 +255,8 @@ func (s *Set) addScoped(u *Use, in *scope) {
 		s.warn(u, warning)
 	}
 	s.Add(u)
+	query := u.Query
+	s.mayBeHanded(u, in, query, func(in *scope) ([]Need, string) { return in.needs(query) })
 }
 
 // called reads what an address asks of Prometheus' API, with the parameters that stand beside it:
@@ -297,6 +299,7 @@ func (w *walker) called(n *node, panel string) {
 // link reads the queries in an address: those of Grafana's Explore, and of Prometheus' own page.
 func (w *walker) link(at *node, panel string) {
 	text := at.text()
+	w.set.handings(text, w.scope)
 	if !strings.Contains(text, "expr") {
 		for _, query := range linked(text) {
 			w.add(at, panel, query)
