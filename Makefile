@@ -22,7 +22,7 @@ ALONE := $(ALONE)|TestEndlessBodies|TestEndlessTables|TestDecodeTableRandom|Test
 ALONE := $(ALONE)|TestWideHaveTheirTurn|TestInventedIdentities|TestPushedOutIsForgotten|TestHundredRefused
 ALONE := $(ALONE)|TestNewcomersOfAFullAddress|TestNewAddresses|TestWideBesideNewcomers|TestLongWideCalls|TestHeldIsWhatTheEngineHolds|TestEmptyIsNotTried|TestFrameIsKept|TestStretchesAreWoven|TestWhatIsTheSameAtAllSteps
 ALONE := $(ALONE)|TestErrorsReadAloud|TestTenantsSeeOnlyTheirs|TestVerdictsTakeBoundedEffort|TestMadeOfWhatIsRead|TestFewSeriesMadeAtStepsPass|TestSeriesMadeAtStepsAreBounded|TestSeriesMadeByJoinsAreBounded
-ALONE := $(ALONE)|TestExactByNameTyped|TestExactByNameStarts|TestWhatLacksIsSaid|TestRewritesLeakNothing
+ALONE := $(ALONE)|TestExactByNameTyped|TestExactByNameStarts|TestWhatLacksIsSaid|TestRewritesLeakNothing|TestStormOfOneCaller|TestNobodyWaitsForASilentOne
 ALONE := $(ALONE)|TestFederationIsHeld|TestFederatedBytes|TestWhoReadsNoPage|TestSlowCallersLeave|TestEndlessAnswersAtOnce|TestGrafanaAllOfAQuery|TestExactByNameWithNames|TestExactByNameSharded
 # Thousands of queries against a reference: too many for the race detector in make test-full too.
 PROOFS := TestPromQLTest|TestExactFuzz|TestMonth
@@ -133,7 +133,7 @@ race:
 	@$(STEP) race go test -race -vet=off -timeout 80m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
 
 proofs:
-	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 60m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./grafana-plugin/pkg/experiments
+	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 60m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./proxy/shard ./grafana-plugin/pkg/experiments
 
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
@@ -144,6 +144,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v
+	@$(STEP) promtool go test -timeout 40m ./alerts -run '^TestPromtool$$' -alerts.whole
 	@$(STEP) soak go test -timeout 300m ./alerts/soak -run 'TestSoak$$' -soak.days 30 -soak.nodes 100 -v
 	@$(STEP) panels-all go test -timeout 90m ./dashboards/live -run 'TestDashboards$$|TestDashboardsAfterDropRules' -live.all -v
 	@$(STEP) live-relabel go test -timeout 120m $(LIVE) -run TestTroubles -live.all -live.relabel -v

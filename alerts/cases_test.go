@@ -1,7 +1,6 @@
 package alerts_test
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -9,23 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/spillwayproject/spillway/internal/realprom"
 )
-
-// The real promtool runs every case.
-func TestPromtool(t *testing.T) {
-	for _, f := range caseFiles(t) {
-		t.Run(filepath.Base(f.path), func(t *testing.T) {
-			stdout, stderr, err := realprom.Promtool(t.Context(), "test", "rules", f.path)
-			if err != nil {
-				t.Errorf("%v\n%s%s", errors.Unwrap(err), stdout, stderr)
-				return
-			}
-			t.Logf("%d cases pass", len(f.Tests))
-		})
-	}
-}
 
 // without are kinds of cases that an alert cannot have, with the reason.
 var without = map[string]map[string]string{

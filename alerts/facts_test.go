@@ -308,13 +308,29 @@ func rangeFunction(path []parser.Node) string {
 	return ""
 }
 
+// seeksBlanks tells whether the nearest function around a selector, a maximum, is compared with
+// DCGM's sentinels for no value, which no counter of theirs comes near.
+func seeksBlanks(path []parser.Node) bool {
+	for i := len(path) - 1; i > 0; i-- {
+		if c, ok := path[i].(*parser.Call); ok {
+			b, ok := path[i-1].(*parser.BinaryExpr)
+			if !ok || c.Func.Name != "max_over_time" || b.Op != parser.GTE {
+				return false
+			}
+			n, ok := b.RHS.(*parser.NumberLiteral)
+			return ok && n.Val == 2e9
+		}
+	}
+	return false
+}
+
 // checkUse says where a series is used as its type forbids.
 func checkUse(t *testing.T, r ruleAt, sel *parser.VectorSelector, name, typ string, path []parser.Node) {
 	t.Helper()
 	fn := rangeFunction(path)
 	switch typ {
 	case "counter":
-		if gaugeOnly[fn] {
+		if gaugeOnly[fn] && !seeksBlanks(path) {
 			t.Errorf("%s: %s(%s): %s is a counter, which restarts", r.where(), fn, sel, name)
 		}
 		if counterOnly[fn] || presence[fn] || gaugeOnly[fn] || onlyPresent(path) || plainCounters[r.name()+": "+name] != "" {

@@ -94,6 +94,9 @@ type ruleCase struct {
 			Labels map[string]string `yaml:"exp_labels"`
 		} `yaml:"exp_alerts"`
 	} `yaml:"alert_rule_test"`
+	Queries []struct {
+		Expr string
+	} `yaml:"promql_expr_test"`
 }
 
 // rules are the rule files of f by path, globs resolved.

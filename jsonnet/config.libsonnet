@@ -23,24 +23,25 @@
     teamLabels: ['label_team', 'label_owner', 'label_cost_center'],
     // Team of namespaces that have none of teamLabels.
     unassignedTeam: 'unassigned',
-    // Labels of kube_pod_labels that may hold the experiment, best first: one's own, JobSet, Kubeflow, Ray, Kueue, Volcano, Job. The datasource for experiments has the
+    // Labels of kube_pod_labels that may hold the experiment, best first: one's own, JobSet, Kubeflow, Ray, LeaderWorkerSet, Kueue, Volcano, Job. The datasource for experiments has the
     // same list in its settings, to say which of them kube-state-metrics must let through.
     experimentLabels: [
       'label_experiment',
       'label_jobset_sigs_k8s_io_jobset_name',
       'label_training_kubeflow_org_job_name',
       'label_ray_io_cluster',
+      'label_leaderworkerset_sigs_k8s_io_name',
       'label_kueue_x_k8s_io_pod_group_name',
       'label_volcano_sh_job_name',
       'label_batch_kubernetes_io_job_name',
       'label_job_name',
     ],
 
-    // Labels of pods that must all run, or none of them is of use, by what names the gang: JobSet, Kubeflow's trainer, LeaderWorkerSet, Kueue's pod groups, Volcano, the scheduler plugins' PodGroup. The first that a pod has counts.
+    // Labels of pods that must all run, or none of them is of use, by what names the gang: JobSet, Kubeflow's trainer, LeaderWorkerSet (each of its replicas is one), Kueue's pod groups, Volcano, the scheduler plugins' PodGroup. The first that a pod has counts.
     gangLabels: [
       'label_jobset_sigs_k8s_io_jobset_name',
       'label_training_kubeflow_org_job_name',
-      'label_leaderworkerset_sigs_k8s_io_name',
+      'label_leaderworkerset_sigs_k8s_io_group_key',
       'label_kueue_x_k8s_io_pod_group_name',
       'label_volcano_sh_job_name',
       'label_scheduling_x_k8s_io_pod_group',
@@ -171,6 +172,8 @@
       ownMounts: '/|/var(/log|/lib(/(kubelet|containerd|containers|docker|rancher)(/.*)?)?)?|/mnt/stateful_partition',
       // Nodes, as a regular expression over their names, on which no DaemonSet runs, so that no node-exporter is missed there: EKS' Fargate, virtual kubelets.
       unmeasured: 'fargate-.+|virtual-.+',
+      // Devices of tunnels between nodes (VXLAN), as a regular expression: their neighbours are permanent, and do not count towards the limit of the neighbour table.
+      tunnels: 'flannel[.].+|vxlan[.]calico|cilium_vxlan',
       // Label of kube_node_labels that names the rack.
       rackLabel: 'label_rack',
       // Label of kube_node_labels that names the zone: a site, a hall, whatever can be cut off as a whole.
@@ -181,6 +184,8 @@
       young: '15m',
       // How long a machine may take to boot, from when its kubelet falls silent: one of eight GPUs tests its memory for ten minutes and more. Nobody restarts a node that is not ready for less.
       boot: '20m',
+      // Seconds by which the time at which a node booted may move without a restart: the kernel reckons it from a clock that is set right now and then. No machine boots in less.
+      bootSeconds: 60,
       // Reasons of node-problem-detector that speak of a failing disk: a ticket, or a drain where a file system of the node is read-only or cannot be read. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
       // Errors of a file system that tell of who asks, and not of a disk: node-exporter is no root, and a mount below a folder that is closed to it is refused. Nodes are not drained for those.
       askersErrors: 'permission denied|no such file or directory',
@@ -199,6 +204,8 @@
       elastic: 'spillway|coredns',
       // The job that has a target on every machine and does not hear of them from kube-state-metrics.
       machines: 'node-exporter',
+      // Jobs, as a regular expression, that have a target on every node, also on those on which no node-exporter runs (node.unmeasured).
+      everywhere: 'kubelet|cadvisor|node-mesh',
       // What a cluster may have, by the name that the dashboard of alerts shows: the selector that finds it by its label job (one without it is left out), and what is not told where nobody scrapes it. A managed control plane hides its etcd, a
       // fleet without iptables-exporter its traffic: no alert fires for that, and the dashboard says so.
       watched: (import 'lib/watched.libsonnet')($._config.selectors),
@@ -435,6 +442,8 @@
         // Recoveries of NVLink 5 in an hour that succeeded; between whole numbers, since an increase is an estimate. Of 5,760 links that somebody looked at, one had any: three in 21 minutes, five days
         // before it failed (marin-community/marin, issue 9086).
         nvlinkRecoveries: 1.5,
+        // Nodes of a cluster whose GPUs lose NVLinks within half an hour from which on what they share, a switch of a domain, is taken for the fault, and no node is drained for it.
+        nvlinkNodes: 3,
         // PCIe replays a minute.
         pcieReplaysPerMinute: 8,
         // GPUs that one namespace leaves idle are so many, or more.
@@ -463,12 +472,16 @@
         conntrack: 0.8,
         // Seconds that a clock may be off.
         clockSeconds: 0.05,
+        // … as its exporter tells the time, beside that of most nodes. Scrapes are late by less.
+        clockApartSeconds: 1,
         // Seconds that the kernel takes a clock to be off at most, from which nobody keeps it right. The kernel counts no further than 16.
         clockErrorSeconds: 16,
         // Entries of the neighbour table as a share of gc_thresh3.
         arp: 0.8,
         // Nodes with a neighbour table that overflowed at which it is an outage of the cluster and no longer of a node.
         arpOverflowNodes: 3,
+        // Restarts of a node in six hours that nobody planned. A machine that somebody repairs has one or two.
+        restarts: 3,
       },
       fleet: {
         // Nodes not ready as a share of all.

@@ -31,6 +31,7 @@
 + (import 'rules/locations.libsonnet')
 + (import 'rules/node.libsonnet')
 + (import 'rules/gpu.libsonnet')
++ (import 'rules/gpu_capacity.libsonnet')
 + (import 'rules/gpu_faults.libsonnet')
 + (import 'rules/network.libsonnet')
 + (import 'rules/pending.libsonnet')

@@ -21,11 +21,14 @@ const entry = "mixin.libsonnet"
 // importer gives the VM the files of one file system and nothing else. The VM wants the same
 // Contents for a file each time.
 type importer struct {
-	fsys fs.FS
-	seen map[string]jsonnet.Contents
+	fsys   fs.FS
+	asItIs bool // files are not made quick
+	seen   map[string]jsonnet.Contents
 }
 
-func newImporter(fsys fs.FS) *importer { return &importer{fsys, map[string]jsonnet.Contents{}} }
+func newImporter(fsys fs.FS) *importer {
+	return &importer{fsys: fsys, seen: map[string]jsonnet.Contents{}}
+}
 
 // Import implements jsonnet.Importer: a name is relative to the file that imports it.
 func (i *importer) Import(from, name string) (jsonnet.Contents, string, error) {
@@ -47,7 +50,11 @@ func (i *importer) Import(from, name string) (jsonnet.Contents, string, error) {
 	if err != nil {
 		return jsonnet.Contents{}, "", fmt.Errorf("import %s: %w", at, err)
 	}
-	c := jsonnet.MakeContentsRaw(b)
+	text := string(b)
+	if !i.asItIs {
+		text = quick(at, text)
+	}
+	c := jsonnet.MakeContents(text)
 	i.seen[at] = c
 	return c, at, nil
 }
@@ -57,5 +64,6 @@ var _ jsonnet.Importer = (*importer)(nil)
 func newVM(fsys fs.FS) *jsonnet.VM {
 	vm := jsonnet.MakeVM()
 	vm.Importer(newImporter(fsys))
+	vm.NativeFunction(piecesFunction())
 	return vm
 }

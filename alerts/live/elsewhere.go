@@ -43,6 +43,7 @@ var Elsewhere = map[string]string{
 	"NodeInfiniBandLinkFlapping":       byRuleTest,
 	"NodeInfiniBandPortDown":           byRuleTest,
 	"NodeNotReady":                     notHere + "may come beside *half the fleet not ready*",
+	"NodeRestarts":                     byRuleTest,
 	"PrometheusHACrashLooping":         servicesOwn,
 	"PrometheusHAPairDown":             notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"PrometheusHeadSeriesRunaway":      notHere + "needs a head of a million series",

@@ -80,7 +80,10 @@ var byDefault = map[string][]string{
 	},
 	"node-problem-detector": {"problem_counter", "problem_gauge"},
 	"node-mesh":             {"probe_success", "probe_duration_seconds"},
-	"remediator":            {"remediator_acts", "remediator_decisions_total", "remediator_last_webhook_timestamp_seconds"},
+	"remediator": {
+		"remediator_acts", "remediator_decisions_total", "remediator_last_webhook_timestamp_seconds",
+		"remediator_start_time_seconds", "remediator_waiting_nodes",
+	},
 	"cadvisor": {
 		"container_memory_rss", "container_spec_memory_limit_bytes", "container_cpu_usage_seconds_total",
 		"container_network_transmit_bytes_total", "container_network_receive_bytes_total",

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
+	"go.yaml.in/yaml/v3"
 )
 
 // TestRelabel: the rules are those that Prometheus reads from the same file.
@@ -70,5 +71,41 @@ func TestIPv6(t *testing.T) {
 		if host, port, err := net.SplitHostPort(at); err != nil || host != "fd00::5" || port == "" {
 			t.Errorf("%s: %s cannot be dialled: %v", name, at, err)
 		}
+	}
+}
+
+// TestEndedPods: a pod that has ended stays in the API with its address, which may be another's by
+// then, until somebody removes it: it is no target of any job.
+func TestEndedPods(t *testing.T) {
+	text, err := Render(Options{Cluster: "jaguar", Shards: 1, Replica: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Scrape []struct {
+			Job  string                  `yaml:"job_name"`
+			Kube []struct{ Role string } `yaml:"kubernetes_sd_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatal(err)
+	}
+	c := load(t, 0, 1)
+	pods := 0
+	for _, s := range file.Scrape {
+		if len(s.Kube) == 0 || s.Kube[0].Role != "pod" {
+			continue
+		}
+		pods++
+		for phase, want := range map[string]bool{"Running": true, "Pending": true, "Succeeded": false, "Failed": false} {
+			meta := discovered[s.Job](0)
+			meta["__meta_kubernetes_pod_phase"] = phase
+			if _, ok := target(job(t, c, s.Job), meta); ok != want {
+				t.Errorf("%s: a pod that is %s is a target: %t", s.Job, phase, ok)
+			}
+		}
+	}
+	if pods != 10 {
+		t.Errorf("%d jobs look for pods", pods)
 	}
 }

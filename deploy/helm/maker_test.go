@@ -68,7 +68,11 @@ func (m *maker) name() string {
 }
 
 func (m *maker) labels() map[string]any {
-	return m.maybe(obj{"team": pick(m, "platform", "yes", "null", "1e3", "007", ""), "example.org/a_b": "A.b-c", "true": "true"})
+	out := m.maybe(obj{"team": pick(m, "platform", "yes", "null", "1e3", "007", ""), "example.org/a_b": "A.b-c", "true": "true"})
+	if m.IntN(4) == 0 { // one that the chart sets too
+		out[pick(m, "app.kubernetes.io/part-of", "app.kubernetes.io/managed-by", "app.kubernetes.io/component", "helm.sh/chart")] = "mine"
+	}
+	return out
 }
 
 func (m *maker) annotations() map[string]any {

@@ -27,13 +27,14 @@ func TestUsageLog(t *testing.T) {
 	}{
 		{nil, nil, "", false, ""},
 		{nil, on, folder + "usage.jsonl", true, ""},
-		{obj{"path": folder + "mine.jsonl", "max_size": "1GiB", "max_files": 3}, on, folder + "mine.jsonl", true, ""},
+		{obj{"path": folder + "mine.jsonl", "max_size": "1GiB", "max_files": 2}, on, folder + "mine.jsonl", true, ""},
 		{obj{"path": "/var/log/spillway/usage.jsonl"}, mount, "/var/log/spillway/usage.jsonl", false, ""},
 		{obj{"path": "/var/log/spillway/usage.jsonl"}, nil, "", false, "set usageLog.enabled"},
 		{obj{"path": "usage.jsonl"}, on, "", false, "usage.jsonl is on no volume"},
 		{obj{"path": folder + "../usage.jsonl"}, on, "", false, "/var/lib/usage.jsonl is on no volume"},
 		{obj{"path": folder + "usage.jsonl"}, nil, "", false, "set usageLog.enabled"},
-		{obj{"path": folder + "usage.jsonl", "max_size": "1GiB", "max_files": 4}, on, "", false, "more than usageLog.sizeLimit (3Gi)"},
+		{obj{"path": folder + "usage.jsonl", "max_size": "1GiB", "max_files": 3}, on, "", false, "more than usageLog.sizeLimit (3Gi)"},
+		{nil, obj{"usageLog": obj{"enabled": true, "sizeLimit": "2Gi"}}, "", false, "more than usageLog.sizeLimit (2Gi)"},
 		{nil, obj{"usageLog": obj{"enabled": true, "sizeLimit": "1Gi"}}, "", false, "more than usageLog.sizeLimit (1Gi)"},
 	} {
 		values := valuesOf(t, ciFiles(t)["minimal"])

@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,6 +60,11 @@ func verify(all []object) error {
 		names[id] = true
 		if len(o.meta.GetName()) > 63 {
 			wrong("%s: its name is longer than 63", id)
+		}
+		// Else a pod that is not ready is one that no drain of its node may evict, for ever.
+		if b, ok := o.in.(*policyv1.PodDisruptionBudget); ok && (b.Spec.UnhealthyPodEvictionPolicy == nil ||
+			*b.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow) {
+			wrong("%s: it keeps pods that are not ready", id)
 		}
 	}
 	d := deployment(all)
@@ -309,6 +315,23 @@ func TestBudgetFits(t *testing.T) {
 		most := l.Value() / 10 * 9
 		if need := 2*int64(c.Memory.Budget) + 256<<20; c.Memory.Budget.String() != want || need > most || need < most-4<<20 {
 			t.Errorf("%s: %s, want %s", limit, c.Memory.Budget, want)
+		}
+	}
+}
+
+// TestBudgetOfEmptyMemory: a memory that says no budget gets the one that fits.
+func TestBudgetOfEmptyMemory(t *testing.T) {
+	for _, memory := range []any{obj{}, nil} {
+		values := valuesOf(t, ciFiles(t)["minimal"])
+		values["config"].(obj)["memory"] = memory
+		all, err := render(values)
+		if err != nil {
+			t.Errorf("%v: %v", memory, err)
+			continue
+		}
+		text, _ := configOf(all)
+		if c, err := config.Parse([]byte(text), "."); err != nil || c.Memory.Budget.String() != "793MiB" {
+			t.Errorf("%v: %s, %v", memory, c.Memory.Budget, err)
 		}
 	}
 }

@@ -269,6 +269,7 @@ func TestManifestShape(t *testing.T) {
 					}
 				}
 				VolumeClaimTemplates []struct{ Metadata struct{ Name string } } `yaml:"volumeClaimTemplates"`
+				Unhealthy            string                                     `yaml:"unhealthyPodEvictionPolicy"`
 			}
 		}
 		err := d.Decode(&o)
@@ -281,6 +282,9 @@ func TestManifestShape(t *testing.T) {
 		kinds[o.Kind]++
 		if o.APIVersion == "" || o.Metadata.Name == "" || o.Metadata.Namespace != "monitoring" {
 			t.Errorf("%s %q: apiVersion %q, namespace %q", o.Kind, o.Metadata.Name, o.APIVersion, o.Metadata.Namespace)
+		}
+		if o.Kind == "PodDisruptionBudget" && o.Spec.Unhealthy != "AlwaysAllow" {
+			t.Error("a pod that is not ready is one that no drain of its node may evict")
 		}
 		volumes := map[string]bool{}
 		for _, v := range o.Spec.Template.Spec.Volumes {

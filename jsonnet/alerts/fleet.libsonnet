@@ -95,7 +95,11 @@
               and on (%(cl)s)
               (
                 count by (%(cl)s) (
-                  node:gpu_capacity:max > on (%(node)s) node:gpu_allocatable:max
+                  (
+                    node:gpu_capacity:max > on (%(node)s) node:gpu_allocatable:max
+                    or on (%(node)s)
+                    node:gpu_slices:sum{state="capacity"} > ignoring (state) node:gpu_slices:sum{state="allocatable"}
+                  )
                   unless on (%(node)s)
                   node:planned:bool
                 )
@@ -111,13 +115,11 @@
                 sum by (%(cl)s) (
                   (
                     %(cards)s
-                    or
-                    node:gpu_slices:sum{state="%(state)s"}
                   )
                   and on (%(node)s)
                   node:planned:bool
                 )
-              ||| % { cl: cl, node: node, cards: g.cards(gpus), state: state }, '\n'), '\n', '\n      '),
+              ||| % { cl: cl, node: node, cards: within(g.cardsAndSlices(gpus, state)) }, '\n'), '\n', '\n      '),
               plannedCapacity: planned('node:gpu_capacity:max', 'capacity'),
               plannedAllocatable: planned('node:gpu_allocatable:max', 'allocatable'),
             },
@@ -140,7 +142,9 @@
             expr: |||
               (
                 sum by (%(cl)s) (
-                  (%(cards)s)
+                  (
+                    %(cards)s
+                  )
                   unless on (%(node)s)
                   (max_over_time(node:gpu_seen:count[%(w)s]) > 0)
                   and on (%(node)s)
@@ -157,7 +161,7 @@
               (
                 %(measured)s
               )
-            ||| % { cl: cl, node: node, measured: std.strReplace(std.rstripChars(g.measured, '\n'), '\n', '\n  '), cards: g.cards('node:gpu_capacity:max'), w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
+            ||| % { cl: cl, node: node, measured: std.strReplace(std.rstripChars(g.measured, '\n'), '\n', '\n  '), cards: std.strReplace(within(g.cardsAndSlices('node:gpu_capacity:max', 'capacity')), '\n', '\n  '), w: t.d('5m'), gpus: th.gpuUnmeasuredNodes * c.gpu.perNode, share: th.gpuUnmeasured },
             hold: '5m',
             keep: '20m',
             severity: 'critical',

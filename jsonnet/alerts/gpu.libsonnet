@@ -43,28 +43,31 @@
   local fresh(matcher) =
     |||
       gpu:xid_last:info{xid%(m)s}
-      unless on (%(by)s)
+      unless on (%(card)s)
       last_over_time(gpu:xid_last:info[%(gap)s] offset %(w)s)
       and (
         gpu:xid_last:info
         and on (%(cl)s, %(node)s)
         %(seen)s
-        or on (%(by)s)
-        count_over_time(gpu:xid_last:info[%(w)s:%(minute)s])
-        < on (%(cl)s, %(node)s) group_left ()
-        %(looks)s
+        or
+        gpu:xid_last:info
+        and on (%(card)s)
+        (
+          count_over_time((group by (%(card)s) (gpu:xid_last:info))[%(w)s:%(minute)s])
+          < on (%(cl)s, %(node)s) group_left ()
+          %(looks)s
+        )
       )
     ||| % {
       m: matcher,
-      by: g.byWith(['xid']),
+      card: g.cardXid,
       gap: t.d('30m'),
       w: t.d('1h'),
       cl: cl,
       node: d.node,
       minute: t.d('1m'),
-      local atNode = (if d.node == c.nodeLabel then '%s' else 'label_replace(%%s, "%s", "$1", "%s", "(.+)")' % [d.node, c.nodeLabel]),
-      seen: atNode % ('node:gpu_seen:count offset ' + t.d('1h')),
-      looks: atNode % ('node:gpu_looks:count1h') + ' - 5',
+      seen: g.atDCGM('node:gpu_seen:count offset ' + t.d('1h')),
+      looks: g.atDCGM('node:gpu_looks:count1h') + ' - 5',
     },
 
   // uncounted leaves out what the counted form has reported.
@@ -76,7 +79,7 @@
         group by (%(by)s) (last_over_time(%(x)s[%(w)s]))
       ||| % {
         expr: std.rstripChars(expr, '\n'),
-        by: std.join(', ', [cl, d.node, d.gpu, 'xid']),
+        by: g.cardXid,
         x: g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % anyXid),
         w: t.d('90m'),
       }
@@ -110,6 +113,24 @@
     hold: '2m',
     description: '%s of {{ $labels.%s }} %s' % [which, cl, o.wants],
   } + o),
+
+  // lostLinks are the GPUs of Blackwell that lost a link: alone, or where those of several nodes of their cluster did, who are counted for longer: of a domain whose trays are serviced one after the other the last one is not alone.
+  local lostLinks(op) =
+    local lost(window) = std.strReplace(std.rstripChars(g.risen(d.nvlink5.failed, window), '\n'), '\n', '\n  ');
+    |||
+      (
+        %(lost)s
+      )
+      %(op)s on (%(cl)s)
+      (
+        count by (%(cl)s) (
+          group by (%(cl)s, %(node)s) (
+            %(deeper)s
+          )
+        )
+        >= %(nodes)g
+      )
+    ||| % { op: op, lost: lost('15m'), deeper: std.strReplace(lost('30m'), '\n', '\n    '), cl: cl, node: d.node, nodes: th.nvlinkNodes },
 
   local fatal(class, action, todo) = a.alert('GPUXidFatal', onGPU {
     expr: counted(xids([class])),
@@ -295,13 +316,31 @@
           }),
           a.alert('GPUFellOffBus', onNode {
             // Cards that DCGM saw against those that it sees. What the node says it has is no measure: time slicing multiplies it, a change of MIG mode changes it, and
-            // after a reboot the kubelet reports as many as are left.
+            // after a reboot the kubelet reports as many as are left. But DCGM that sees none of cards whose device plugin sees all is what has failed (GPUExporterMissing tells of it):
+            // dcgm-exporter answers with an empty page where its host engine was started before the driver. Of cards that are given by claims nobody else tells how many there are.
             expr: |||
               node:gpu_devices:max
               - on (%(node)s)
               node:gpu_devices:count
               > 0
-            ||| % { node: g.byNode },
+              unless on (%(node)s)
+              (
+                node:gpu_devices:count == 0
+                and on (%(node)s)
+                (
+                  sum by (%(node)s) (
+                    max by (%(node)s, resource) (last_over_time(kube_node_status_allocatable{%(of)s}[%(w)s]))
+                  )
+                  >= on (%(node)s)
+                  sum by (%(node)s) (
+                    max by (%(node)s, resource) (last_over_time(kube_node_status_capacity{%(of)s}[%(w)s]))
+                  )
+                  > 0
+                  or on (%(node)s)
+                  node:gpu_by_claims:bool == 1
+                )
+              )
+            ||| % { node: g.byNode, of: '%s, resource=~"%s|(%s|nvidia_com_mig)_.+"' % [c.selectors.ksm, c.gpu.resource, c.gpu.resource], w: t.d('1h') },
             hold: '5m',
             severity: 'auto',
             labels: { action: 'drain-reboot' },
@@ -309,22 +348,36 @@
             description: 'Node {{ $labels.%s }} of {{ $labels.%s }} has {{ $value }} GPUs fewer than it had. A GPU that falls off the bus reports nothing any more, so this is its only sign.' % [c.nodeLabel, cl],
           }),
           a.alert('GPUExporterMissing', onNode {
-            // A node that is down is counted by FleetNodesNotReady. Of a cluster whose GPUs nobody has measured nothing is said: "What is scraped" of the dashboard of alerts tells of it.
+            // Its exporter may answer and see none of the cards that it saw; one that never saw any has cards without readings (guests with a part of a GPU).
+            // A node that is down is counted by FleetNodesNotReady; one that somebody has taken out, or that has just come, may be without its driver. Of a cluster whose GPUs nobody has measured nothing is said: "What is scraped" of the dashboard of alerts tells of it.
             expr: |||
-              ((%(cards)s) > 0)
+              (
+                sum by (%(node)s) (
+                  %(cards)s
+                )
+                > 0
+              )
               unless on (%(node)s)
-              node:gpu_seen:count
+              (
+                node:gpu_seen:count > 0
+                or on (%(node)s)
+                node:gpu_seen:count
+                unless on (%(node)s)
+                (node:gpu_devices:max > 0)
+              )
               and on (%(node)s)
               (node:ready:max == 1)
+              unless on (%(node)s)
+              node:planned:bool
               and on (%(cl)s)
               (
                 %(measured)s
               )
-            ||| % { cl: cl, node: g.byNode, cards: g.cards('node:gpu_capacity:max'), measured: std.strReplace(std.rstripChars(g.measured, '\n'), '\n', '\n  ') },
+            ||| % { cl: cl, node: g.byNode, cards: std.strReplace(std.rstripChars(g.cardsAndSlices('node:gpu_capacity:max', 'capacity'), '\n'), '\n', '\n    '), measured: std.strReplace(std.rstripChars(g.measured, '\n'), '\n', '\n  ') },
             hold: '15m',
             severity: 'warning',
             summary: 'The GPUs of a node are not measured.',
-            description: 'Nothing is known of the {{ $value }} GPUs of node {{ $labels.%s }} of {{ $labels.%s }}: dcgm-exporter does not answer there. Treat the node as sick: none of the GPU alerts can see it.' % [c.nodeLabel, cl],
+            description: 'Nothing is known of the {{ $value | humanize }} GPUs of node {{ $labels.%s }} of {{ $labels.%s }}: dcgm-exporter does not answer there, or sees none. Treat the node as sick: none of the GPU alerts can see it.' % [c.nodeLabel, cl],
           }),
         ],
       },
@@ -393,12 +446,21 @@
           }),
           a.alert('GPUNVLinkErrors', onGPU {
             // NVLink 5 (Blackwell) has counters of its own, and none of replays (_config.dcgm.nvlink5). A recovery that fails takes the link down.
-            expr: g.risen(d.nvlink5.failed, '15m'),
+            expr: lostLinks('unless'),
             hold: '5m',
             severity: 'auto',
             labels: { 'error': 'link-down', action: 'drain' },
             summary: 'A GPU has NVLink errors.',
             description: '%s of {{ $labels.%s }} lost an NVLink within 15 minutes that could not be recovered; {{ $value }} times since its driver was loaded. What spans its NVLink domain fails or waits.' % [which, cl],
+          }),
+          a.alert('GPUNVLinkErrors', onGPU {
+            // A switch of theirs that is serviced, or fails, takes links of all nodes of its domain: draining sound ones mends nothing.
+            expr: lostLinks('and'),
+            hold: '5m',
+            severity: 'warning',
+            labels: { 'error': 'domain' },
+            summary: 'GPUs of several nodes lost NVLinks together.',
+            description: '%s of {{ $labels.%s }} lost an NVLink within 15 minutes that could not be recovered, and so did GPUs of other nodes, %g nodes at least. What they share, a switch of an NVLink domain, is more likely to be at fault than they are; no program drains them.' % [which, cl, th.nvlinkNodes],
           }),
           a.alert('GPUNVLinkErrors', onGPU {
             // One that succeeds costs a moment: no reason to drain, but sound links have none, and one that has them again and again is about to fail.

@@ -103,7 +103,7 @@
             hold: '10m',
             severity: 'warning',
             summary: 'An InfiniBand port of a node is down.',
-            description: 'On %s {{ $value | humanize }} InfiniBand ports fewer are active than on most nodes with {{ $labels.%s }}: a gang that has it is as slow as its narrowest node, or does not start.' % [where, c.gpu.modelLabel],
+            description: 'On %s {{ $value | humanize }} InfiniBand ports fewer are active than on most nodes with {{ or $labels.%s "GPUs like its own" }}: a gang that has it is as slow as its narrowest node, or does not start.' % [where, c.gpu.modelLabel],
           }),
           a.alert('NodeInfiniBandLinkFlapping', {
             dashboard: 'network',

@@ -5,6 +5,7 @@
   local a = (import '../lib/alert.libsonnet')(c),
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local m = (import '../lib/mesh.libsonnet')(c),
+  local number = import '../lib/number.libsonnet',
   local th = c.thresholds.node,
   local s = c.selectors.nodeExporter,
   local cl = c.clusterLabel,
@@ -142,6 +143,26 @@
             summary: 'A node is not measured.',
             description: 'The %s is ready, and its node-exporter has not been scraped for a quarter of an hour: no alert on its disks, file systems, clock and tables can fire, and jobs are given to it as before.' % where,
           }),
+          a.alert('NodeRestarts', onNode {
+            // Each restart is told of for five minutes, by when the node booted: as many restarts as there are times. Roughly, since two replicas of a Prometheus may have it by a second or two apart.
+            // One of a node that is cordoned, or was a moment ago, about to be deleted or has just come is none: upgrades and repairs take several, and what failed before it was cordoned is no planned outage for an hour. A machine that is back within minutes is ready again before any other alert has waited long enough.
+            expr: |||
+              1 + changes(
+                (
+                  round(node:boot_time_seconds:restarted, %(roughly)s)
+                  unless on (%(node)s)
+                  (
+                    last_over_time(node:planned:bool[%(lately)s])
+                    or on (%(node)s)
+                    last_over_time(node:cordoned:bool[%(lately)s])
+                  )
+                )[%(hours)s:%(step)s]
+              ) >= %(n)g
+            ||| % { node: node, roughly: number(t.s('5m')), lately: t.recorded('10m'), hours: t.d('6h'), step: t.d('1m'), n: th.restarts },
+            severity: 'warning',
+            summary: 'A node restarts again and again.',
+            description: 'The %s has restarted {{ $value }} times within six hours, and nobody took it out. Each time it is back before anybody is told, and the jobs on it were lost.' % where,
+          }),
           a.alert('NodeFilesystemReadOnly', onNode {
             expr: |||
               max by (%(fs)s) (node_filesystem_readonly{%(s)s, %(local)s} == 1)
@@ -210,6 +231,15 @@
             severity: 'warning',
             summary: 'The clock of a node is off.',
             description: 'The clock of %s is off by {{ $value | humanizeDuration }}. Leases, certificates, tokens and whatever compares times of two nodes go wrong there.' % where,
+          }),
+          a.alert('NodeClockSkewed', onNode {
+            // Where chrony or ntpd-rs keeps the clock the kernel is told of no offset, and the first expression is silent.
+            expr: 'node:clock_apart_seconds:min > %g' % th.clockApartSeconds,
+            hold: '10m',
+            severity: 'warning',
+            labels: { against: 'nodes' },
+            summary: 'The clock of a node is off.',
+            description: 'The clock of %s is off by {{ $value | humanizeDuration }} or more from that of most nodes. Leases, certificates, tokens and whatever compares times of two nodes go wrong there.' % where,
           }),
           a.alert('NodeClockNotSynchronised', onNode {
             // The kernel counts the largest possible error up while nobody sets the clock, to 16 s and no further (NTP_PHASE_LIMIT); whoever sets it sets the error back.

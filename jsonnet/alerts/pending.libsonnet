@@ -16,7 +16,7 @@
       and on (%(pod)s)
       pod:gpu_pending:sum offset %(since)s
     ||| % { pod: pod, since: t.d(since) },
-  // Not the slices of MIG that go under their own names: no pod that waits for GPUs can have one.
+  // Not the slices of MIG that go under their own names: no pod that waits for whole GPUs can have one, nor one that waits for slices a whole GPU.
   local free = '(cluster:gpu_free:sum - on (%(cl)s) cluster:gpu_slices_free:sum or on (%(cl)s) cluster:gpu_free:sum)' % { cl: cl },
   local indented(s) = std.strReplace(std.rstripChars(s, '\n'), '\n', '\n  '),
 
@@ -48,8 +48,10 @@
               and on (%(cl)s)
               count by (%(cl)s) (
                 %(waiting)s
+                and on (%(pod)s)
+                kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s", %(n)s=""}
               )
-            ||| % { cl: cl, free: free, share: th.freeShare, gpus: th.freeGPUs, waiting: indented(waiting('5m')) },
+            ||| % { cl: cl, pod: pod, n: c.nodeLabel, ksm: c.selectors.ksm, r: c.gpu.resource, free: free, share: th.freeShare, gpus: th.freeGPUs, waiting: indented(waiting('5m')) },
             hold: '15m',
             severity: 'warning',
             summary: 'Pods wait for GPUs while many are free.',

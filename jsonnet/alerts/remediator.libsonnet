@@ -7,7 +7,7 @@
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local number = import '../lib/number.libsonnet',
   local cl = c.clusterLabel,
-  local f = { cl: cl, s: c.selectors.remediator, auto: c.severities.auto, quarter: t.d('15m'), hour: t.d('1h'), silent: number(t.s('30m')), heard: number(t.s('1h')), days: t.d('3d') },
+  local f = { cl: cl, s: c.selectors.remediator, auto: c.severities.auto, quarter: t.d('15m'), hour: t.d('1h'), silent: number(t.s('30m')), heard: number(t.s('1h')), days: t.d('3d'), moment: t.d('5m'), began: number(t.s('5m')), settled: number(t.s('3m')) },
 
   // asked are the alerts of the last hour that ask for a node to be taken out, also those about what happened once and end after five minutes. raise-gc-thresh asks for something else.
   local asked = |||
@@ -37,8 +37,8 @@
             description: 'The remediation controller of {{ $labels.%(cl)s }} could not do what it had decided {{ $value | humanize }} times in a quarter of an hour: the API server or Alertmanager does not answer as it should.',
           }),
           stuck('refused', {
-            // Of a fleet alert there is the next one, and who cordoned a node, or takes it away, knows that it is out. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
-            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned|leaving|excluded"}[%(hour)s])) > 0',
+            // Of a fleet alert there is the next one, and who cordoned a node, takes it away or silenced it knows of it. Of a budget that is used up for so long nobody hears otherwise; a burst of a dozen sick nodes is worked off within it.
+            expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="refused", reason!~"fleet_alert|planned|leaving|silenced|excluded"}[%(hour)s])) > 0',
             hold: '6h',
             description: 'The remediation controller of {{ $labels.%(cl)s }} has refused nodes for six hours, {{ $value | humanize }} times in the last one: its budget is used up, and sick nodes wait. What uses it up is hardly about single nodes.',
           }),
@@ -52,6 +52,16 @@
             // What waits longest has no alert any more that fires, and the sick node stays in use.
             expr: 'sum by (%(cl)s) (increase(remediator_decisions_total{%(s)s, decision="ignored", reason=~"waited|queue_full|perhaps_rebooted"}[%(hour)s])) > 0',
             description: 'The remediation controller of {{ $labels.%(cl)s }} has given up sick nodes within the last hour ({{ printf "%%.0f" $value }}): they have waited for their turn for six hours, more of them wait than it remembers, or they became ready again while Kubernetes could not be asked, and may have been rebooted. Their alerts have ended and will not come again; its log names them.',
+          }),
+          stuck('restarted', {
+            // What waits is in its memory, and of what has ended no alert comes again. Samples older than the start, by two minutes at most, tell how many waited.
+            expr: |||
+              max by (%(cl)s) (last_over_time(remediator_waiting_nodes{%(s)s}[%(quarter)s] offset %(moment)s)) > 0
+              and on (%(cl)s)
+              (time() - max by (%(cl)s) (remediator_start_time_seconds{%(s)s}) >= %(settled)s < %(began)s)
+            |||,
+            keep: '1h',
+            description: 'The remediation controller of {{ $labels.%(cl)s }} was started again while {{ printf "%%.0f" $value }} sick nodes waited for their turn, and has forgotten them. Alerts that still fire come again; of errors that have ended none does. The log of the container before names them ("forgotten").',
           }),
           stuck('held', {
             // A page that fires for so long is worked at by somebody who may have forgotten this; of a rack there is a ticket alone, on a Friday evening for Monday, and who silenced either sees neither.

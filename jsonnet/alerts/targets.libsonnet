@@ -15,6 +15,7 @@
     read: c.targets.read,
     elastic: c.targets.elastic,
     machines: c.targets.machines,
+    everywhere: c.targets.everywhere,
     w: t.recorded('5m'),
     left: '%g' % (1 - th.gone),
     gone: '%g' % th.gone,
@@ -73,7 +74,8 @@
             'Job {{ $labels.job }} of {{ $labels.%(cl)s }} has no target any more, and had {{ $value }}.'
           ),
           a.alert('ScrapeTargetsGone', {
-            // Where machines are taken away, what runs on each of them goes with them. What autoscales has fewer each night.
+            // Where machines are taken away, what runs on each of them goes with them. What autoscales has fewer each night. What is on all nodes, virtual ones too, is compared
+            // with as many as the machines should be, and the virtual ones that there are.
             expr: |||
               (
                 cluster_job:targets:count{job=~"%(read)s", job!~"%(elastic)s"}
@@ -88,6 +90,21 @@
                 cluster_job:targets_usual:count
                 >= on (%(cl)s) group_left ()
                 %(left)s * cluster:machines:ratio
+              )
+              unless on (%(job)s)
+              (
+                cluster_job:targets:count{job=~"%(everywhere)s"}
+                / on (%(job)s)
+                cluster_job:targets_usual:count
+                >= on (%(cl)s) group_left ()
+                %(left)s
+                * (
+                  cluster:machines:ratio * on (%(cl)s) cluster:nodes_measured_usual:count
+                  + on (%(cl)s)
+                  (cluster:nodes:count - on (%(cl)s) cluster:nodes_measured:count)
+                )
+                / on (%(cl)s)
+                cluster:nodes_usual:count
               )
             ||| % f,
             hold: '8m',

@@ -112,14 +112,15 @@
 
         g.row('What broke', [
           g.timeseries('Xid errors by what has to be done', {
-            description: "Errors in five minutes. dead: cordon now. hard: drain and reset. soft: reset when the job ends. link: twice in a day is a broken NVLink. app: the job did it. Grey ones are nobody's night.",
+            description: "Errors in each bar. dead: cordon now. hard: drain and reset. soft: reset when the job ends. link: twice in a day is a broken NVLink. app: the job did it. Grey ones are nobody's night.",
             unit: 'none',
             decimals: 0,
             draw: 'bars',
             stack: true,
             fill: 80,
+            // Each error is one sample, of a rule that is evaluated every five minutes: bars add up all of their step, which is no shorter.
             interval: '5m',
-            targets: [q('sum by (class) (gpu:xid_errors:count5m{%(cl)s})', '{{class}}'), baseline],
+            targets: [q('sum by (class) (sum_over_time(gpu:xid_errors:count5m{%(cl)s}[$__interval]))', '{{class}}'), baseline],
             overrides: classes + noBaseline,
             quiet: 'there are Xids only while something fails',
             trouble: ['GPUXidFatal', 'GPUUncorrectableECC', 'GPURowRemapFailure', 'GPURowRemapPending'],
@@ -132,7 +133,7 @@
             stack: true,
             fill: 80,
             interval: '5m',
-            targets: [q('sum by (xid) (gpu:xid_errors:count5m{%(cl)s})', 'Xid {{xid}}'), baseline],
+            targets: [q('sum by (xid) (sum_over_time(gpu:xid_errors:count5m{%(cl)s}[$__interval]))', 'Xid {{xid}}'), baseline],
             overrides: codes + noBaseline,
             quiet: 'there are Xids only while something fails',
             trouble: ['GPUXidFatal', 'GPUUncorrectableECC', 'GPURowRemapFailure', 'GPURowRemapPending'],

@@ -39,8 +39,33 @@ function(config) {
     if d.node == config.nodeLabel then expr
     else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [expr, config.nodeLabel, d.node],
 
+  // atDCGM gives an expression by node the label that nodes have in DCGM's series.
+  atDCGM(expr)::
+    if d.node == config.nodeLabel then expr
+    else 'label_replace(%s, "%s", "$1", "%s", "(.+)")' % [expr, d.node, config.nodeLabel],
+
   // cards gives a count of what nodes hand out as GPUs, by node, in cards: shares of time slicing are parts of one.
   cards(series):: '%(s)s * on (%(n)s) node:gpu_share:ratio or on (%(n)s) %(s)s' % { s: series, n: $.byNode },
+
+  // cardsAndSlices adds to them the slices of MIG that nodes hand out under their own names, by the state in which they are counted.
+  cardsAndSlices(series, state):: |||
+    %(cards)s
+    or
+    node:gpu_slices:sum{state="%(state)s"}
+  ||| % { cards: $.cards(series), state: state },
+
+  // sevenths adds up slices of MIG that go under their own names, by how many of a card's seven parts they have.
+  sevenths(by, each, metric, matchers=''):: |||
+    sum by (%(by)s) (
+      %(of)s
+    )
+  ||| % {
+    by: by,
+    of: std.join('\n  or\n  ', [
+      '%d * max by (%s, %s) (%s{%s, resource=~"nvidia_com_mig_%dg_.+"%s})' % [of, by, each, metric, config.selectors.ksm, of, matchers]
+      for of in [1, 2, 3, 4, 7]
+    ]),
+  },
 
   // measured are the clusters of which GPUs are measured, or were within targets.memory, on nodes by the name that kube-state-metrics has for them. Where no exporter was ever scraped, or its pages do
   // not tell the node, each node would miss it for ever.
@@ -56,6 +81,9 @@ function(config) {
   // card is what tells the cards of nodes apart, each the cards and the slices into which they are cut.
   card:: std.join(', ', [config.clusterLabel, d.node, d.gpu]),
   each:: '%s, %s' % [$.card, d.instance],
+
+  // cardXid names a GPU's Xid, without the labels that a new exporter may spell otherwise, such as the model's.
+  cardXid:: std.join(', ', [config.clusterLabel, d.node, d.gpu, 'xid']),
 
   // isSet is one for each GPU on which a flag is up.
   isSet(metric)::
@@ -85,11 +113,13 @@ function(config) {
       )
     ||| % { by: $.by, m: $.series(metric), w: t.d(window), past: t.d(past), blank: d.blank },
 
-  // moved is the increase of a counter in a window on each GPU on which it moved. Where pods followed each other it is that of one of them.
+  // moved is the increase of a counter in a window on each GPU on which it moved. Where pods followed each other it is that of one of them. One that is blank for a while and then as before would have
+  // moved by all that it ever counted.
   moved(metric, window)::
     |||
-      max by (%s) (
-        increase(%s[%s]) > 0 < %g
+      max by (%(by)s) (
+        increase(%(m)s[%(w)s]) > 0
+        unless max_over_time(%(m)s[%(w)s]) >= %(blank)g
       )
-    ||| % [$.by, $.series(metric), t.d(window), d.blank],
+    ||| % { by: $.by, m: $.series(metric), w: t.d(window), blank: d.blank },
 }

@@ -1,6 +1,6 @@
 // Two to eight runs beside each other, over the time since each began.
 function(c, e)
-  local runs = e.of(['experiment', 'cluster']);
+  local runs = e.of(['experiment', 'team', 'cluster']);
   local metric(title, name, description, o={}) = e.timeseries(title, {
     description: description + ' Each run begins at the left edge.',
     w: 12,
@@ -16,9 +16,9 @@ function(c, e)
     time: 'now-2d',
     refresh: '5m',
     variables: [
-      e.list('team', 'Team', 'teams', [], { multi: true, includeAll: true, description: 'Whose experiments are listed.' }),
+      e.list('team', 'Team', 'teams', [], { multi: true, includeAll: true, days: 30, description: 'Whose experiments are listed and shown.' }),
       e.clusterVar,
-      e.list('experiment', 'Runs', 'experiments', ['team', 'cluster'], { multi: true, limit: 500, description: 'Two to eight of them, that ran in the last 30 days.' }),
+      e.list('experiment', 'Runs', 'experiments', ['team', 'cluster'], { multi: true, limit: 500, days: 30, description: 'Two to eight of them, that ran in the last 30 days.' }),
     ],
     rows: [
       e.row('', [
@@ -28,7 +28,7 @@ function(c, e)
           h: 10,
           targets: [e.q('compare', runs, { view: 'summary' })],
           columns: [
-            { field: 'run', link: e.link('This experiment', 'experiment', { experiment: e.field('run') }) },
+            { field: 'run', link: e.link('This experiment', 'experiment', { experiment: e.field('run') }, ['team', 'cluster'], 'from=%s&to=%s' % [e.field('from'), e.field('to')]) },
             { field: 'started', width: 165, unit: 'dateTimeAsIso' },
             { field: 'ended', noValue: 'runs', width: 165, unit: 'dateTimeAsIso' },
             { field: 'duration', width: 110 },
@@ -37,6 +37,9 @@ function(c, e)
             { field: 'restarts', width: 90, thresholds: [[null, 'text'], [1, 'warn']] },
             { field: 'failures', width: 90, thresholds: [[null, 'text'], [1, 'bad']] },
             { field: 'gpus', width: 80, decimals: 0 },
+            // For the link.
+            { field: 'from', hideFrom: { viz: true, legend: false, tooltip: false } },
+            { field: 'to', hideFrom: { viz: true, legend: false, tooltip: false } },
           ],
         }),
       ]),

@@ -39,14 +39,9 @@ function(c) {
     options+: { filterValues: { le: -1 }, color+: { exponent: 2 } },
   },
 
-  // A stat of the sum over all series: of one for each cluster, say. by is the label that numbers are kept apart by, none for one number; fields are its values,
-  // in their order.
-  sum(title, by, fields, o):: e.stat(title, { calc: 'sum' } + o {
-    transformations: [
-      { id: 'labelsToFields', options: { mode: 'columns' } + (if by == '' then {} else { valueLabel: by }) },
-      { id: 'merge', options: {} },
-    ] + (if by == '' then [] else [{ id: 'organize', options: { indexByName: { [fields[i]]: i for i in std.range(0, std.length(fields) - 1) } } }]),
-  }) + { options+: { reduceOptions+: { fields: '/^(%s)$/' % std.join('|', if by == '' then ['Value'] else fields) } } },
+  // A stat of some fields of one frame, by their names. It has no transformations: those that make one frame of several lose the notices, so that a green
+  // number would not say that a part of it is missing.
+  counts(title, fields, o):: e.stat(title, o) + { options+: { reduceOptions+: { fields: '/^(%s)$/' % std.join('|', fields) } } },
 
   // Rows of the plugin's tables. All columns stay but those of `without`, since links are made of them; `columns` says how some look:
   // {field, title, unit, thresholds, mappings, width, decimals, bar}. `empty` are the words of a table without rows.
@@ -97,14 +92,17 @@ function(c) {
 
   // link leads to another of these dashboards, with the time and the variables given; e.field is a value of the table's row.
   field(name):: '${__data.fields.%s:percentencode}' % name,
-  link(title, name, vars):: {
+  // `same` are variables that are handed on as they are.
+  // range is the panel's, or that of the row.
+  link(title, name, vars, same=[], range='${__url_time_range}'):: {
     title: title,
-    url: '/d/%s?%s' % [g.uid(name), std.join('&', ['${source:queryparam}'] + ['var-%s=%s' % [v, vars[v]] for v in std.objectFields(vars)] + ['${__url_time_range}'])],
+    url: '/d/%s?%s' % [g.uid(name), std.join('&', ['${%s:queryparam}' % v for v in ['source'] + same] + ['var-%s=%s' % [v, vars[v]] for v in std.objectFields(vars)] + [range])],
     targetBlank: false,
   },
-  // list is a variable of names: a resource of the plugin, narrowed by other variables. Experiments come newest first. Options: multi, includeAll, limit, description.
+  // list is a variable of names: a resource of the plugin, narrowed by other variables. Experiments come newest first. days is how many days back they are listed, 7 without it.
+  // Options: multi, includeAll, limit, days, description.
   list(name, label, resource, narrow, o={})::
-    local unknown = field.unknown(o, ['multi', 'includeAll', 'limit', 'description']);
+    local unknown = field.unknown(o, ['multi', 'includeAll', 'limit', 'days', 'description']);
     assert std.length(unknown) == 0 : 'variable %s has no option %s' % [name, std.join(', ', unknown)];
     {
       name: name,
@@ -113,7 +111,7 @@ function(c) {
       type: 'query',
       datasource: datasource,
       definition: std.join(' ', [resource] + ['of $' + v for v in narrow]),
-      query: { queryType: 'variable', resource: resource, refId: 'variable' } + { [v]: '$' + v for v in narrow } + { [k]: o[k] for k in ['limit'] if std.objectHas(o, k) },
+      query: { queryType: 'variable', resource: resource, refId: 'variable' } + { [v]: '$' + v for v in narrow } + { [k]: o[k] for k in ['limit', 'days'] if std.objectHas(o, k) },
       refresh: 1,
       regex: '',
       sort: if resource == 'experiments' then 0 else 1,

@@ -1,6 +1,6 @@
 // One experiment, wherever it runs: what runs, what waits and why, which node is slow or sick, what it cost.
 function(c, e)
-  local one = e.of(['experiment', 'cluster']);
+  local one = e.of(['experiment', 'team', 'cluster']);
   local many = true;
   local q(type, o={}, several=false) = e.q(type, one, o, several);
   // A metric of its GPUs: that of the whole experiment, and of the nodes where it is lowest or highest, which are where to look.
@@ -22,17 +22,17 @@ function(c, e)
     refresh: c.grafana.refresh,
     events: one,
     variables: [
-      e.list('team', 'Team', 'teams', [], { multi: true, includeAll: true, description: 'Whose experiments are listed.' }),
+      e.list('team', 'Team', 'teams', [], { multi: true, includeAll: true, description: 'Whose experiments are listed and shown.' }),
       e.clusterVar,
       e.list('experiment', 'Experiment', 'experiments', ['team', 'cluster'], { limit: 500, description: 'Those that were seen last come first.' }),
     ],
     rows: [
       e.row('', [
-        e.sum('Pods', 'phase', ['Running', 'Pending', 'Failed'], {
+        e.counts('Pods', ['Running', 'Pending', 'Failed'], {
           description: 'Pods of all clusters that are there now. Pending ones are explained below; failed ones are in the list of pods, with their reason.',
           w: 6,
           decimals: 0,
-          targets: [q('status')],
+          targets: [q('status', { view: 'total' })],
           overrides: [
             { match: { name: 'Running' }, thresholds: [[null, 'off'], [1, 'ok']] },
             { match: { name: 'Pending' }, thresholds: [[null, 'off'], [1, 'warn']] },
@@ -70,14 +70,14 @@ function(c, e)
             { match: { name: 'idle_gpu_hours' }, title: 'Idle' },
           ],
         }),
-        e.sum('GPU faults in this time', '', [], {
+        e.counts('GPU faults in this time', ['Value'], {
           description: 'Faults of GPUs while the experiment held them: Xids, remapped rows, NVLink, heat. What each is and what to do about it is under GPU health.',
           w: 4,
           decimals: 0,
           verdict: true,
           thresholds: [[null, 'ok'], [1, 'bad']],
           mappings: [[0, 'None', 'ok']],
-          targets: [q('gpu_health', { view: 'count' })],
+          targets: [q('gpu_health', { view: 'total' })],
         }),
       ]),
 

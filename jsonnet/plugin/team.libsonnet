@@ -10,7 +10,7 @@ function(c, e)
   local idle(sum) = '%(sum)s (avg by (%(pod)s) (experiment:gpu:util{$__experiment} < bool $__idle_below) * on (%(pod)s) sum by (%(pod)s) (experiment:pod:gpus{$__experiment}))'
                     % { sum: sum, pod: pod };
 
-  local toExperiment = e.link('This experiment', 'experiment', { experiment: e.field('experiment') });
+  local toExperiment = e.link('This experiment', 'experiment', { experiment: e.field('experiment'), team: e.field('team') });
 
   e.dashboard({
     name: 'team',
@@ -26,11 +26,11 @@ function(c, e)
     ],
     rows: [
       e.row('', [
-        e.sum('Pods', 'phase', ['Running', 'Pending', 'Failed'], {
+        e.counts('Pods', ['Running', 'Pending', 'Failed'], {
           description: 'Pods of all its experiments that are there now.',
           w: 6,
           decimals: 0,
-          targets: [q('status')],
+          targets: [q('status', { view: 'total' })],
           overrides: [
             { match: { name: 'Running' }, thresholds: [[null, 'off'], [1, 'ok']] },
             { match: { name: 'Pending' }, thresholds: [[null, 'off'], [1, 'warn']] },
@@ -66,14 +66,14 @@ function(c, e)
             { match: { name: 'idle_gpu_hours' }, title: 'Idle' },
           ],
         }),
-        e.sum('GPU faults in this time', '', [], {
+        e.counts('GPU faults in this time', ['Value'], {
           description: 'Faults of GPUs while its experiments held them: Xids, remapped rows, NVLink, heat.',
           w: 4,
           decimals: 0,
           verdict: true,
           thresholds: [[null, 'ok'], [1, 'bad']],
           mappings: [[0, 'None', 'ok']],
-          targets: [q('gpu_health', { view: 'count' })],
+          targets: [q('gpu_health', { view: 'total' })],
         }),
       ]),
 
@@ -124,6 +124,7 @@ function(c, e)
           description: 'GPUs that an experiment holds and that do next to nothing: less than `idleBelow` of the data source.',
           quiet: 'no GPU is idle',
           stack: true,
+          draw: 'bars',  // what is idle for one step stands alone, and an area of it has no width
           decimals: 1,
           maxDataPoints: 120,
           targets: [promql(idle('sum by (experiment)') + ' > 0', '{{experiment}}', true)],

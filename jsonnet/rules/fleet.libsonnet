@@ -67,6 +67,11 @@
           },
           { record: 'cluster:nodes_ready:sum', expr: 'sum by (%s) (node:ready:max)' % cl },
           {
+            // 1 for each node that is cordoned, whatever it was before: NodeRestarts looks at six hours of it, which of all nodes' own series would be millions of samples.
+            record: 'node:cordoned:bool',
+            expr: cordoned('') + ' == 1',
+          },
+          {
             // 1 for each node that is cordoned, is about to be deleted or has just come, and was in order when that began: what it does now is expected. A cordon counts
             // after two minutes, so that one for what was found a moment ago does not look older than the finding;
             // what failed and was then taken out counts as planned after an hour: machines wait for repair for weeks.

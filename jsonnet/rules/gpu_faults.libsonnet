@@ -21,13 +21,72 @@
   local xids = {
     // The exporter's window is five minutes, and so is this group's interval: each error is counted once.
     count: 'max by (%s) (%s > 0)' % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT')],
-    // The gauge of the last Xid: one that was not there before. A second equal one is not seen.
-    gauge: 'gpu:xid_last:info unless on (%s) gpu:xid_last:info offset %s' % [g.byWith(['xid']), t.d('5m')],
-    kernel: 'label_replace(sum by (%(n)s, reason) (increase(problem_counter{%(npd)s, reason=~"Xid[0-9]+"}[%(w)s]) > 0), "xid", "$1", "reason", "Xid(.+)")' % {
+    // The gauge of the last Xid: one that was not there before, of a node that was looked at for a minute or two without it. After an outage of the exporter, or of who asks it, all old ones come back at once with the node; the
+    // one more is for a server that has the two a minute apart. A second equal one is not seen.
+    gauge: std.rstripChars(|||
+      (
+        gpu:xid_last:info
+        unless on (%(card)s)
+        gpu:xid_last:info offset %(w)s
+        and on (%(card)s)
+        (
+          count_over_time((group by (%(card)s) (gpu:xid_last:info))[%(past)s:%(minute)s])
+          < on (%(cl)s, %(node)s) group_left ()
+          %(looks)s - 1
+        )
+      )
+    ||| % {
+      card: g.cardXid,
+      cl: cl,
+      node: c.dcgm.node,
+      w: t.d('5m'),
+      past: t.d('7m'),
+      minute: t.d('1m'),
+      looks: g.atDCGM('count_over_time((node:gpu_seen:count > 0)[%s:%s])' % [t.d('7m'), t.d('1m')]),
+    }, '\n'),
+    // Counts now less those that the last evaluation saw: an increase() in windows of five minutes misses what comes between the last sample of one and the first of the next. A count below that of then began anew. One of which
+    // none is known, or 0, is new where the node was looked at then; after an outage nobody knows how old it is.
+    // node-problem-detector begins each reason at 0: a series seen at 0 in this window counts in full, however long nobody looked. Series by series: beside a pod that begins, the one before it may still have its old count.
+    kernel: 'label_replace(%s, "xid", "$1", "reason", "Xid(.+)")' % std.rstripChars(|||
+      (
+        max by (%(by)s) (
+          %(last)s > 0
+          and
+          min_over_time(%(counter)s[%(w)s]) == 0
+        )
+        or
+        (
+          %(now)s
+          - on (%(by)s)
+          %(before)s
+        )
+        > 0
+        or
+        %(now)s
+        < on (%(by)s)
+        %(before)s
+        or
+        (
+          %(now)s
+          unless on (%(by)s)
+          %(before)s
+        )
+        and on (%(n)s)
+        max by (%(n)s) (max_over_time(up{%(npd)s}[%(w)s] offset %(w)s)) == 1
+      )
+    ||| % {
+      local counter = 'problem_counter{%s, reason=~"Xid[0-9]+"}' % c.selectors.npd,
+      local last(offset) = 'last_over_time(%s[%s]%s)' % [counter, t.d('5m'), offset],
+      local seen(offset) = 'max by (%s, reason) (%s > 0)' % [node, last(offset)],
+      counter: counter,
+      last: last(''),
+      by: '%s, reason' % node,
       n: node,
+      now: seen(''),
+      before: seen(' offset ' + t.d('5m')),
       npd: c.selectors.npd,
       w: t.d('5m'),
-    },
+    }, '\n'),
   }[c.dcgm.xidSource],
 
   // Seconds of each second that the GPUs of a node were slowed down.
@@ -93,7 +152,16 @@
           {
             // GPUs of nodes whose exporter does not answer: nobody knows how they are.
             record: 'node:gpu_unmeasured:count',
-            expr: '((%s) > 0) unless on (%s) node:gpu_seen:count' % [g.cards('node:gpu_capacity:max'), node],
+            expr: |||
+              (
+                sum by (%(n)s) (
+                  %(cards)s
+                )
+                > 0
+              )
+              unless on (%(n)s)
+              node:gpu_seen:count
+            ||| % { n: node, cards: std.strReplace(std.rstripChars(g.cardsAndSlices('node:gpu_capacity:max', 'capacity'), '\n'), '\n', '\n    ') },
           },
           {
             record: 'cluster:gpu_missing:sum',
@@ -106,7 +174,15 @@
           {
             // Where the sick ones stand: several in one rack are its power, its cooling or its switch.
             record: 'rack:gpu_unhealthy:sum',
-            expr: 'sum by (%s, rack) ((%s) * on (%s) group_left (rack) node:rack:info)' % [cl, g.cards('node:gpu_unhealthy:sum'), node],
+            expr: |||
+              sum by (%(cl)s, rack) (
+                (
+                  %(cards)s
+                )
+                * on (%(n)s) group_left (rack)
+                node:rack:info
+              )
+            ||| % { cl: cl, n: node, cards: std.strReplace(std.rstripChars(g.cardsAndSlices('node:gpu_unhealthy:sum', 'unhealthy'), '\n'), '\n', '\n    ') },
           },
         ],
       },

@@ -179,14 +179,20 @@
             ||| % { node: node, cl: cl, ns: ns, pod: c.podLabel, ksm: c.selectors.ksm, w: t.d('10m') },
           },
           {
-            // Active ports, with the node's GPU model: nodes of one model have the same cards. A node whose driver does not load tells of no port at all: one that had some has none now, where its exporter
+            // Active ports, with the node's GPU model: nodes of one model have the same cards. Nodes without GPUs, for storage or logins, have those that each needs. A node whose driver does not load tells of no port at all: one that had some has none now, where its exporter
             // answers, and as many as it had where it does not. That is known by this rule's own last sample, which ends ten minutes after the node: a name that comes back as another machine
             // had none.
             record: 'node_model:infiniband_ports_active:sum',
             expr: |||
               node:infiniband_ports_active:sum
               * on (%(node)s) group_left (%(model)s)
-              group by (%(node)s, %(model)s) (kube_node_labels{%(ksm)s})
+              (
+                group by (%(node)s, %(model)s) (kube_node_labels{%(ksm)s, %(model)s!=""})
+                or on (%(node)s)
+                group by (%(node)s) (kube_node_labels{%(ksm)s})
+                and on (%(node)s)
+                node:gpu_capacity:max > 0
+              )
               or on (%(node)s)
               (
                 (
@@ -199,7 +205,11 @@
                   node_model:infiniband_ports_active:sum
                 )
                 and on (%(node)s)
-                last_over_time(kube_node_labels{%(ksm)s}[%(w)s])
+                (
+                  last_over_time(kube_node_labels{%(ksm)s, %(model)s!=""}[%(w)s])
+                  or on (%(node)s)
+                  node:gpu_capacity:max > 0
+                )
               )
             ||| % { node: node, model: c.gpu.modelLabel, ksm: c.selectors.ksm, exporter: ne, w: t.d('10m') },
           },

@@ -15,6 +15,10 @@
     node_filesystem_readonly{%(s)s, %(fs)s} == 1
   ||| % { n: node, s: s, fs: c.node.filesystems }, '\n'),
 
+  // boot is when each node booted, by the clock of who asks.
+  local boot =
+    'max by (%(n)s) (node_boot_time_seconds{%(s)s} - (node_time_seconds{%(s)s} - timestamp(node_time_seconds{%(s)s})) or node_boot_time_seconds{%(s)s})' % { n: node, s: s },
+
   // name of the recorded series of a node: what its quantiles over the cluster are called.
   local quantiles = {
     'node:cpu_busy:ratio_rate5m': 'cluster:node_cpu_busy:quantile',
@@ -97,17 +101,25 @@
           },
           {
             // The kernel has one table, and one limit, for all devices and network namespaces. /proc/net/stat/arp_cache tells how much all of it holds, the same on the line of each processor (neigh_stat_seq_show);
-            // node_arp_entries is of the host's namespace alone and knows nothing of pods. It stands in where lnstat is not read; a device whose last entry goes loses its series there.
+            // node_arp_entries is of the host's namespace alone and knows nothing of pods. It stands in where lnstat is not read; a device whose last entry goes loses its series there. Permanent entries are in the table and,
+            // from Linux 5.0 on, not in what the limit is for (gc_entries): the network of pods makes one for each other node, on the device of its tunnel.
             record: 'node:arp_entries:ratio',
             expr: |||
               (
+                clamp_min(
+                  max by (%(n)s) (node_lnstat_entries_total{%(s)s, subsystem="arp_cache"})
+                  - on (%(n)s)
+                  sum by (%(n)s) (node_arp_entries{%(s)s, device=~"%(tunnels)s"}),
+                  0
+                )
+                or on (%(n)s)
                 max by (%(n)s) (node_lnstat_entries_total{%(s)s, subsystem="arp_cache"})
                 or on (%(n)s)
-                sum by (%(n)s) (node_arp_entries{%(s)s})
+                sum by (%(n)s) (node_arp_entries{%(s)s, device!~"%(tunnels)s"})
               )
               / on (%(n)s)
               max by (%(n)s) (node_sysctl_net_ipv4_neigh_default_gc_thresh3{%(s)s})
-            ||| % { n: node, s: s },
+            ||| % { n: node, s: s, tunnels: c.node.tunnels },
           },
           {
             // Of IPv6, which has a table and a limit of its own.
@@ -127,6 +139,49 @@
             ||| % { n: node, s: s },
           },
           { record: 'node:clock_offset_seconds:abs', expr: 'max by (%s) (abs(node_timex_offset_seconds{%s}))' % [node, s] },
+          {
+            // How far a node's clock is at least from that of most nodes of the same Prometheus, whose own clock may be off: what its exporter says the time is, against when it was asked. Less what the scrape took, since it
+            // may have looked at any time in it. Of two nodes nobody knows which is right. The kernel knows of no offset where chrony or ntpd-rs steers.
+            record: 'node:clock_apart_seconds:min',
+            expr: |||
+              abs(
+                max by (%(n)s) (node_time_seconds{%(s)s} - timestamp(node_time_seconds{%(s)s}))
+                - on (%(cl)s) group_left ()
+                quantile by (%(cl)s) (0.5, node_time_seconds{%(s)s} - timestamp(node_time_seconds{%(s)s}))
+              )
+              - on (%(n)s)
+              max by (%(n)s) (scrape_duration_seconds{%(s)s})
+              and on (%(cl)s)
+              (count by (%(cl)s) (node_time_seconds{%(s)s}) >= 3)
+            ||| % { n: node, cl: cl, s: s },
+          },
+          {
+            // When each node booted, as it was first told: corrections of its clock do not move it. How far its clock is off is taken out, where its exporter tells the time: one that begins an hour off and is set a minute
+            // later would have booted twice.
+            record: 'node:boot_time_seconds:kept',
+            expr: |||
+              (
+                last_over_time(node:boot_time_seconds:kept[%(past)s])
+                and on (%(n)s)
+                abs(
+                  %(boot)s
+                  - on (%(n)s)
+                  last_over_time(node:boot_time_seconds:kept[%(past)s])
+                ) <= %(seconds)g
+              )
+              or on (%(n)s)
+              %(boot)s
+            ||| % { n: node, past: t.recorded('1h'), seconds: c.node.bootSeconds, boot: boot },
+          },
+          {
+            // The same for five minutes after a restart, of nodes that had one and were there within the hour before.
+            record: 'node:boot_time_seconds:restarted',
+            expr: |||
+              node:boot_time_seconds:kept
+              != on (%(n)s)
+              last_over_time(node:boot_time_seconds:kept[%(past)s] offset %(w)s)
+            ||| % { n: node, past: t.recorded('1h'), w: t.d('5m') },
+          },
           {
             record: 'node:network_errors:rate5m',
             expr: |||

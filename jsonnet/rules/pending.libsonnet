@@ -6,18 +6,23 @@
   local ns = c.namespaceLabel,
   local node = '%s, %s' % [cl, c.nodeLabel],
   local pod = std.join(', ', [cl, ns, c.podLabel, 'uid']),
-  // GPUs that each pod without a node asks for; kube-state-metrics leaves the label out until there is one. Pods behind a scheduling gate (Kueue's) are unschedulable to it too, though the scheduler never saw them.
+  local slices = (import '../lib/gpu.libsonnet')(c).sevenths(pod, 'container, resource', 'kube_pod_container_resource_requests', ', %s=""' % c.nodeLabel),
+
+  // GPUs that each pod without a node asks for, whole ones and slices of MIG by their names, which are parts of one; kube-state-metrics leaves the label out until there is one. Pods behind a scheduling gate (Kueue's) are unschedulable to it too, though the scheduler never saw them.
   local wanted = |||
     sum by (%(pod)s) (
       max by (%(pod)s, container) (
         kube_pod_container_resource_requests{%(ksm)s, resource="%(r)s", %(n)s=""}
       )
+      or
+      %(slices)s
+      / 7
     )
     and on (%(pod)s)
     max by (%(pod)s) (kube_pod_status_unschedulable{%(ksm)s} == 1)
     unless on (%(pod)s)
     max by (%(pod)s) (kube_pod_status_reason{%(ksm)s, reason="SchedulingGated"} == 1)
-  ||| % { pod: pod, ksm: c.selectors.ksm, r: c.gpu.resource, n: c.nodeLabel },
+  ||| % { pod: pod, ksm: c.selectors.ksm, r: c.gpu.resource, n: c.nodeLabel, slices: std.strReplace(std.rstripChars(slices, '\n'), '\n', '\n  ') },
 
   // What of a node's GPUs nobody has, as the node hands them out.
   local free = std.rstripChars(|||

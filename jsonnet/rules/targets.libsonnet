@@ -48,7 +48,8 @@
         ],
       },
       {
-        // How much of its usual machines a cluster has, as its API servers or as node exporters tell, whichever tells of more: where nodes are taken away both become fewer.
+        // How much of its usual machines a cluster has, as its API servers or as node exporters tell, whichever tells of more: where nodes are taken away both become fewer. Of nodes on which a node-exporter can run, where
+        // there are some: virtual ones come and go by day and by night.
         name: 'targets.machines',
         interval: t.d('1m'),
         rules: [
@@ -60,9 +61,15 @@
                 / on (%(cl)s, job)
                 cluster_job:targets_usual:count
                 or
-                cluster:nodes:count
-                / on (%(cl)s)
-                cluster:nodes_usual:count
+                (
+                  cluster:nodes_measured:count
+                  / on (%(cl)s)
+                  (cluster:nodes_measured_usual:count > 0)
+                  or on (%(cl)s)
+                  cluster:nodes:count
+                  / on (%(cl)s)
+                  cluster:nodes_usual:count
+                )
               )
             ||| % { cl: cl, machines: c.targets.machines },
           },

@@ -28,6 +28,22 @@ app.kubernetes.io/part-of: spillway
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
+{{/* Labels of one's own, own, and the chart's, labels, whose places they take but for those that its selectors go by; key is where the own ones are said. */}}
+{{- define "spillway.ownLabels" -}}
+{{- if .own -}}
+{{- $all := fromYaml .labels -}}
+{{- range $name, $value := .own -}}
+{{- if and (has $name (list "app.kubernetes.io/name" "app.kubernetes.io/instance")) (ne (toString $value) (toString (get $all $name))) -}}
+{{- fail (printf "%s: %s is the chart's own, by which it finds its objects: leave it out" $.key $name) -}}
+{{- end -}}
+{{- $_ := set $all $name $value -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- else -}}
+{{- .labels -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "spillway.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "spillway.fullname" .) .Values.serviceAccount.name -}}
@@ -82,7 +98,7 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- define "spillway.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $budget := include "spillway.budget" . | int64 -}}
-{{- if and $budget (not (hasKey $config "memory")) -}}
+{{- if and $budget (not (hasKey (get $config "memory" | default dict) "budget")) -}}
 {{- $_ := set $config "memory" (dict "budget" (printf "%dMiB" $budget)) -}}
 {{- end -}}
 {{- $most := include "spillway.most" . | int -}}
@@ -110,6 +126,7 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if and (not (get $sd "api_server")) (not (get $sd "kubeconfig_file")) -}}
 {{- $within := get $sd "namespaces" | default dict -}}
 {{- $names := get $within "names" | default list -}}
+{{- if not (kindIs "slice" $names) -}}{{- $names = list (toString $names) -}}{{- end -}}
 {{- if get $within "own_namespace" -}}
 {{- $names = append $names $release -}}
 {{- end -}}
@@ -211,9 +228,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if $ours -}}
 {{- $size := include "spillway.size" (get $said "max_size" | default "256MiB") | int64 -}}
-{{- $most := mul $size (get $said "max_files" | default 8 | int64) -}}
+{{- /* The kubelet counts blocks and the directory too, so that files that fill the volume are too much. */ -}}
+{{- $most := mul $size (get $said "max_files" | default 8 | int64 | add1) -}}
 {{- if gt $most (include "spillway.bytes" .Values.usageLog.sizeLimit | int64) -}}
-{{- fail (printf "config.usage_log: max_files of max_size are %d bytes, more than usageLog.sizeLimit (%v), above which the pod is evicted" $most .Values.usageLog.sizeLimit) -}}
+{{- fail (printf "config.usage_log: max_files of max_size, and one more, are %d bytes, more than usageLog.sizeLimit (%v); a pod whose volume is fuller than that is evicted, and blocks and the directory count too" $most .Values.usageLog.sizeLimit) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -274,6 +292,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- if not (or (int .Values.autoscaling.targetCPUUtilizationPercentage) (int .Values.autoscaling.targetBudgetUtilizationPercentage) .Values.autoscaling.metrics) -}}
 {{- fail "autoscaling.enabled needs one of targetCPUUtilizationPercentage, targetBudgetUtilizationPercentage and metrics" -}}
+{{- end -}}
+{{- /* Kubernetes takes a limit for the request where there is none. */ -}}
+{{- $cpu := get (get .Values.resources "requests" | default dict) "cpu" | default (get (get .Values.resources "limits" | default dict) "cpu") | default 0 -}}
+{{- $alone := and (int .Values.autoscaling.targetCPUUtilizationPercentage) (not (int .Values.autoscaling.targetBudgetUtilizationPercentage)) (not .Values.autoscaling.metrics) -}}
+{{- if and $alone (not (include "spillway.milli" $cpu | int64)) -}}
+{{- fail "autoscaling.targetCPUUtilizationPercentage is a share of resources.requests.cpu, which is not set, and nothing else is looked at: set it (also where a LimitRange would), or autoscaling.targetBudgetUtilizationPercentage" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
