@@ -1,6 +1,7 @@
-import { createDataFrame, FieldType } from '@grafana/data';
+import { createDataFrame, FieldType, type QueryResultMetaNotice } from '@grafana/data';
 import { lastValueFrom } from 'rxjs';
 import { annotationSupport, escapeHtml } from './annotations';
+import { alerts } from './test/alerts';
 
 const frame = createDataFrame({
   fields: [
@@ -24,6 +25,24 @@ test('rows become events, and HTML in names becomes text', async () => {
   shown.innerHTML = events!.map((e) => `${e.title} ${e.text}`).join(' ');
   expect(shown.children).toHaveLength(0);
   expect(shown.textContent).toContain("<b>it's</b>");
+});
+
+test('what is missing is told, once', async () => {
+  const told = alerts();
+  const marks = (notices?: QueryResultMetaNotice[], name = 'Events') =>
+    lastValueFrom(annotationSupport.processEvents!({ name, datasource: { uid: 'ds-1' } } as never, [{ ...frame, meta: { notices } }]));
+  const away: QueryResultMetaNotice[] = [
+    { severity: 'warning', text: 'Shard eu-2 does not answer.' },
+    { severity: 'info', text: 'There are no events.' },
+  ];
+  expect(await marks(away)).toHaveLength(3);
+  await marks(away);
+  expect(told).toEqual([['Annotations "Events" may not be complete', 'Shard eu-2 does not answer.']]);
+  // Where it comes back, and is away again, that is told again.
+  await marks();
+  await marks(away);
+  await marks(away, 'Others');
+  expect(told).toHaveLength(3);
 });
 
 test('frames without the columns are no events', async () => {

@@ -2,6 +2,7 @@ import type { AnnotationEvent, AnnotationSupport, DataFrame } from '@grafana/dat
 import { of } from 'rxjs';
 import { AnnotationEditor } from './components/AnnotationEditor';
 import type { Query } from './types';
+import { tell } from './warnings';
 
 /** Grafana shows an annotation's title and text as HTML. Ours are text: names in them come from labels, which anybody may write. */
 export function escapeHtml(text: string): string {
@@ -41,9 +42,16 @@ export function eventsOf(frames: DataFrame[]): AnnotationEvent[] {
   });
 }
 
+/** Notices that are more than words about what is there. */
+const warningsOf = (frames: DataFrame[]) => frames.flatMap((f) => f.meta?.notices ?? []).flatMap((n) => (n.severity === 'info' ? [] : [n.text]));
+
 export const annotationSupport: AnnotationSupport<Query> = {
   QueryEditor: AnnotationEditor,
   getDefaultQuery: () => ({ queryType: 'events' }),
   prepareQuery: (annotation) => ({ refId: 'Anno', ...annotation.target, queryType: 'events' }),
-  processEvents: (_, frames) => of(eventsOf(frames)),
+  processEvents: (annotation, frames) => {
+    const name = annotation.name ?? '';
+    tell(`annotations ${annotation.datasource?.uid} ${name}`, `Annotations "${name}" may not be complete`, warningsOf(frames));
+    return of(eventsOf(frames));
+  },
 };

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { KINDS, problems } from './query';
 import settings from './plugin.json';
-import { GROUP_LABELS, METRICS, PLUGIN_ID, QUERY_TYPES, RESOURCES, VIEWS, type Query, type VariableQuery } from './types';
+import { GROUP_LABELS, MAX_DAYS, METRICS, PLUGIN_ID, QUERY_TYPES, RESOURCES, VIEWS, type Query, type VariableQuery } from './types';
 
 interface Panel {
   title: string;
@@ -57,6 +57,16 @@ test('plugin.json lists them all', () => {
   expect(settings.includes.map((i) => i.name).sort()).toEqual(names.map((n) => read(n).title).sort());
 });
 
+test('runs that are compared are chosen from those of as many days as Compare looks back', () => {
+  const compared = names.map(read).filter((d) => panelsOf(d.panels).some((p) => p.targets?.some((q) => q.queryType === 'compare')));
+  expect(compared.map((d) => d.title)).toEqual(['Compare experiments']);
+  const days = compared[0].templating.list.filter((v) => v.type === 'query' && v.name !== 'cluster').map((v) => [v.name, (v.query as VariableQuery).days]);
+  expect(days).toEqual([
+    ['team', MAX_DAYS],
+    ['experiment', MAX_DAYS],
+  ]);
+});
+
 /** Red, green and blue of #rrggbb as linear light, 0 to 1. */
 const light = (hex: string) => [1, 3, 5].map((i) => (parseInt(hex.slice(i, i + 2), 16) / 255) ** 2.2);
 
@@ -103,6 +113,16 @@ describe.each(names)('%s', (name) => {
     const queries = panelsOf(dashboard.panels).flatMap((p) => p.targets ?? []);
     expect(queries.length).toBeGreaterThan(5);
     queries.forEach((q) => check(q, known));
+  });
+
+  test('what is chosen at the top holds for all panels and marks', () => {
+    const lists = (['experiment', 'team', 'cluster'] as const).filter((v) => known.includes(v));
+    const own = dashboard.annotations.list.flatMap((a) => (a.target ? [a.target] : []));
+    for (const query of [...panelsOf(dashboard.panels).flatMap((p) => p.targets ?? []), ...own]) {
+      for (const list of lists) {
+        expect([query, query[`${list}s`]]).toEqual([query, ['$' + list]]);
+      }
+    }
   });
 
   test('variables', () => {

@@ -1,5 +1,6 @@
 import { CoreApp, dateTime, type DataQueryRequest } from '@grafana/data';
 import { firstValueFrom, lastValueFrom } from 'rxjs';
+import { alerts } from './test/alerts';
 import { datasource } from './test/datasource';
 import { serve } from './test/server';
 import type { Query, VariableQuery } from './types';
@@ -116,9 +117,9 @@ describe('resources', () => {
   test('a search is bounded, and narrowed', async () => {
     const asked = serve({ experiments: [{ name: 'x', cluster: 'c' }] });
     expect(await datasource().searchExperiments('LL', { team: ['nlp', 'vision'], cluster: [] })).toEqual([{ label: 'x', value: 'x', description: 'c' }]);
-    expect(asked).toEqual([{ path: 'experiments', params: { limit: 50, q: ['LL'], team: ['nlp', 'vision'] }, data: undefined }]);
+    expect(asked).toEqual([{ path: 'experiments', params: { limit: 50, q: ['LL'], team: ['nlp', 'vision'], warnings: 1 }, data: undefined }]);
     await datasource().searchExperiments('');
-    expect(asked[1].params).toEqual({ limit: 50 });
+    expect(asked[1].params).toEqual({ limit: 50, warnings: 1 });
   });
 
   const variable = async (query: Partial<VariableQuery>) => {
@@ -129,17 +130,29 @@ describe('resources', () => {
 
   test('variables: names, narrowed by other variables', async () => {
     const asked = serve({ experiments: [{ name: 'b' }, { name: 'a' }, { name: 'b' }], nodes: ['n1', 'n2'] });
-    expect(await variable({ ...DEFAULT_VARIABLE, team: '$team', cluster: '$cluster', q: '$word', namespace: '', limit: 7 })).toEqual([
+    expect(await variable({ ...DEFAULT_VARIABLE, team: '$team', cluster: '$cluster', q: '$word', namespace: '', limit: 7, days: 30 })).toEqual([
       { text: 'b', value: 'b' },
       { text: 'a', value: 'a' },
     ]);
-    expect(asked[0]).toMatchObject({ path: 'experiments', params: { q: ['LLM'], cluster: ['jaguar'], limit: 7 } });
+    expect(asked[0]).toMatchObject({ path: 'experiments', params: { q: ['LLM'], cluster: ['jaguar'], limit: 7, days: 30 } });
     expect(asked[0].params).not.toHaveProperty('team');
     expect(await variable({ resource: 'nodes', experiment: '$experiment' })).toEqual([
       { text: 'n1', value: 'n1' },
       { text: 'n2', value: 'n2' },
     ]);
+    expect(asked[1].params).not.toHaveProperty('days');
     expect(asked[1]).toMatchObject({ path: 'nodes', params: { experiment: ['llm "7b"', 'a|b'] } });
+  });
+
+  test('what is missing from a list is told', async () => {
+    const told = alerts();
+    serve({ teams: { list: ['nlp'], warnings: ['Shard eu-2 does not answer.'] }, experiments: { list: [{ name: 'a' }], warnings: ['Bound.'] } });
+    expect(await variable({ resource: 'teams' })).toEqual([{ text: 'nlp', value: 'nlp' }]);
+    expect(await datasource().searchExperiments('a')).toEqual([{ label: 'a', value: 'a' }]);
+    expect(told).toEqual([
+      ['Experiments: the list of teams may not be complete', 'Shard eu-2 does not answer.'],
+      ['Experiments: the list of experiments may not be complete', 'Bound.'],
+    ]);
   });
 
   test("a refusal is the variable's error", async () => {

@@ -11,9 +11,10 @@ import { map, type Observable } from 'rxjs';
 import { annotationSupport } from './annotations';
 import { legible, numbered } from './frames';
 import { CHOICE, compact, DEFAULT_ALERT_QUERY, DEFAULT_QUERY, describe } from './query';
-import { experimentChoices, parseExperiments, parseNames, type Choosable } from './resources';
+import { experimentChoices, parseExperiments, parseNames, withWarnings, type Choosable } from './resources';
 import type { Query, Resource, Settings, VariableQuery } from './types';
 import { namesOfList, promql, type Templates } from './variables';
+import { tell } from './warnings';
 import { ExperimentVariables } from './variableSupport';
 
 /** How many experiments a picker lists at once; typing narrows. */
@@ -26,7 +27,7 @@ const macros: ScopedVars = Object.fromEntries(
 );
 
 /** What narrows a list of names. */
-export type Narrowing = Partial<Record<'q' | 'team' | 'cluster' | 'namespace' | 'experiment', string[]>> & { limit?: number };
+export type Narrowing = Partial<Record<'q' | 'team' | 'cluster' | 'namespace' | 'experiment', string[]>> & { limit?: number; days?: number };
 
 export class DataSource extends DataSourceWithBackend<Query, Settings> {
   annotations = annotationSupport;
@@ -83,14 +84,21 @@ export class DataSource extends DataSourceWithBackend<Query, Settings> {
 
   /** Experiments whose names have what was typed, those that were seen last first. */
   async searchExperiments(typed: string, narrow: Narrowing = {}): Promise<Choosable[]> {
-    const answer = await this.getResource('experiments', params({ limit: PICKER_LIMIT, ...narrow, q: typed ? [typed] : [] }));
+    const answer = await this.listed('experiments', { limit: PICKER_LIMIT, ...narrow, q: typed ? [typed] : [] });
     return experimentChoices(parseExperiments(answer));
   }
 
   /** The names of a resource. Experiments come newest first, the others sorted. */
   async names(resource: Resource, narrow: Narrowing = {}): Promise<string[]> {
-    const answer = await this.getResource(resource, params(narrow));
+    const answer = await this.listed(resource, narrow);
     return resource === 'experiments' ? parseExperiments(answer).map((e) => e.name) : parseNames(answer, resource);
+  }
+
+  /** What a resource lists; what is missing from it is told. */
+  private async listed(resource: Resource, narrow: Narrowing): Promise<unknown> {
+    const { list, warnings } = withWarnings(await this.getResource(resource, { ...params(narrow), warnings: 1 }));
+    tell(`${resource} ${this.uid}`, `${this.name}: the list of ${resource} may not be complete`, warnings);
+    return list;
   }
 
   /** What a variable's query narrows by, after the variables in it were replaced. */
@@ -104,6 +112,7 @@ export class DataSource extends DataSourceWithBackend<Query, Settings> {
       namespace: list(query.namespace),
       experiment: list(query.experiment),
       limit: query.limit,
+      days: query.days,
     };
   }
 

@@ -32,6 +32,15 @@ function list(answer: unknown, path: string): unknown[] {
   return answer;
 }
 
+/** A list and what is missing from it: {list, warnings}, or the list alone, as a back end has it that knows no warnings. */
+export function withWarnings(answer: unknown): { list: unknown; warnings: string[] } {
+  const o = answer as { list?: unknown; warnings?: unknown } | null;
+  if (Array.isArray(answer) || o?.list === undefined) {
+    return { list: answer, warnings: [] };
+  }
+  return { list: o.list, warnings: (Array.isArray(o.warnings) ? o.warnings : []).filter((w) => typeof w === 'string') };
+}
+
 export function parseExperiments(answer: unknown): Experiment[] {
   return list(answer, 'experiments').flatMap((e) => {
     const o = e as Record<string, unknown> | null;

@@ -31,8 +31,8 @@ export type GroupLabel = (typeof GROUP_LABELS)[number];
 
 /** Views of query types that have more than one. The first is the default. */
 export const VIEWS: Partial<Record<QueryType, readonly string[]>> = {
-  status: ['now', 'over_time'],
-  gpu_health: ['table', 'count'],
+  status: ['now', 'over_time', 'total'],
+  gpu_health: ['table', 'count', 'total'],
   network: ['infiniband', 'ethernet', 'nvlink', 'errors'],
   cost: ['table', 'total'],
   compare: ['series', 'summary'],
@@ -42,17 +42,20 @@ export const VIEWS: Partial<Record<QueryType, readonly string[]>> = {
 export const MAX_COMPARED = 8;
 export const MAX_NAMES = 100;
 export const MAX_K = 100;
+/** The most days back that names are listed, which is as many as runs that are compared are looked for. */
+export const MAX_DAYS = 30;
 /** The most that maxSeries and maxRows can be, and how many links and labels there can be. */
 export const CEILING = 10_000;
 export const MAX_LINKS = 20;
 export const MAX_LABELS = 20;
 
-/** The chain of labels that name an experiment, where the settings have none: one's own, JobSet, Kubeflow, Ray, Kueue, Volcano, Job. */
+/** The chain of labels that name an experiment, where the settings have none: one's own, JobSet, Kubeflow, Ray, LeaderWorkerSet, Kueue, Volcano, Job. */
 export const DEFAULT_LABELS = [
   'label_experiment',
   'label_jobset_sigs_k8s_io_jobset_name',
   'label_training_kubeflow_org_job_name',
   'label_ray_io_cluster',
+  'label_leaderworkerset_sigs_k8s_io_name',
   'label_kueue_x_k8s_io_pod_group_name',
   'label_volcano_sh_job_name',
   'label_batch_kubernetes_io_job_name',
@@ -117,4 +120,6 @@ export interface VariableQuery extends Omit<DataQuery, 'queryType'> {
   experiment?: string;
   /** The most names, newest experiments first. */
   limit?: number;
+  /** How many days back what was there is listed, 1 to MAX_DAYS; 7 where it is left out. */
+  days?: number;
 }

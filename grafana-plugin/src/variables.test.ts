@@ -95,6 +95,8 @@ describe('promql', () => {
     [['a.b', 'c'], { multi: true }, '(a\\\\.b|c)'],
     [['a|b'], { multi: true }, 'a\\\\|b'],
     [7, undefined, '7'],
+    ["it's", undefined, 'it\\x27s'],
+    [["it's", 'b"'], { multi: true }, '(it\\x27s|b\\")'],
     [undefined, undefined, ''],
   ])('%j %j', (value, variable, want) => {
     expect(promql(value, variable)).toBe(want);

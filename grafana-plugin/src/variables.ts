@@ -64,5 +64,6 @@ export function promql(value: unknown, variable?: { multi?: boolean; includeAll?
     const escaped = values.map((v) => v.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&'));
     text = escaped.length === 1 ? escaped[0] : `(${escaped.join('|')})`;
   }
-  return text.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/\n/g, '\\n');
+  // A \' would be an error within double quotes, and \x27 is a quote within both kinds.
+  return text.replace(/\\/g, '\\\\').replace(/"/g, '\\"').replace(/'/g, '\\x27').replace(/\n/g, '\\n');
 }

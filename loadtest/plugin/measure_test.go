@@ -155,6 +155,24 @@ func TestFindPast(t *testing.T) {
 	}
 }
 
+// TestFindPastAtAnyTime: one of the runs that are compared began within what is written, at
+// whatever time the benchmark begins: a comparison draws no other.
+func TestFindPastAtAnyTime(t *testing.T) {
+	for k := range 12 {
+		now := time.Date(2026, 11, 30, 0, 51, 0, 0, time.UTC).Add(time.Duration(k) * 47 * time.Minute)
+		o := Options{Servers: bench.Servers{Nodes: 24}, Asking: bench.Asking{Window: 20 * time.Minute}, Gang: 8}.withDefaults()
+		p, err := o.findPast(now)
+		if err != nil {
+			t.Errorf("%s: %v", now, err)
+			continue
+		}
+		known := p.whole.Add(-o.Window - before + 5*time.Minute)
+		if !slices.ContainsFunc(compared(p.runs), func(e cluster.Experiment) bool { return e.Runs[0].From.After(known) }) {
+			t.Errorf("%s: all of %+v may be older than what is known at %s", now, compared(p.runs), p.whole)
+		}
+	}
+}
+
 // TestMeasure: the real thing, small.
 func TestMeasure(t *testing.T) {
 	r, err := Measure(t.Context(), Options{

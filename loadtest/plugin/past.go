@@ -51,7 +51,8 @@ func (o *Options) findPast(now time.Time) (*past, error) {
 		if p.model, err = cluster.New(options); err != nil {
 			return nil, fmt.Errorf("stage what is looked at: %w", err)
 		}
-		if p.runs, ok = o.widest(p.model, p.whole, p.whole); ok && waiting(p.model, p.runs[0], torn) == o.Gang/2 && o.steady(p) {
+		p.runs, ok = o.widest(p.model, p.whole, p.whole)
+		if ok && waiting(p.model, p.runs[0], torn) == o.Gang/2 && o.steady(p) && o.begins(p) {
 			return p, nil
 		}
 	}
@@ -79,6 +80,13 @@ func (o *Options) steady(p *past) bool {
 		}
 	}
 	return n == o.Gang
+}
+
+// begins tells whether one of the runs that are compared began well after the first sample: nothing
+// is drawn of those that may be older than what is known.
+func (o *Options) begins(p *past) bool {
+	known := p.whole.Add(-o.Window - before/2)
+	return slices.ContainsFunc(compared(p.runs), func(e cluster.Experiment) bool { return e.Runs[0].From.After(known) })
 }
 
 // waiting is how many pods of an experiment have no node at a moment.

@@ -64,12 +64,12 @@ func questions(runs []cluster.Experiment) []question {
 		Type: model.GPUTimeSeries, Metric: model.Temp, GroupBy: []string{"node", "gpu"}, Rank: "top",
 		K: 10,
 	})
-	compared := wide
-	for _, r := range runs[1:min(len(runs), model.MaxCompared)] {
-		compared = append(compared, r.Name)
+	var names []string
+	for _, r := range compared(runs) {
+		names = append(names, r.Name)
 	}
 	for _, v := range model.Views[model.Compare] {
-		add(fmt.Sprintf("%s of %d runs", v, len(compared)), model.Query{Type: model.Compare, View: v, Experiments: compared})
+		add(fmt.Sprintf("%s of %d runs", v, len(names)), model.Query{Type: model.Compare, View: v, Experiments: names})
 	}
 	if team != "" {
 		add("table of its team", model.Query{Type: model.Cost, Teams: []string{team}})
@@ -80,6 +80,11 @@ func questions(runs []cluster.Experiment) []question {
 	add("of nobody (empty)", model.Query{Type: model.Pods, Experiments: []string{nobody}}).empty = true
 	add("of nobody (empty)", model.Query{Type: model.GPUTimeSeries, Experiments: []string{nobody}}).empty = true
 	return out
+}
+
+// compared are the runs that are put beside each other: the widest ones.
+func compared(runs []cluster.Experiment) []cluster.Experiment {
+	return runs[:min(len(runs), model.MaxCompared)]
 }
 
 // points is how wide a panel is.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,7 +39,8 @@ type run struct {
 	points      []prom.Point // the parts of time in which it was there
 	first, last time.Time
 	running     bool // at the end of the panel's range
-	older       bool // it began before first, nobody knows when
+	older       bool // it began before first, or may have: nobody knows when
+	cut         bool // older, since nothing is known of its clusters before first
 }
 
 // compare puts runs beside each other, also those from before the panel's range, which were there
@@ -105,7 +107,7 @@ func (r *Run) compareSeries(ctx context.Context, runs []run) (data.Frames, error
 	var series []prom.Series
 	for i, answer := range answers {
 		if len(answer) == 0 {
-			r.Notice(data.NoticeSeverityWarning, "Nothing is known of this metric of %s since %s, when it began.", runs[i].name, runs[i].first.UTC().Format(time.DateTime))
+			r.Notice(data.NoticeSeverityWarning, "Nothing is known of this metric of %s since %s, when it began.", runs[i].name, runs[i].first.UTC().Format(time.DateTime+" MST"))
 		}
 		shift := r.From.Sub(aligned(runs[i].first, step)).Milliseconds()
 		for _, s := range answer {
@@ -119,7 +121,7 @@ func (r *Run) compareSeries(ctx context.Context, runs []run) (data.Frames, error
 	if len(series) == 0 {
 		return emptyFrames(data.FrameTypeTimeSeriesMulti), r.Empty(ctx, NeedPods|NeedGPUs, "GPUs with this metric")
 	}
-	return timeSeries(series, r.Query.Metric.Unit(), func(l map[string]string) string { return l["run"] }), nil
+	return timeSeries(series, step, r.Query.Metric.Unit(), func(l map[string]string) string { return l["run"] }), nil
 }
 
 // aligned is the first multiple of step that is not before t.
@@ -192,13 +194,55 @@ func (r *Run) findRuns(ctx context.Context) ([]run, error) {
 		}
 		x.first, x.last = unixTime(first[0].Value()), unixTime(last[0].Value())
 		x.running = !x.last.Add(3 * r.Settings.Interval()).Before(r.Until)
-		if x.older {
-			r.Notice(data.NoticeSeverityWarning, "%s began before %s: started, duration and GPU hours are those since then, and no line is drawn from its beginning.",
-				x.name, x.first.UTC().Format(time.DateTime+" MST"))
-		}
 		runs = append(runs, x)
 	}
+	if err := r.markCut(ctx, runs); err != nil {
+		return nil, err
+	}
+	for _, x := range runs {
+		at, why := x.first.UTC().Format(time.DateTime+" MST"), ""
+		switch {
+		case x.cut:
+			why = fmt.Sprintf("%s was there at %s, when the first is known of its clusters, and may be older", x.name, at)
+		case x.older:
+			why = fmt.Sprintf("%s began before %s", x.name, at)
+		default:
+			continue
+		}
+		r.Notice(data.NoticeSeverityWarning, "%s: started, duration and GPU hours are those since then, and no line is drawn from its beginning.", why)
+	}
 	return runs, nil
+}
+
+// markCut finds the runs whose first sample is where what is known of their clusters begins: no
+// more is stored, or the rules were installed then. These may have begun earlier. A cluster of
+// which nodes are never counted tells nothing.
+func (r *Run) markCut(ctx context.Context, runs []run) error {
+	// Groups of rules are not evaluated at one time, and one may have been late.
+	near := 2 * wholeSeconds(r.Settings.Interval())
+	var questions [][]question
+	for _, x := range runs {
+		if x.older {
+			questions = append(questions, nil)
+			continue
+		}
+		began := fmt.Sprintf("group by (cluster) (%s @ %.3f)", x.counted(), float64(x.first.UnixMilli())/1000)
+		known := func(d time.Duration, offset string) string {
+			counted := Selector(nodesCounted, OneOf("cluster", r.Query.Clusters...)) + "[" + seconds(d) + "]" + offset
+			return "group (group by (cluster) (last_over_time(" + counted + ")) and on (cluster) " + began + ")"
+		}
+		questions = append(questions, []question{r.at(known(2*near, "")+" unless "+known(comparePart, " offset "+seconds(2*near)),
+			x.first.Add(near))})
+	}
+	answers, err := r.each(ctx, questions...)
+	if err != nil {
+		return err
+	}
+	for i := range runs {
+		runs[i].cut = len(answers[i]) > 0
+		runs[i].older = runs[i].older || runs[i].cut
+	}
+	return nil
 }
 
 // seen asks whether the run was there at some time in d.
@@ -351,12 +395,27 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	return out, nil
 }
 
+// summaryFrames is the table of runs. Columns from and to are a range that a run lies in, in
+// milliseconds, for links.
 func (r *Run) summaryFrames(rows []runSummary) data.Frames {
 	n := len(rows)
 	name, clusters, started, ended := make([]string, n), make([]string, n), make([]time.Time, n), make([]*time.Time, n)
 	duration, hours, util, gpus := make([]float64, n), make([]float64, n), make([]*float64, n), make([]float64, n)
 	restarts, failures := make([]int64, n), make([]int64, n)
+	from, to := make([]string, n), make([]string, n)
 	for i, s := range rows {
+		end := s.last
+		if s.running {
+			end = r.Until
+		}
+		// No more than a proxy answers at once. Text, since Grafana puts numbers into links as it
+		// shows them.
+		start := s.first.Add(-r.Settings.Interval())
+		if least := end.Add(-compareBack); start.Before(least) {
+			start = least
+		}
+		from[i] = strconv.FormatInt(start.UnixMilli(), 10)
+		to[i] = strconv.FormatInt(end.UnixMilli(), 10)
 		name[i], clusters[i], started[i], ended[i] = s.name, s.clusters, s.first, s.ended
 		duration[i], hours[i], util[i], gpus[i] = s.duration.Seconds(), s.hours, s.util, s.gpus
 		restarts[i], failures[i] = s.restarts, s.failures
@@ -372,5 +431,7 @@ func (r *Run) summaryFrames(rows []runSummary) data.Frames {
 		column{"restarts", restarts, nil},
 		column{"failures", failures, nil},
 		column{"gpus", gpus, nil},
+		column{"from", from, nil},
+		column{"to", to, nil},
 	)}
 }

@@ -2,6 +2,7 @@ package experiments
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,28 @@ func TestCompareOlderRuns(t *testing.T) {
 			if a.widest > 31*day {
 				t.Errorf("%s: asked over %s at once", view, a.widest)
 			}
+		}
+	}
+}
+
+// TestLinkOfALongRun: the link of a run is over no more time than is answered at once.
+func TestLinkOfALongRun(t *testing.T) {
+	until := time.Unix(1_800_000_000, 0).UTC()
+	r := hourly(t, &always{}, "", `{"queryType":"compare","view":"summary","experiments":["a","b"]}`)
+	for long, want := range map[time.Duration]time.Duration{45 * day: 30 * day, 7 * day: 7*day + r.Settings.Interval()} {
+		var s runSummary
+		s.first, s.last = until.Add(-long), until
+		frames := r.summaryFrames([]runSummary{s})
+		at := func(name string) int64 {
+			field, _ := frames[0].FieldByName(name)
+			ms, err := strconv.ParseInt(field.At(0).(string), 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ms
+		}
+		if got := time.Duration(at("to")-at("from")) * time.Millisecond; got != want {
+			t.Errorf("a run of %s: its link is over %s, want %s", long, got, want)
 		}
 	}
 }

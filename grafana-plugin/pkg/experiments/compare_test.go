@@ -1,6 +1,7 @@
 package experiments
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,10 +92,14 @@ func TestCompareSummary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, want := columns(frames[0]), "run clusters started ended duration gpu_hours mean_util restarts failures gpus"; got != want {
+			if got, want := columns(frames[0]), "run clusters started ended duration gpu_hours mean_util restarts failures gpus from to"; got != want {
 				t.Errorf("columns %s, want %s", got, want)
 			}
-			equal(t, "rows", rows(t, frames[0]), c.want)
+			var got []string
+			for _, row := range rows(t, frames[0]) { // all but from and to
+				got = append(got, strings.Join(strings.Split(row, " | ")[:10], " | "))
+			}
+			equal(t, "rows", got, c.want)
 			if len(c.want) == 3 {
 				golden(t, "compare_summary", frames)
 			}
@@ -138,7 +143,7 @@ func TestCompareInThePast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	equal(t, "runs", rows(t, frames[0]), []string{"new | us-1 | 4010m | - | 5490 | 3.067 | 100 | 0 | 0 | 2"})
+	equal(t, "runs", rows(t, frames[0]), []string{"new | us-1 | 4010m | - | 5490 | 3.067 | 100 | 0 | 0 | 2 | 240540000 | 246090000"})
 }
 
 // Of a metric that one of the runs does not have.
@@ -149,7 +154,21 @@ func TestCompareWithoutAMetric(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "lines", lines(t, frames), []string{`run=new "new" watt: 61 from 4040m 300 to 4100m 300`})
-	if got, want := noticesOf(r), "Nothing is known of this metric of old since 1970-01-01 01:00:00, when it began."; got != want {
+	if got, want := noticesOf(r), "Nothing is known of this metric of old since 1970-01-01 01:00:00 UTC, when it began."; got != want {
 		t.Errorf("notices %q, want %q", got, want)
 	}
+}
+
+// Links to a run's own dashboard have its time: the panel's may be another.
+func TestCompareRangesOfRuns(t *testing.T) {
+	r := worldOf(t, "compare").run(t, settingsOf(t, ""), `{"queryType":"compare","view":"summary","experiments":["new","old"]}`, compareFrom, compareUntil)
+	frames, err := compare(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// From an interval before the first sample to the last one; one that runs to the panel's end.
+	equal(t, "ranges", rowsOf(t, frames[0], "run", "from", "to"), []string{
+		fmt.Sprint("new ", (3999 * time.Minute).Milliseconds(), " ", compareUntil.Milliseconds()),
+		fmt.Sprint("old ", (59 * time.Minute).Milliseconds(), " ", (180 * time.Minute).Milliseconds()),
+	})
 }

@@ -21,13 +21,13 @@ var podKeys = map[string]string{
 	"label_jobset_sigs_k8s_io_jobset_name":   "jobset.sigs.k8s.io/jobset-name",
 	"label_training_kubeflow_org_job_name":   "training.kubeflow.org/job-name",
 	"label_ray_io_cluster":                   "ray.io/cluster",
+	"label_leaderworkerset_sigs_k8s_io_name": "leaderworkerset.sigs.k8s.io/name",
 	"label_kueue_x_k8s_io_pod_group_name":    "kueue.x-k8s.io/pod-group-name",
 	"label_volcano_sh_job_name":              "volcano.sh/job-name",
 	"label_batch_kubernetes_io_job_name":     "batch.kubernetes.io/job-name",
 	"label_job_name":                         "job-name",
 	"label_app_kubernetes_io_name":           "app.kubernetes.io/name",
 	"label_run_id":                           "run-id",
-	"label_leaderworkerset_sigs_k8s_io_name": "leaderworkerset.sigs.k8s.io/name",
 }
 
 // sources are the fields of DCGM that experiment:gpu:* is recorded from.

@@ -32,7 +32,7 @@ func TestDiagnose(t *testing.T) {
 		{"nowhere", gpus, []string{`no series about pods in cluster "nowhere" (kube_pod_info) => check the cluster's name`}},
 		{"no-pods", gpus, []string{`no series about pods in cluster "no-pods" => scrape kube-state-metrics`}},
 		{"no-labels", gpus, []string{`no labels of pods in cluster "no-labels" (kube_pod_labels) => --metric-labels-allowlist=pods=[experiment,jobset.sigs.k8s.io/jobset-name,` +
-			`training.kubeflow.org/job-name,ray.io/cluster,kueue.x-k8s.io/pod-group-name,volcano.sh/job-name,batch.kubernetes.io/job-name,job-name,team]`}},
+			`training.kubeflow.org/job-name,ray.io/cluster,leaderworkerset.sigs.k8s.io/name,kueue.x-k8s.io/pod-group-name,volcano.sh/job-name,batch.kubernetes.io/job-name,job-name,team]`}},
 		{"no-names", gpus, []string{`none of label_experiment, label_jobset => Give your pods one of these labels and let it through: kube-state-metrics with --metric-labels-allowlist=pods=[experiment,`}},
 		{"no-rules", gpus, []string{`rules of experiments are missing in cluster "no-rules" => experimentLabels: [label_experiment, label_jobset_sigs_k8s_io_jobset_name, `}},
 		{"no-requests", gpus, []string{`what containers ask for => --metric-allowlist=^kube_pod_container_resource_requests$`}},

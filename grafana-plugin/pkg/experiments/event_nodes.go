@@ -3,6 +3,7 @@ package experiments
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -45,10 +46,7 @@ func (r *Run) nodeEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	if len(notReady)+len(gauge)+len(counted) == 0 {
 		return nil, nil
 	}
-	there, err := r.presence(ctx, slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(notReady, gauge, counted)),
-		func(a, b Pod) int {
-			return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
-		})))
+	there, err := r.presence(ctx, slices.Compact(slices.SortedFunc(slices.Values(slices.Concat(notReady, gauge, counted)), compareNodes)))
 	if err != nil {
 		return nil, err
 	}
@@ -58,6 +56,10 @@ func (r *Run) nodeEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	}
 	xids, err := r.xidEvents(ctx, gauge, counted, there)
 	return append(out, xids...), err
+}
+
+func compareNodes(a, b Pod) int {
+	return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
 }
 
 // nodesOf has a pod without a name on each node of the series, each node once.
@@ -200,20 +202,30 @@ type card struct {
 	gpu, uuid string
 }
 
-// xidEvents are new Xids. The gauge keeps the last one, so only a change counts, by card whatever
-// pod held it; where the rules count Xids, a second equal one is seen too.
+func cardOf(s prom.Series) card { return card{nodeOf(s.Labels), s.Labels["gpu"], s.Labels["UUID"]} }
+
+// xidEvents are new Xids of cards that the chosen experiments held. The gauge keeps the last one,
+// so only a change counts, by card whatever pod held it; where the rules count Xids, a second equal
+// one is seen too.
 func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presence) ([]event, error) {
 	step := r.eventStep()
-	seen := map[card]map[string][]int64{}
-	add := func(c card, xid string, t int64) {
-		if seen[c] == nil {
-			seen[c] = map[string][]int64{}
+	type xidOf struct {
+		card
+		xid string
+	}
+	seen := map[xidOf]*fault{}
+	// It came at most early before t; who had the card then may be recorded late after it.
+	add := func(c card, xid string, t int64, early, late time.Duration) {
+		f := seen[xidOf{c, xid}]
+		if f == nil {
+			f = &fault{node: c.node, gpu: c.gpu, uuid: c.uuid, name: xid}
+			seen[xidOf{c, xid}] = f
 		}
-		if !slices.ContainsFunc(seen[c][xid], func(old int64) bool { return max(t-old, old-t) < sameXid.Milliseconds() }) {
-			seen[c][xid] = append(seen[c][xid], t)
+		if !slices.ContainsFunc(f.points, func(old prom.Point) bool { return max(t-old.T, old.T-t) < sameXid.Milliseconds() }) {
+			f.points = append(f.points, prom.Point{T: t, V: 1})
+			f.came = append(f.came, [2]int64{t - early.Milliseconds(), t + late.Milliseconds()})
 		}
 	}
-	cardOf := func(s prom.Series) card { return card{nodeOf(s.Labels), s.Labels["gpu"], s.Labels["UUID"]} }
 	for _, lot := range lots(r, gauge) {
 		answers, err := r.each(ctx, onNodes(lot, func(m ...string) question {
 			// A little more, to know what the gauge said before.
@@ -226,7 +238,7 @@ func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presenc
 		for _, s := range answers[0] {
 			for i := 1; i < len(s.Points); i++ {
 				if p := s.Points[i]; p.V > 0 && p.V != s.Points[i-1].V {
-					add(cardOf(s), strconv.FormatFloat(p.V, 'f', -1, 64), p.T)
+					add(cardOf(s), strconv.FormatFloat(p.V, 'f', -1, 64), p.T, step+seenLate, seenLate)
 				}
 			}
 		}
@@ -240,20 +252,59 @@ func (r *Run) xidEvents(ctx context.Context, gauge, counted []Pod, there presenc
 		}
 		for _, s := range answers[0] {
 			for _, span := range stretches(s, step) {
-				add(cardOf(s), s.Labels["xid"], span[0])
+				add(cardOf(s), s.Labels["xid"], span[0], xidWindow+step+seenLate, 0)
 			}
 		}
 	}
+	faults, err := r.ofOurCards(ctx, slices.Collect(maps.Values(seen)), there)
 	var out []event
-	for c, xids := range seen {
-		for xid, times := range xids {
-			for _, t := range times {
-				if there.overlaps(c.node, t, t) {
-					out = append(out, event{
-						kind: "xid", at: time.UnixMilli(t).UTC(), cluster: c.cluster, where: c.name, what: xid,
-						names: []string{c.gpu},
-					})
+	for _, f := range faults {
+		var names []string
+		if f.gpu != "" {
+			names = []string{f.gpu}
+		}
+		for _, p := range f.points {
+			out = append(out, event{
+				kind: "xid", at: time.UnixMilli(p.T).UTC(), cluster: f.cluster, where: f.node.name, what: f.name, names: names,
+			})
+		}
+	}
+	return out, err
+}
+
+// ofOurCards keeps what came while the chosen experiments were on its node, or soon after, and
+// where it names a card and it is known which ones they held there, on one of these. Who held the
+// cards is as exact as in gpuHealth, and let go of lot by lot: a node has a series for each.
+func (r *Run) ofOurCards(ctx context.Context, faults []*fault, there presence) ([]fault, error) {
+	found := map[node][]fault{}
+	nodes := map[node]Pod{}
+	for _, f := range faults {
+		ours := fault{node: f.node, gpu: f.gpu, uuid: f.uuid, name: f.name}
+		for i, p := range f.points {
+			if there.overlaps(f.node, p.T, p.T) {
+				ours.points, ours.came = append(ours.points, p), append(ours.came, f.came[i])
+			}
+		}
+		if len(ours.points) > 0 {
+			found[f.node] = append(found[f.node], ours)
+			nodes[f.node] = Pod{Cluster: f.cluster, Node: f.node.name}
+		}
+	}
+	_, _, step := r.faultTimes()
+	var out []fault
+	for lot := range slices.Chunk(slices.SortedFunc(maps.Values(nodes), compareNodes), pointsAtOnce/(cardsOfNode*heldPoints)) {
+		answers, err := r.each(ctx, r.held(lot, "experiment:gpu:util", "cluster, node, gpu, UUID"))
+		if err != nil {
+			return nil, err
+		}
+		holds, told := r.holdsOf(answers[0])
+		for _, p := range lot {
+			n := node{p.Cluster, p.Node}
+			for _, f := range found[n] {
+				if f.gpu != "" && told[n] { // the kernel's log names none
+					f = f.during(holds[card{n, f.gpu, f.uuid}], step)
 				}
+				out = append(out, f)
 			}
 		}
 	}

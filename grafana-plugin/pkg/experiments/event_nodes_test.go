@@ -2,7 +2,10 @@ package experiments
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -69,6 +72,91 @@ func TestXidEvents(t *testing.T) {
 		nodes = append(nodes, name)
 	}
 	equal(t, "nodes with events", slices.Sorted(slices.Values(nodes)), []string{"again", "lost", "new", "now", "other"})
+}
+
+// Where it is known who held which GPU, an Xid is of those who held that one: on a node that is
+// shared the others are left out.
+func TestXidEventsOfOthers(t *testing.T) {
+	w := worldOf(t, "gpus")
+	for experiment, want := range map[string][]string{
+		"llama": {
+			"30m0s GPU 0 of node gpu-a in eu-1. " + ClassApp.Action(),
+			"1h3m0s GPU 0 of node gpu-b in eu-1. " + ClassHard.Action(),
+		},
+		"tiny": {"40m0s GPU 2 of node gpu-a in eu-1. " + ClassApp.Action()},
+	} {
+		var got []string
+		f := w.frames(t, settingsOf(t, ""), `{"queryType":"events","experiments":["`+experiment+`"]}`, gpusFrom, gpusUntil)[0]
+		for _, l := range rowsOf(t, f, "time", "text", "tags") {
+			if e, _, ok := strings.Cut(l, " xid,"); ok {
+				got = append(got, e)
+			}
+		}
+		equal(t, "Xids of "+experiment, got, want)
+	}
+}
+
+// An Xid of the kernel's log has no GPU: it is of who was on the node, also where it is known who
+// held which GPU.
+func TestXidEventsOfTheKernel(t *testing.T) {
+	f := worldOf(t, "kernel").frames(t, settingsOf(t, ""), `{"queryType":"events","experiments":["e"]}`, 0, 60*time.Minute)[0]
+	x, _ := XidOf("79")
+	equal(t, "Xids", rowsOf(t, f, "time", "title", "text"), []string{"30m0s Xid 79: " + x.Name + " On node n in c. " + x.Class.Action()})
+}
+
+// holders answers who held the GPUs of the nodes n000 and so on that it is asked for: ours-0 GPU 0,
+// other-0 GPU 1. It notes of how many points of nodes with eight GPUs each question is.
+type holders struct {
+	scripted
+	points []int
+}
+
+func (h *holders) Range(_ context.Context, query string, from, until time.Time, step time.Duration) (prom.Answer, error) {
+	var a prom.Answer
+	for _, n := range regexp.MustCompile(`n\d{3}`).FindAllString(query, -1) {
+		for gpu, of := range []string{"ours", "other"} {
+			s := one(1, "cluster", "c", "node", n, "gpu", strconv.Itoa(gpu), "namespace", "ml", "pod", of+"-0", "experiment", of)
+			s.Points[0].T = until.UnixMilli()
+			a.Series = append(a.Series, s)
+		}
+	}
+	h.points = append(h.points, len(a.Series)/2*8*int(1+until.Sub(from)/step))
+	return a, nil
+}
+
+// Who held the cards of many nodes over a week is asked in questions of pointsAtOnce, each of which
+// tells of its own nodes.
+func TestHoldersOfManyCards(t *testing.T) {
+	h := &holders{}
+	r := hourly(t, h, "", `{"queryType":"events","experiments":["ours"]}`)
+	r.Until = r.From.Add(7 * 24 * time.Hour)
+	there, at := presence{}, r.Until.UnixMilli()
+	var faults []*fault
+	var want []string
+	for i := range 600 {
+		n := node{"c", fmt.Sprintf("n%03d", i)}
+		there[n] = [][2]int64{{0, at}}
+		want = append(want, n.name+" 0")
+		for _, gpu := range []string{"0", "1"} {
+			points, came := []prom.Point{{T: at, V: 1}}, [][2]int64{{at - 1, at}}
+			faults = append(faults, &fault{node: n, gpu: gpu, name: "79", points: points, came: came})
+		}
+	}
+	found, err := r.ofOurCards(t.Context(), faults, there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range found {
+		if len(f.points) > 0 {
+			got = append(got, f.node.name+" "+f.gpu)
+		}
+	}
+	slices.Sort(got)
+	equal(t, "cards", got, want)
+	if most := slices.Max(h.points); most > pointsAtOnce || len(h.points) > 5 {
+		t.Errorf("%d questions, of %d points at most", len(h.points), most)
+	}
 }
 
 // TestPresence: what happens on a node belongs to who was there, or had left it eventGrace before

@@ -268,9 +268,24 @@ func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 	if err != nil || len(pods) == 0 {
 		return nil, err
 	}
-	answers, err := r.each(ctx, r.last(pods, statusReason), r.last(pods, terminatedBy), r.last(pods, exitCode))
+	clusters := set{}
+	for _, p := range pods {
+		clusters[p.Cluster] = true
+	}
+	answers, err := r.each(ctx, r.last(pods, statusReason), r.last(pods, terminatedBy), r.last(pods, exitCode), r.last(pods, createdAt),
+		[]question{r.at("group by (cluster) ("+Selector(nodesCounted, OneOf("cluster", clusters.names()...))+")", r.From)})
 	if err != nil {
 		return nil, err
+	}
+	created, seen := valueOf(answers[3]), set{}
+	for _, s := range answers[4] {
+		seen[s.Labels["cluster"]] = true
+	}
+	// came says of a pod whose first sample is in the range that it came then: it was not seen at
+	// the range's beginning because it was not there, and not because nothing was seen then.
+	came := func(k podKey) bool {
+		at, known := created[k]
+		return !known || seen[k.cluster] || !unixTime(at).Before(r.From.Add(-r.eventStep()))
 	}
 	why := causes{}
 	why.add(answers[0], ofStatus)
@@ -291,7 +306,7 @@ func (r *Run) failedEvents(ctx context.Context, pods []Pod) ([]event, error) {
 			if now.V != 1 {
 				continue
 			}
-			if i > 0 || now.T >= r.From.UnixMilli() {
+			if i > 0 || now.T >= r.From.UnixMilli() && came(k) {
 				p, exit := of[k], ""
 				if code, ok := exits[k]; ok {
 					exit = strconv.FormatFloat(code, 'f', -1, 64)
@@ -386,6 +401,9 @@ func (e event) words() (title, text string) {
 	}
 	title = "Xid " + e.what
 	text = fmt.Sprintf("GPU %s of node %s in %s.", names, e.where, e.cluster)
+	if names == "" {
+		text = fmt.Sprintf("On node %s in %s.", e.where, e.cluster)
+	}
 	if x, ok := XidOf(e.what); ok {
 		title, text = title+": "+x.Name, text+" "+x.Class.Action()
 	}

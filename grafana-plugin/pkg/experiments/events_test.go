@@ -94,3 +94,21 @@ func TestEventsArePlain(t *testing.T) {
 	f := (&Run{}).eventFrames(list)[0]
 	equal(t, "events", rowsOf(t, f, "title", "text", "tags"), []string{"A container started again it's of <e> in a&b restart,a&b,<e>"})
 }
+
+// A pod that failed before the range is seen as failed again when kube-state-metrics comes back:
+// that is no failure of then. One that nobody can have seen before is.
+func TestNoFailureAtTheEndOfAHole(t *testing.T) {
+	for _, c := range []struct {
+		from time.Duration
+		want []string
+	}{
+		{45 * time.Minute, []string{"46m0s quick on a of e in d", "1h1m0s came on a of e in c", "1h15m0s new on a of e in c"}},
+		{5 * time.Minute, []string{
+			"20m0s old on a of e in c", "46m0s quick on a of e in d", "1h1m0s came on a of e in c", "1h15m0s new on a of e in c",
+		}},
+		{55 * time.Minute, []string{"1h15m0s new on a of e in c"}},
+	} {
+		f := worldOf(t, "hole").frames(t, settingsOf(t, ""), `{"queryType":"events"}`, c.from, 100*time.Minute)[0]
+		equal(t, "failures since "+c.from.String(), rowsOf(t, f, "time", "text"), c.want)
+	}
+}

@@ -84,7 +84,7 @@ func experimentsTable(ctx context.Context, r *Run) (data.Frames, error) {
 func (r *Run) experiments(ctx context.Context) ([]known, error) {
 	chosen := Chosen(r.Query)
 	info, counts := Selector("experiment:pod:info", chosen...), Selector("experiment:pods:count", chosen...)
-	step := min(coarsest, max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/1000)))
+	step := r.sightStep()
 	of := func(query string) []question { return []question{r.at(query, r.Until)} }
 	first, last := r.sights(part{r.Until.Add(-r.back()), r.Until}, step, chosen)
 	answers, err := r.each(ctx, first, last, of("count by ("+byGroup+") ("+info+")"), of("max by ("+byGroup+") (timestamp("+info+"))"),
@@ -140,6 +140,11 @@ func (r *Run) experiments(ctx context.Context) ([]known, error) {
 	}
 	sortKnown(rows)
 	return rows, nil
+}
+
+// sightStep is that in which a range is looked at for when experiments were there.
+func (r *Run) sightStep() time.Duration {
+	return min(coarsest, max(wholeSeconds(r.Settings.Interval()), wholeSeconds(r.length()/1000)))
 }
 
 // searched says whether what is searched for is in an experiment's name.
@@ -296,18 +301,46 @@ func (r *Run) detail(ctx context.Context, rows []known) error {
 	if err := r.detailEnded(ctx, at, podsThen, gpusThen); err != nil {
 		return err
 	}
-	older := 0
 	for i := range rows {
 		if rows[i].created.IsZero() {
 			rows[i].created = rows[i].seen
 		}
-		// What was there in the range's first minutes was most likely there before.
-		if !rows[i].here && rows[i].state != unknown && rows[i].created.Before(r.From.Add(2*r.Settings.Interval())) {
+	}
+	return r.noticeOlder(ctx, rows)
+}
+
+// noticeOlder counts the experiments that have ended and were there when the range began, or when
+// what is known of their cluster does: most likely they were there before.
+func (r *Run) noticeOlder(ctx context.Context, rows []known) error {
+	near := 2 * r.Settings.Interval()
+	older, clusters := 0, set{}
+	var others []known
+	for _, k := range rows {
+		switch {
+		case k.here || k.state == unknown:
+		case k.created.Before(r.From.Add(near)):
 			older++
+		default:
+			others, clusters[k.cluster] = append(others, k), true
 		}
 	}
 	if older > 0 {
 		r.Notice(data.NoticeSeverityInfo, "%d experiments that have ended were there when the time range began: they were created then or earlier.", older)
+	}
+	first, err := r.firstSeen(ctx, clusters, r.sightStep())
+	if err != nil {
+		return err
+	}
+	older = 0
+	// A cluster that is known from the first look on may have been known before.
+	late := r.From.Add(near + r.sightStep())
+	for _, k := range others {
+		if at, ok := first[k.cluster]; ok && at.After(late) && k.created.Before(at.Add(near+r.sightStep())) {
+			older++
+		}
+	}
+	if older > 0 {
+		r.Notice(data.NoticeSeverityInfo, "%d experiments that have ended were there when the first is known of their cluster: they were created then or earlier.", older)
 	}
 	return nil
 }

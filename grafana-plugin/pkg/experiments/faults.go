@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,8 @@ const (
 	// xidWindow is that of gpu:xid_errors:count5m, which is as long as the time between its
 	// samples.
 	xidWindow = 5 * time.Minute
+	// lookedBefore is how far before the range is looked for what was there already, at least.
+	lookedBefore = 10 * time.Minute
 	// seenLate is how much later than it came an error is in a recorded series: a scrape and an
 	// evaluation of the rules.
 	seenLate = 90 * time.Second
@@ -79,6 +82,14 @@ func (r *Run) faultTimes() (first, last time.Time, step time.Duration) {
 	return first, last, step
 }
 
+// earlier is from when on counts and gauges that stay are read: some points before the first one,
+// so that what was there before a short hole at the range's beginning is known to be old.
+func (r *Run) earlier() time.Time {
+	first, _, step := r.faultTimes()
+	d := max(lookedBefore, (minMeasured+1)*r.Settings.Interval())
+	return first.Add(-(d + step - 1) / step * step)
+}
+
 // faultKind is one way in which GPUs are found sick: a query for the nodes of matchers, with a
 // series for each GPU (or node) that is, and what its answer means.
 type faultKind struct {
@@ -86,8 +97,9 @@ type faultKind struct {
 	class        Class
 	query        func(m []string, step string) string
 	text, action string
-	// seen turns the values at the points into what is new at each; nil leaves them. begin is the
-	// first point of the range; measured says whether the node's GPUs were between two points.
+	// seen turns the values at the points into what is new at each; nil leaves them. They are read
+	// from earlier on; begin is the first point of the range; measured says whether the node's GPUs
+	// were between two points.
 	seen  func(points []prom.Point, begin int64, measured between) []prom.Point
 	total bool // see fault
 }
@@ -150,21 +162,23 @@ func cameIn(points []prom.Point, d time.Duration) [][2]int64 {
 	return out
 }
 
-// rises keeps the points at which a count is higher than before, with how much. A series that is
-// there from the beginning on had its first value before. A count that fell began at 0 again, as
-// DCGM's do when the GPU is reset; so did one that was gone while the GPU was measured, since the
-// series is there only above 0.
+// rises keeps the points after begin at which a count is higher than before, with how much. A
+// series that is there from the beginning on had its first value before, and one whose node nobody
+// looked at before its first point may have had. A count that fell began at 0 again, as DCGM's do
+// when the GPU is reset; so did one that was gone while the GPU was measured, since the series is
+// there only above 0.
 func rises(points []prom.Point, begin int64, measured between) []prom.Point {
 	var out []prom.Point
-	before := 0.0
+	before, last := 0.0, int64(math.MinInt64)
 	for i, p := range points {
-		if p.V < before || i > 0 && measured(points[i-1].T, p.T) {
+		none := measured(last, p.T)
+		if p.V < before || none {
 			before = 0
 		}
-		if d := p.V - before; d > 0 && (i > 0 || p.T > begin) {
+		if d := p.V - before; d > 0 && p.T > begin && (i > 0 || none) {
 			out = append(out, prom.Point{T: p.T, V: d})
 		}
-		before = p.V
+		before, last = p.V, p.T
 	}
 	return out
 }
@@ -176,22 +190,25 @@ type between func(from, until int64) bool
 // may come of rules of which some ran before an outage, or after it, and some did not.
 const minMeasured = 3
 
-// measuredBetween asks when the nodes of those series were measured that have a gap, and returns
-// for each series whether its node was between two of its points.
-func (r *Run) measuredBetween(ctx context.Context, series []prom.Series) (func(labels map[string]string) between, error) {
-	first, last, step := r.faultTimes()
+// measuredBetween asks when the nodes of those series were measured that have a gap, or begin after
+// from, and returns for each series whether its node was between two of its points, or before the
+// first. from is that of earlier.
+func (r *Run) measuredBetween(ctx context.Context, series []prom.Series, from time.Time) (func(labels map[string]string) between, error) {
+	_, last, step := r.faultTimes()
 	var gaps []prom.Series
 	for _, s := range series {
-		for i := range s.Points[1:] {
-			if s.Points[i+1].T-s.Points[i].T > step.Milliseconds() {
-				gaps = append(gaps, s)
-				break
-			}
+		before := from.UnixMilli()
+		if slices.ContainsFunc(s.Points, func(p prom.Point) bool {
+			gap := p.T-before > step.Milliseconds()
+			before = p.T
+			return gap
+		}) {
+			gaps = append(gaps, s)
 		}
 	}
 	answers, err := r.each(ctx, onNodes(podsOn(gaps), func(m ...string) question {
 		return r.span("max by (cluster, node) (count_over_time("+Selector("node:gpu_temp_celsius:max", m...)+"["+seconds(step)+"]))",
-			first, last, step)
+			from, last, step)
 	}))
 	if err != nil {
 		return nil, err
@@ -232,7 +249,11 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		}),
 	}
 	for _, k := range faultKinds {
-		lists = append(lists, fewOnNodes(pods, func(m ...string) question { return r.span(k.query(m, seconds(step)), first, last, step) }))
+		from := first
+		if k.seen != nil {
+			from = r.earlier()
+		}
+		lists = append(lists, fewOnNodes(pods, func(m ...string) question { return r.span(k.query(m, seconds(step)), from, last, step) }))
 	}
 	answers, err := r.each(ctx, lists...)
 	if err != nil {
@@ -242,7 +263,7 @@ func (r *Run) faultsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	for i, k := range faultKinds {
 		var measured func(labels map[string]string) between
 		if k.seen != nil {
-			if measured, err = r.measuredBetween(ctx, answers[2+i]); err != nil {
+			if measured, err = r.measuredBetween(ctx, answers[2+i], r.earlier()); err != nil {
 				return nil, err
 			}
 		}
@@ -329,11 +350,11 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 			},
 		},
 		{
-			// The counter is in nanoseconds; more than a second and a half a second is one of
-			// DCGM's signs for "no value".
+			// The counter is in nanoseconds, once for each pod that shares the GPU; more than a
+			// second and a half a second is one of DCGM's signs for "no value".
 			name: "slowed by heat", class: ClassThermal, text: "For a share of %.3g of the time it was slowed down for its heat.", action: ClassThermal.Action(),
 			query: func(m []string, _ string) string {
-				return fmt.Sprintf("sum by (cluster, node, gpu, UUID, modelName) (rate(%s[5m]) < 1.5e9) / 1e9 > %g",
+				return fmt.Sprintf("max by (cluster, node, gpu, UUID, modelName) (rate(%s[5m]) < 1.5e9) / 1e9 > %g",
 					Selector("DCGM_FI_DEV_THERMAL_VIOLATION", m...), slowedShare)
 			},
 		},
@@ -367,28 +388,21 @@ func (r *Run) heatOn(ctx context.Context, hot, slowed []Pod) ([]fault, error) {
 // and where it counts none, the last one of each GPU where that changed.
 func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 	first, last, step := r.faultTimes()
-	clusters := map[string]bool{}
-	for _, p := range pods {
-		clusters[p.Cluster] = true
-	}
-	var known []question
-	for c := range clusters {
-		known = append(known, r.at(Selector("cluster:gpu_seen:sum", OneOf("cluster", c)), first))
-	}
-	answers, err := r.each(ctx, known,
+	answers, err := r.each(ctx,
 		fewOnNodes(pods, func(m ...string) question {
 			return r.span("sum_over_time("+Selector("gpu:xid_errors:count5m", m...)+"["+seconds(step)+"])", first, last, step)
 		}),
 		// It is there for each GPU that has ever had an Xid: not for whole clusters.
 		onNodes(pods, func(m ...string) question {
-			return r.span(within("gpu:xid_last:info")(m, seconds(step)), first, last, step)
+			return r.span(within("gpu:xid_last:info")(m, seconds(step)), r.earlier(), last, step)
 		}))
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	for _, s := range answers[0] {
-		seen[s.Labels["cluster"]] = true
+	counts, gauges := answers[0], answers[1]
+	measured, err := r.measuredBetween(ctx, gauges, r.earlier())
+	if err != nil {
+		return nil, err
 	}
 	var faults []fault
 	counted := map[string]bool{}
@@ -406,17 +420,20 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		faults = append(faults, f)
 	}
 	// When the gauge changed to an Xid: that is known better than in which five minutes one was
-	// counted.
+	// counted. It keeps its value for days: what was there at the beginning is older, and what
+	// nobody looked at before may be.
 	changed := map[string][]int64{}
-	for _, s := range answers[2] {
+	for i, s := range gauges {
+		for j := range s.Points {
+			s.Points[j].V = 1 // it is how many pods share the GPU
+		}
+		gauges[i].Points = rises(s.Points, first.UnixMilli(), measured(s.Labels))
 		k := key(s.Labels, "cluster", "node", "gpu", "xid")
-		begins(s, step, "", func(w when) {
-			if w.t > first.UnixMilli() {
-				changed[k] = append(changed[k], w.t)
-			}
-		})
+		for _, p := range gauges[i].Points {
+			changed[k] = append(changed[k], p.T)
+		}
 	}
-	for _, s := range answers[1] {
+	for _, s := range counts {
 		k := key(s.Labels, "cluster", "node", "gpu", "xid")
 		counted[k] = true
 		came := cameIn(s.Points, xidWindow+step+seenLate)
@@ -428,14 +445,11 @@ func (r *Run) xidsOn(ctx context.Context, pods []Pod) ([]fault, error) {
 		}
 		add(s, came)
 	}
-	for _, s := range answers[2] {
-		// The gauge keeps its value for days. What was there at the beginning is older, and what
-		// nobody looked at then may be.
-		if counted[key(s.Labels, "cluster", "node", "gpu", "xid")] || !seen[s.Labels["cluster"]] || s.Points[0].T <= first.UnixMilli() {
-			continue
+	for _, s := range gauges {
+		if !counted[key(s.Labels, "cluster", "node", "gpu", "xid")] {
+			s.Points = s.Points[:min(1, len(s.Points))]
+			add(s, cameIn(s.Points, step+seenLate))
 		}
-		s.Points = []prom.Point{{T: s.Points[0].T, V: 1}}
-		add(s, cameIn(s.Points, step+seenLate))
 	}
 	return faults, nil
 }

@@ -63,7 +63,7 @@ func gpuTimeSeries(ctx context.Context, r *Run) (data.Frames, error) {
 			s.Labels["team"] = unassigned
 		}
 	}
-	return timeSeries(series, r.Query.Metric.Unit(), func(l map[string]string) string { return legend(l, by) }), nil
+	return timeSeries(series, r.recordedStep(), r.Query.Metric.Unit(), func(l map[string]string) string { return legend(l, by) }), nil
 }
 
 // groupBy is GroupBy without what stands there twice.

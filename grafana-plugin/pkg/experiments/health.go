@@ -17,10 +17,14 @@ const (
 	faultGrace = 10 * time.Minute
 	// maxFaultyNodes is how many nodes are looked at for who held their GPUs.
 	maxFaultyNodes = 500
+	// cardsOfNode is how many GPUs a node has, mostly, and heldPoints at how many points at most
+	// is asked who held one: those of the range, at its ends, and before it.
+	cardsOfNode = 8
+	heldPoints  = faultPoints + 60
 )
 
 // gpuHealth lists what was wrong in the range with the GPUs that the experiment held, the worst
-// first; view count has how many of each class, 0 too.
+// first; view count has how many of each class, 0 too, and view total how many there are.
 //
 // A fault is the experiment's where one of its pods held this GPU at most ten minutes before; where
 // DCGM does not say who holds a GPU, where one of its pods with GPUs was on the node then. So on a
@@ -87,6 +91,10 @@ type hold struct {
 	points         []prom.Point
 }
 
+func (r *Run) holdOf(s prom.Series) hold {
+	return hold{s.Labels["namespace"], s.Labels["pod"], isChosen(r.Query, s.Labels), s.Points}
+}
+
 // within says whether the pod was there at some time after from until until, at points that stand
 // for the step before them.
 func (h hold) within(from, until int64, step time.Duration) bool {
@@ -122,38 +130,23 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 	if left > 0 {
 		r.LeftOut("%d faults are left out: more than %d nodes have any; choose a shorter time or fewer experiments.", left, maxFaultyNodes)
 	}
-	first, last, step := r.faultTimes()
-	// A hold may have ended before the range and the fault have come in it; and who was there is
-	// looked at two steps before what is asked.
-	first = first.Add(-faultGrace - 3*step)
-	held := func(metric, by string) []question {
-		return onNodes(faulty, func(m ...string) question {
-			return r.span("group by ("+by+", namespace, pod, experiment, team) (last_over_time("+Selector(metric, m...)+"["+seconds(step)+"]))", first, last, step)
-		})
-	}
-	answers, err := r.each(ctx, held("experiment:gpu:util", "cluster, node, gpu, UUID"), held("experiment:pod:gpus", "cluster, node"))
+	_, _, step := r.faultTimes()
+	answers, err := r.each(ctx, r.held(faulty, "experiment:gpu:util", "cluster, node, gpu, UUID"),
+		r.held(faulty, "experiment:pod:gpus", "cluster, node"))
 	if err != nil {
 		return nil, err
 	}
-	onGPU, onNode, told := map[string][]hold{}, map[node][]hold{}, map[node]bool{}
-	of := func(s prom.Series) hold {
-		return hold{s.Labels["namespace"], s.Labels["pod"], isChosen(r.Query, s.Labels), s.Points}
-	}
-	for _, s := range answers[0] {
-		k, h := key(s.Labels, "cluster", "node", "gpu", "UUID"), of(s)
-		onGPU[k] = append(onGPU[k], h)
-		told[nodeOf(s.Labels)] = told[nodeOf(s.Labels)] || h.ours
-	}
+	onGPU, told := r.holdsOf(answers[0])
+	onNode := map[node][]hold{}
 	for _, s := range answers[1] {
-		onNode[nodeOf(s.Labels)] = append(onNode[nodeOf(s.Labels)], of(s))
+		onNode[nodeOf(s.Labels)] = append(onNode[nodeOf(s.Labels)], r.holdOf(s))
 	}
 	var out []fault
 	for _, f := range faults {
 		switch {
 		case f.held:
 		case f.gpu != "" && told[f.node]:
-			f = f.during(onGPU[key(map[string]string{"cluster": f.cluster, "node": f.node.name, "gpu": f.gpu, "UUID": f.uuid}, "cluster",
-				"node", "gpu", "UUID")], step)
+			f = f.during(onGPU[card{f.node, f.gpu, f.uuid}], step)
 		default:
 			f = f.during(onNode[f.node], step)
 		}
@@ -163,6 +156,29 @@ func (r *Run) ours(ctx context.Context, faults []fault) ([]fault, error) {
 		}
 	}
 	return out, nil
+}
+
+// held asks which pods had what a recorded series says, by its labels, at the points at which
+// faults are looked for; each point stands for all since the one before.
+func (r *Run) held(nodes []Pod, metric, by string) []question {
+	first, last, step := r.faultTimes()
+	// A hold may have ended before the range and the fault have come in it; and who was there is
+	// looked at two steps before what is asked.
+	first = first.Add(-faultGrace - 3*step)
+	return onNodes(nodes, func(m ...string) question {
+		return r.span("group by ("+by+", namespace, pod, experiment, team) (last_over_time("+Selector(metric, m...)+"["+seconds(step)+"]))", first, last, step)
+	})
+}
+
+// holdsOf are the holds of each card, and on which nodes any of them is ours.
+func (r *Run) holdsOf(series []prom.Series) (holds map[card][]hold, told map[node]bool) {
+	holds, told = map[card][]hold{}, map[node]bool{}
+	for _, s := range series {
+		h := r.holdOf(s)
+		holds[cardOf(s)] = append(holds[cardOf(s)], h)
+		told[nodeOf(s.Labels)] = told[nodeOf(s.Labels)] || h.ours
+	}
+	return holds, told
 }
 
 // during is the fault at those points at which one of holds that are ours was there, at most
@@ -242,9 +258,12 @@ func samePod(holds []hold) bool {
 }
 
 func (r *Run) healthFrames(faults []fault, held bool) data.Frames {
-	if r.Query.View == "count" {
+	if r.Query.View == "total" || r.Query.View == "count" {
 		if !held {
 			return emptyFrames(data.FrameTypeNumericMulti)
+		}
+		if r.Query.View == "total" {
+			return data.Frames{number(float64(len(faults)), nil, "none")}
 		}
 		counts := map[Class]float64{}
 		classes := slices.Clone(Classes)

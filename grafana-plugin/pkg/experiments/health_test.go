@@ -178,17 +178,33 @@ func TestRises(t *testing.T) {
 		measured   bool
 	}{
 		{"from the beginning on", []prom.Point{p(1, 2), p(2, 2)}, nil, false},
-		{"new", []prom.Point{p(2, 2), p(3, 2)}, []prom.Point{p(2, 2)}, false},
+		{"new", []prom.Point{p(3, 2), p(4, 2)}, []prom.Point{p(3, 2)}, true},
+		{"nobody looked before", []prom.Point{p(3, 2), p(4, 2)}, nil, false},
+		{"known from before the beginning", []prom.Point{p(0, 2), p(3, 2), p(4, 3)}, []prom.Point{p(4, 1)}, false},
 		{"more", []prom.Point{p(1, 2), p(2, 5), p(3, 5), p(4, 6)}, []prom.Point{p(2, 3), p(4, 1)}, false},
 		{"the driver was loaded again", []prom.Point{p(1, 5), p(2, 1), p(3, 2)}, []prom.Point{p(2, 1), p(3, 1)}, false},
 		{"reset, and one more", []prom.Point{p(1, 1), p(2, 1), p(9, 1), p(10, 1)}, []prom.Point{p(9, 1)}, true},
 		{"reset, and more than before", []prom.Point{p(1, 1), p(9, 3)}, []prom.Point{p(9, 3)}, true},
 		{"not measured for a while", []prom.Point{p(1, 1), p(9, 1), p(10, 2)}, []prom.Point{p(10, 1)}, false},
 	} {
-		measured := func(from, until int64) bool { return c.measured && until-from > 1 }
+		measured := func(from, until int64) bool { return c.measured && from < until-1 }
 		if got := rises(c.have, 1, measured); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// What was there before the range is not new where samples are missing at its beginning; what came
+// after such a hole is.
+func TestOldFaultsAfterAHole(t *testing.T) {
+	w := worldOf(t, "stayed")
+	for from := 58 * minute; from <= 66*minute; from += minute {
+		var want []string
+		if from < 64*minute { // what is seen at the first point may be older than the range
+			want = []string{"new Xid 79 1h5m0s", "new uncorrectable ECC errors 1h5m0s"}
+		}
+		f := w.frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"]}`, from, from+10*minute)[0]
+		equal(t, "faults from "+from.String(), rowsOf(t, f, "node", "fault", "since"), want)
 	}
 }
 
@@ -209,6 +225,13 @@ func TestHeatBetweenPoints(t *testing.T) {
 	if got := strings.Join(numbers(t, counts), "\n"); !strings.Contains(got, "class=thermal 3 none") {
 		t.Errorf("counts\n%s", got)
 	}
+}
+
+// The share of time in which a GPU was slowed down counts once, though each pod that shares the GPU
+// has a series of it.
+func TestSlowedSharedGPU(t *testing.T) {
+	f := worldOf(t, "timesliced").frames(t, settingsOf(t, ""), `{"queryType":"gpu_health","experiments":["e"]}`, 10*minute, 120*minute)[0]
+	equal(t, "faults", rowsOf(t, f, "node", "gpu", "fault", "value"), []string{"n 0 slowed by heat 0.8"})
 }
 
 // A single hot sample is no heat of five minutes, be it the last one, which the last point of the

@@ -35,6 +35,20 @@ func (r *Run) lost(ctx context.Context, clusters set, step time.Duration) (map[s
 	return out, nil
 }
 
+// firstSeen is when each of the clusters was first seen in the range, looked at in steps of step.
+func (r *Run) firstSeen(ctx context.Context, clusters set, step time.Duration) (map[string]time.Time, error) {
+	if len(clusters) == 0 {
+		return nil, nil
+	}
+	series, err := r.Instant(ctx, fmt.Sprintf("min by (cluster) (min_over_time(timestamp(%s)[%s:%s]))",
+		Selector(nodesCounted, OneOf("cluster", clusters.names()...)), seconds(r.back()), seconds(step)), r.Until)
+	out := map[string]time.Time{}
+	for _, s := range series {
+		out[s.Labels["cluster"]] = unixTime(s.Value())
+	}
+	return out, err
+}
+
 // lostWith says whether what was seen last at this time, in steps of step, was there until its
 // cluster was lost, at last.
 func (r *Run) lostWith(seen, last time.Time, step time.Duration) bool {

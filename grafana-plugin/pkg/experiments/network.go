@@ -36,8 +36,13 @@ type traffic struct {
 	recorded, raw expression
 }
 
-// expression is PromQL of the nodes of matchers; window is that of its rates, if it has any.
-type expression func(window string, matchers ...string) string
+// expression is PromQL of the nodes of matchers.
+type expression struct {
+	// at is the value at a moment; window is that of its rates, if it has any.
+	at func(window string, matchers ...string) string
+	// mean is the average over the range.
+	mean func(r *Run, matchers ...string) string
+}
 
 type networkView struct {
 	unit    string
@@ -55,33 +60,55 @@ var networkViews = map[string]networkView{
 		{"received", metricOf("node:ethernet_received_bytes:rate5m"), rateOf("node_network_receive_bytes_total", ethernet)},
 		{"transmitted", metricOf("node:ethernet_transmitted_bytes:rate5m"), rateOf("node_network_transmit_bytes_total", ethernet)},
 	}},
-	// DCGM's field is a rate already, of each GPU; from 1e14 on it is one of DCGM's signs for "no
-	// value".
+	// DCGM's field is a rate already, of each GPU, and once for each pod that shares one; from
+	// 1e14 on it is one of DCGM's signs for "no value".
 	"nvlink": {"Bps", NeedNVLink, "NVLink traffic", []traffic{
-		{"received", gaugeOf("DCGM_FI_PROF_NVLINK_RX_BYTES"), nil},
-		{"transmitted", gaugeOf("DCGM_FI_PROF_NVLINK_TX_BYTES"), nil},
+		{"received", gaugeOf("DCGM_FI_PROF_NVLINK_RX_BYTES"), expression{}},
+		{"transmitted", gaugeOf("DCGM_FI_PROF_NVLINK_TX_BYTES"), expression{}},
 	}},
 	// Each a second. What the links did stands where the other views have the direction.
 	"errors": {"cps", NeedInfiniband, "errors of InfiniBand", []traffic{
-		{"link down", rateOf("node_infiniband_link_downed_total"), nil},
-		{"link recovered", rateOf("node_infiniband_link_error_recovery_total"), nil},
-		{"received", rateOf("node_infiniband_port_errors_received_total"), nil},
+		{"link down", rateOf("node_infiniband_link_downed_total"), expression{}},
+		{"link recovered", rateOf("node_infiniband_link_error_recovery_total"), expression{}},
+		{"received", rateOf("node_infiniband_port_errors_received_total"), expression{}},
 	}},
 }
 
 func metricOf(name string) expression {
-	return func(_ string, m ...string) string { return "max by (cluster, node) (" + Selector(name, m...) + ")" }
+	return looked(func(m ...string) string { return "max by (cluster, node) (" + Selector(name, m...) + ")" })
 }
 
 func gaugeOf(name string) expression {
-	return func(_ string, m ...string) string {
-		return "sum by (cluster, node) (" + Selector(name, m...) + " < 1e14)"
+	return looked(func(m ...string) string {
+		return "sum by (cluster, node) (max by (cluster, node, gpu, UUID) (" + Selector(name, m...) + " < 1e14))"
+	})
+}
+
+// looked is an expression whose mean is that of looks at it.
+func looked(at func(matchers ...string) string) expression {
+	return expression{
+		func(_ string, m ...string) string { return at(m...) },
+		func(r *Run, m ...string) string { return "avg_over_time(" + r.lookAt(at(m...), r.back()) + ")" },
 	}
 }
 
+// rateOf is a counter's. For its mean the counter is looked at and not its rate: nothing comes
+// between two looks. Looks stand at multiples of their step: what came after the last one is added,
+// with what came up to a step before it, once more. What there was no second look at has none.
 func rateOf(name string, more ...string) expression {
-	return func(window string, m ...string) string {
-		return fmt.Sprintf("sum by (cluster, node) (rate(%s[%s]))", Selector(name, append(m[:len(m):len(m)], more...)...), window)
+	of := func(m []string) string { return Selector(name, append(m[:len(m):len(m)], more...)...) }
+	return expression{
+		func(window string, m ...string) string {
+			return fmt.Sprintf("sum by (cluster, node) (rate(%s[%s]))", of(m), window)
+		},
+		func(r *Run, m ...string) string {
+			d := max(r.back(), rateWindow)
+			step := r.lookStep(d)
+			last := step + r.Settings.Interval()
+			looks := fmt.Sprintf("%s[%s:%s]", of(m), seconds(d), seconds(step))
+			return fmt.Sprintf("sum by (cluster, node) ((rate(%[1]s) or 0 * count_over_time(%[1]s)) + "+
+				"(rate(%[2]s[%[3]s]) * %.6[4]g or 0 * count_over_time(%[1]s)))", looks, of(m), seconds(last), float64(last)/float64(d))
+		},
 	}
 }
 
@@ -113,7 +140,7 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 	for _, s := range means {
 		isRecorded[nodeOf(s.Labels)] = true
 	}
-	if raw[0] != nil {
+	if raw[0].at != nil {
 		others := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return isRecorded[node{p.Cluster, p.Node}] })
 		more, err := r.networkMeans(ctx, others, raw)
 		if err != nil {
@@ -135,7 +162,7 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 	lines, window := make([][]question, len(recorded)), r.windowOf(r.Step())
 	for i := range lines {
 		ask := func(expr expression) func(m ...string) question {
-			return func(m ...string) question { return r.span(expr(window, m...), r.From, r.Until, r.Step()) }
+			return func(m ...string) question { return r.span(expr.at(window, m...), r.From, r.Until, r.Step()) }
 		}
 		lines[i] = append(onNodes(drawn, ask(recorded[i])), onNodes(drawnRaw, ask(raw[i]))...)
 	}
@@ -151,19 +178,16 @@ func network(ctx context.Context, r *Run) (data.Frames, error) {
 		}
 	}
 	by := []string{"cluster", "node", "direction"}
-	return timeSeries(series, view.unit, func(l map[string]string) string { return legend(l, by) }), nil
+	return timeSeries(series, r.Step(), view.unit, func(l map[string]string) string { return legend(l, by) }), nil
 }
 
 // networkMeans has the average over the range of what all expressions give together, a series for
 // each node.
 func (r *Run) networkMeans(ctx context.Context, pods []Pod, list []expression) ([]prom.Series, error) {
-	// Not that of the step between looks: it would read all samples of all nodes to choose ten of
-	// them.
-	questions, window := make([][]question, len(list)), r.windowOf(0)
+	questions := make([][]question, len(list))
 	for i, expr := range list {
-		questions[i] = onNodes(pods, func(m ...string) question {
-			return r.at("avg_over_time("+r.lookAt(expr(window, m...), r.back())+")", r.Until)
-		})
+		// The names stand up to four times in a question: the bound leaves room for two.
+		questions[i] = exactly(nodeScopes(0, 2, pods), func(m ...string) question { return r.at(expr.mean(r, m...), r.Until) })
 	}
 	answers, err := r.each(ctx, questions...)
 	if err != nil {

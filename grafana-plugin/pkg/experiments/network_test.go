@@ -81,6 +81,15 @@ func TestNetworkRecordedInOneCluster(t *testing.T) {
 	}
 }
 
+// The traffic of a GPU that pods share counts once, though each of them has a series of it.
+func TestNetworkOfSharedGPU(t *testing.T) {
+	frames := worldOf(t, "timesliced").frames(t, settingsOf(t, ""), `{"queryType":"network","experiments":["e"],"view":"nvlink"}`, 10*minute, 60*minute)
+	equal(t, "lines", lines(t, frames), []string{
+		`cluster=c, direction=received, node=n "c n received" Bps: 51 from 10m 5e+09 to 60m 5e+09`,
+		`cluster=c, direction=transmitted, node=n "c n transmitted" Bps: 51 from 10m 7e+09 to 60m 7e+09`,
+	})
+}
+
 // A link that went down between two points of a long range is seen at the later one, and its node
 // is among those with most errors.
 func TestErrorsBetweenPoints(t *testing.T) {
@@ -110,5 +119,16 @@ func TestErrorsBetweenPoints(t *testing.T) {
 	}
 	if seen != 1 {
 		t.Errorf("the error is seen at %d points", seen)
+	}
+}
+
+// An error minutes before the end of a week ranks its node, though the looks of a ranking stand at
+// multiples of their step, and the last of them was before it.
+func TestErrorsAfterTheLastLook(t *testing.T) {
+	const query = `{"queryType":"network","experiments":["e"],"view":"errors","rank":"top","k":1}`
+	for _, f := range worldOf(t, "lasterrors").frames(t, settingsOf(t, ""), query, 12*time.Minute, 10092*time.Minute) {
+		if l := f.Fields[1].Labels; l["node"] != "bad" {
+			t.Errorf("%v has most errors", l)
+		}
 	}
 }

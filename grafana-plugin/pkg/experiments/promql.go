@@ -52,7 +52,7 @@ func promqlQuery(ctx context.Context, r *Run) (data.Frames, error) {
 // ownFrames makes the frames of a user's query, in which no series is no error: nothing is known of
 // what it needs.
 func (r *Run) ownFrames(series []prom.Series, kind data.FrameType, name func(map[string]string) string) data.Frames {
-	frames := timeSeries(series, "", name)
+	frames := timeSeries(series, r.Step(), "", name)
 	if kind == data.FrameTypeNumericMulti {
 		for i, f := range frames {
 			value := f.Fields[1]

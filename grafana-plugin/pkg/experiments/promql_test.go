@@ -149,7 +149,7 @@ func TestGPUsOfAnExperiment(t *testing.T) {
 	query := ""
 	for _, p := range board.Panels {
 		if p.Type == "stat" && p.Title == "GPUs" && len(p.Targets) == 1 {
-			query = strings.NewReplacer(`"$cluster"`, "", `"$experiment"`, `"e"`).Replace(string(p.Targets[0]))
+			query = strings.NewReplacer(`"$cluster"`, "", `"$team"`, "", `"$experiment"`, `"e"`).Replace(string(p.Targets[0]))
 		}
 	}
 	for _, c := range []struct {

@@ -327,10 +327,8 @@ func bundledPromQL(t *testing.T) []model.Query {
 				q.Expr = strings.NewReplacer("$team", "$t", "$cluster", "$c").Replace(q.Expr)
 				if len(q.Experiments) > 0 {
 					q.Experiments = []string{"$e"}
-				} else {
-					q.Teams = []string{"$t"}
 				}
-				q.Clusters = []string{"$c"}
+				q.Teams, q.Clusters = []string{"$t"}, []string{"$c"}
 				out = append(out, q)
 			}
 		}

@@ -157,6 +157,19 @@ func (r *Run) Notice(severity data.NoticeSeverity, format string, args ...any) {
 	}
 }
 
+// Warnings are the texts of the notices that are more than words about what is there.
+func (r *Run) Warnings() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := []string{}
+	for _, n := range r.notices {
+		if n.Severity != data.NoticeSeverityInfo {
+			out = append(out, n.Text)
+		}
+	}
+	return out
+}
+
 // LeftOut is a warning of what a bound leaves out that nobody asked to leave out. Where an alert
 // asks it ends the query: what should fire may be among it.
 func (r *Run) LeftOut(format string, args ...any) {

@@ -220,7 +220,7 @@ func (s *site) answer(query string) prom.Answer {
 	metric, passes := s.selected(query)
 	sick, ours := false, strings.HasPrefix(metric, "experiment:")
 	switch metric {
-	case "cluster:nodes:count", "cluster:gpu_seen:sum", "kube_node_spec_unschedulable", "DCGM_FI_DEV_XID_ERRORS", "gpu:xid_last:info":
+	case "cluster:nodes:count", "kube_node_spec_unschedulable", "DCGM_FI_DEV_XID_ERRORS", "gpu:xid_last:info":
 		return prom.Answer{}
 	case "gpu:xid_errors:count5m", "gpu:row_remap_failure:max", "node:gpu_temp_celsius:max", "experiment:gpu:temp":
 		sick = true

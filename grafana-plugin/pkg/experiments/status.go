@@ -17,7 +17,7 @@ var alwaysCounted = []string{"Running", "Pending", "Failed"}
 type clusterPhase struct{ cluster, phase string }
 
 // status counts the pods of what is chosen by cluster and phase: those that are there at the end of
-// the range, or over time.
+// the range, or over time. View total counts those of all clusters by phase, in one frame.
 func status(ctx context.Context, r *Run) (data.Frames, error) {
 	if r.Query.View == "over_time" {
 		return statusOverTime(ctx, r)
@@ -26,8 +26,13 @@ func status(ctx context.Context, r *Run) (data.Frames, error) {
 	if err != nil {
 		return nil, err
 	}
+	total := r.Query.View == "total"
 	if len(pods) == 0 {
-		return emptyFrames(data.FrameTypeNumericMulti), r.Empty(ctx, NeedPods, "pods")
+		kind := data.FrameTypeNumericMulti
+		if total {
+			kind = data.FrameTypeNumericWide
+		}
+		return emptyFrames(kind), r.Empty(ctx, NeedPods, "pods")
 	}
 	answers, err := r.each(ctx, r.now(pods, phaseIs))
 	if err != nil {
@@ -42,6 +47,9 @@ func status(ctx context.Context, r *Run) (data.Frames, error) {
 	for pod, phase := range phaseOf(answers[0]) {
 		count[clusterPhase{pod.cluster, phase}]++
 	}
+	if total {
+		return totalStatus(count), nil
+	}
 	var frames data.Frames
 	for _, k := range sortedPhases(maps.Keys(count)) {
 		f := number(count[k], data.Labels{"cluster": k.cluster, "phase": k.phase}, "")
@@ -49,6 +57,23 @@ func status(ctx context.Context, r *Run) (data.Frames, error) {
 		frames = append(frames, f)
 	}
 	return frames, nil
+}
+
+// totalStatus is one frame with a number for each phase. A panel of one frame needs none of
+// Grafana's transformations, which lose the notices where they make one frame of several.
+func totalStatus(count map[clusterPhase]float64) data.Frames {
+	total := map[clusterPhase]float64{}
+	for k, n := range count {
+		total[clusterPhase{phase: k.phase}] += n
+	}
+	f := data.NewFrame("")
+	for _, k := range sortedPhases(maps.Keys(total)) {
+		field := data.NewField("Value", data.Labels{"phase": k.phase}, []float64{total[k]})
+		field.Config = &data.FieldConfig{DisplayNameFromDS: k.phase}
+		f.Fields = append(f.Fields, field)
+	}
+	f.Meta = &data.FrameMeta{Type: data.FrameTypeNumericWide, TypeVersion: data.FrameTypeVersion{0, 1}}
+	return data.Frames{f}
 }
 
 func statusOverTime(ctx context.Context, r *Run) (data.Frames, error) {
@@ -100,7 +125,7 @@ func statusOverTime(ctx context.Context, r *Run) (data.Frames, error) {
 		}
 		series = append(series, s)
 	}
-	return timeSeries(series, "", func(l map[string]string) string { return l["cluster"] + " " + l["phase"] }), nil
+	return timeSeries(series, r.Step(), "", func(l map[string]string) string { return l["cluster"] + " " + l["phase"] }), nil
 }
 
 // sortedPhases sorts by cluster and by the order of alwaysCounted, the others behind them.

@@ -35,8 +35,10 @@ func table(columns ...column) *data.Frame {
 }
 
 // timeSeries makes frames of type timeseries-multi, one for each series: fields time and value, the
-// value with the series' labels. name gives each series its legend. Sorted by name, then labels.
-func timeSeries(series []prom.Series, unit string, name func(labels map[string]string) string) data.Frames {
+// value with the series' labels. step is that of the question: where a point is missing Grafana
+// draws the line over the hole unless it knows how far points are apart. name gives each series its
+// legend. Sorted by name, then labels.
+func timeSeries(series []prom.Series, step time.Duration, unit string, name func(labels map[string]string) string) data.Frames {
 	type named struct {
 		name string
 		key  string
@@ -55,7 +57,9 @@ func timeSeries(series []prom.Series, unit string, name func(labels map[string]s
 		}
 		value := data.NewField("Value", data.Labels(n.s.Labels), values)
 		value.Config = &data.FieldConfig{Unit: unit, DisplayNameFromDS: n.name}
-		f := data.NewFrame("", data.NewField("Time", nil, times), value)
+		at := data.NewField("Time", nil, times)
+		at.Config = &data.FieldConfig{Interval: float64(step.Milliseconds())}
+		f := data.NewFrame("", at, value)
 		f.Meta = &data.FrameMeta{Type: data.FrameTypeTimeSeriesMulti, TypeVersion: data.FrameTypeVersion{0, 1}}
 		frames = append(frames, f)
 	}

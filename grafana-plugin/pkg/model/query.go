@@ -87,8 +87,8 @@ var GroupLabels = []string{"experiment", "team", "cluster", "namespace", "node",
 
 // Views of query types that have more than one. The first is the default.
 var Views = map[QueryType][]string{
-	Status:    {"now", "over_time"},
-	GPUHealth: {"table", "count"}, // count: one number for each class of fault, for alerts and stats
+	Status:    {"now", "over_time", "total"}, // total: of all clusters, one frame
+	GPUHealth: {"table", "count", "total"},   // count: a number for each class of fault; total: of all
 	Network:   {"infiniband", "ethernet", "nvlink", "errors"},
 	Cost:      {"table", "total"}, // total: one number each for money, GPU hours and idle GPU hours
 	Compare:   {"series", "summary"},
@@ -170,6 +170,10 @@ func (q *Query) validate() error {
 				bad("%s[%d]: a dashboard's variable was not replaced (%s): public dashboards and alert rules have none; choose names", list.name, i, n)
 			}
 		}
+	}
+	// A variable that could not be filled: it would choose the pods that have no team.
+	if slices.Contains(q.Teams, "") {
+		bad("teams: an empty name is no team; choose a team, or unassigned for what has none")
 	}
 	if len(q.Search) > MaxNameBytes {
 		bad("search: more than %d bytes", MaxNameBytes)

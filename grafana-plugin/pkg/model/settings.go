@@ -59,10 +59,11 @@ type Link struct {
 }
 
 // DefaultLabels is the chain of labels that name an experiment: one's own, JobSet, Kubeflow, Ray,
-// Kueue, Volcano, Job.
+// LeaderWorkerSet, Kueue, Volcano, Job.
 var DefaultLabels = []string{
 	"label_experiment", "label_jobset_sigs_k8s_io_jobset_name", "label_training_kubeflow_org_job_name", "label_ray_io_cluster",
-	"label_kueue_x_k8s_io_pod_group_name", "label_volcano_sh_job_name", "label_batch_kubernetes_io_job_name", "label_job_name",
+	"label_leaderworkerset_sigs_k8s_io_name", "label_kueue_x_k8s_io_pod_group_name", "label_volcano_sh_job_name",
+	"label_batch_kubernetes_io_job_name", "label_job_name",
 }
 
 const (

@@ -208,3 +208,14 @@ func TestVariablesThatNobodyReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A variable of teams that could not be filled has no value: that is no team, and not the pods that
+// have none.
+func TestNoTeamIsNotUnassigned(t *testing.T) {
+	for teams, bad := range map[string]bool{`[""]`: true, `["a",""]`: true, `["unassigned"]`: false, `[]`: false} {
+		_, err := ParseQuery("A", "", []byte(`{"queryType":"status","teams":`+teams+`}`))
+		if (err != nil) != bad || bad && !strings.Contains(err.Error(), "choose a team, or unassigned") {
+			t.Errorf("%s: %v", teams, err)
+		}
+	}
+}

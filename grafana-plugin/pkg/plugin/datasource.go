@@ -30,6 +30,8 @@ type Datasource struct {
 	// timeout is that of one request to the proxy.
 	timeout time.Duration
 	now     func() time.Time
+	// mostPoints is maxPoints where it is 0.
+	mostPoints int64
 }
 
 var (

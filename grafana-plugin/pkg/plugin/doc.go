@@ -5,11 +5,11 @@
 //
 // A request is answered whatever its datasource's settings are: what is wrong with them is the
 // answer. Queries of one request run at once, as many as Grafana's configuration says, ten at most;
-// a request with more than maxQueries is refused. All queries of an instance together send at most
-// maxRequests requests at a time: alertRequests of them only to evaluate alerts, othersRequests
-// only for others, userRequests at most for one user; the others wait, alerts least and then
-// whoever has least under way. A query, a health check or a resource takes at most patience times
-// the datasource's timeout in all.
+// a request with more than maxQueries is refused, and so is what its answers have beyond maxPoints.
+// All queries of an instance together send at most maxRequests requests at a time: alertRequests of
+// them only to evaluate alerts, othersRequests only for others, userRequests at most for one user;
+// the others wait, alerts least and then whoever has least under way. A query, a health check or a
+// resource takes at most patience times the datasource's timeout in all.
 //
 // An error says whose it is: everything but a fault of this program is the downstream's, with the
 // HTTP status that fits. A panic ends its query alone. When a request is given up, so is what it
@@ -24,13 +24,16 @@
 //
 // # Resources
 //
-// GET only, exactly these, JSON; parameters may stand several times but for q and limit, and what a
-// parameter chooses is compared as it is:
+// GET only, exactly these, JSON; parameters may stand several times but for q, limit and days, and
+// what a parameter chooses is compared as it is:
 //
 //	/experiments?q=&team=&cluster=&namespace=&limit=   [{"name","team","cluster","namespace","state"}], those that were seen last first; q is part of the name
 //	/teams, /clusters, /namespaces                     ["name"], sorted, narrowed by the others of team, cluster, namespace and experiment
 //	/nodes?experiment=                                 ["name"], sorted
 //	/health                                            {"version", "findings": [{"missing","fix","clusters","everywhere"}], "warnings": ["text"]}
+//
+// Lists are of the last 7 days, with days=N of 1 to 30. With warnings=1 a list is {"list",
+// "warnings": ["text"]}: what is missing from it.
 //
 // Errors are {"message"} with a status; a proxy's 401 becomes 502, since Grafana's front end takes
 // a 401 for the end of its own session.

@@ -27,6 +27,9 @@ const (
 	userRequests = 16
 	// maxQueries is how many queries one request may have; a panel's have few letters.
 	maxQueries = 100
+	// maxPoints is how many points the answers to one request may have: all are held until the last
+	// of them is there.
+	maxPoints = 5_000_000
 	// patience is how many times the timeout of one request to the proxy a query takes in all.
 	patience = 4
 )

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/backend"
+	"github.com/grafana/grafana-plugin-sdk-go/config"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
@@ -163,6 +165,43 @@ func TestManyQueries(t *testing.T) {
 				t.Fatalf("%d queries: %s: %d %v", n, ref, r.Status, r.Error)
 			}
 		}
+	}
+}
+
+// Each query's answer is bound, and so is what all of a request have together: the others say so.
+func TestManyPoints(t *testing.T) {
+	var asked atomic.Int64
+	d := served(t, "", func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,"1"],[2,"1"],[3,"1"]]},`+
+			`{"metric":{"a":"b"},"values":[[1,"1"],[2,"1"]]}]}}`)
+	})
+	const five = `{"queryType":"promql","expr":"up"}`
+	for most, refused := range map[int64]int{0: 0, 30: 0, 29: 1, 15: 3, 4: 6} {
+		d.mostPoints = most
+		asked.Store(0)
+		n := 0
+		for ref, r := range ask(t, d, five, five, five, five, five, five) {
+			if r.Error == nil {
+				continue
+			}
+			n++
+			want := fmt.Sprintf("more than %d points", most)
+			if r.Status != 400 || len(r.Frames) > 0 || !strings.Contains(r.Error.Error(), want) {
+				t.Errorf("%s: %d %v with %d frames, want %s", ref, r.Status, r.Error, len(r.Frames), want)
+			}
+		}
+		if n != refused {
+			t.Errorf("of at most %d points: %d of 6 queries are refused, want %d", most, n, refused)
+		}
+	}
+	// What is asked after the bound is not asked for at all.
+	d.mostPoints = 4
+	asked.Store(0)
+	req := queries(five, five, five, five)
+	req.PluginContext.GrafanaConfig = config.NewGrafanaCfg(map[string]string{config.ConcurrentQueryCount: "1"})
+	if _, err := d.QueryData(t.Context(), req); err != nil || asked.Load() != 1 {
+		t.Errorf("%d questions, %v", asked.Load(), err)
 	}
 }
 

@@ -1,13 +1,16 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/grafana/grafana-plugin-sdk-go/backend"
+	"github.com/grafana/grafana-plugin-sdk-go/data"
 	"github.com/grafana/grafana-plugin-sdk-go/experimental/concurrent"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/experiments"
@@ -36,8 +39,33 @@ func (d *Datasource) QueryData(ctx context.Context, req *backend.QueryDataReques
 		return resp, nil
 	}
 	ctx = asked(ctx, req.PluginContext, d.queryHeaders(req.PluginContext, req.GetHTTPHeaders(), req.Headers))
-	return concurrent.QueryData(ctx, req,
-		func(ctx context.Context, q concurrent.Query) backend.DataResponse { return d.query(ctx, q.DataQuery) }, atOnce)
+	most := cmp.Or(d.mostPoints, maxPoints)
+	var points atomic.Int64
+	return concurrent.QueryData(ctx, req, func(ctx context.Context, q concurrent.Query) backend.DataResponse {
+		resp := backend.DataResponse{}
+		if points.Load() <= most {
+			resp = d.query(ctx, q.DataQuery)
+		}
+		if points.Add(pointsOf(resp.Frames)) > most {
+			return failed(fmt.Errorf("the answers to this request have more than %d points, which is the most that are held at once; "+
+				"make several panels of this one, or show fewer series", most))
+		}
+		return resp
+	}, atOnce)
+}
+
+// pointsOf is how many points frames have: of a series one at each time, of a table one in each
+// cell.
+func pointsOf(frames data.Frames) int64 {
+	var n int64
+	for _, f := range frames {
+		columns := len(f.Fields)
+		if f.Meta != nil && f.Meta.Type == data.FrameTypeTimeSeriesMulti {
+			columns = 1
+		}
+		n += int64(f.Rows()) * int64(columns)
+	}
+	return n
 }
 
 func (d *Datasource) query(ctx context.Context, q backend.DataQuery) (resp backend.DataResponse) {

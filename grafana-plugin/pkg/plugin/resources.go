@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// listed is how far back what is chosen from is listed.
-	listed = 7 * 24 * time.Hour
+	// defaultDays is how many days back what is chosen from is listed where no days are given,
+	// mostDays the most that can be: as many as runs that are compared are looked for.
+	defaultDays, mostDays = 7, 30
 	// defaultLimit is how many names of experiments are listed where no limit is given.
 	defaultLimit = 100
 )
@@ -113,8 +114,14 @@ func (d *Datasource) run(params url.Values) (*experiments.Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	days := defaultDays
+	if v := params.Get("days"); v != "" {
+		if days, err = strconv.Atoi(v); err != nil || days < 1 || days > mostDays {
+			return nil, fmt.Errorf("days: %q is no number from 1 to %d", v, mostDays)
+		}
+	}
 	now := d.now()
-	return experiments.NewRun(d.asker, d.settings, query, now.Add(-listed), now), nil
+	return experiments.NewRun(d.asker, d.settings, query, now.Add(-time.Duration(days)*24*time.Hour), now), nil
 }
 
 // given is a list without empty values: a parameter without a value chooses nothing in particular.
@@ -158,7 +165,19 @@ func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any
 		}
 		out = append(out, found{e.Name, e.Team, e.Cluster, e.Namespace, e.State})
 	}
-	return out, nil
+	return listOf(params, out, run), nil
+}
+
+// listOf is a list as it is answered: with what is missing from it where the parameter warnings
+// asks for that, else alone.
+func listOf(params url.Values, list any, run *experiments.Run) any {
+	if !params.Has("warnings") {
+		return list
+	}
+	return struct {
+		List     any      `json:"list"`
+		Warnings []string `json:"warnings"`
+	}{list, run.Warnings()}
 }
 
 func names(label string) resource {
@@ -167,6 +186,7 @@ func names(label string) resource {
 		if err != nil {
 			return nil, err
 		}
-		return run.Names(ctx, label)
+		list, err := run.Names(ctx, label)
+		return listOf(params, list, run), err
 	}
 }

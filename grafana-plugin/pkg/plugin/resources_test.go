@@ -46,6 +46,9 @@ func TestResources(t *testing.T) {
 		{"POST", "teams", "", 405, "GET"},
 		{"GET", "experiments", "limit=x", 400, "limit"},
 		{"GET", "experiments", "limit=-1", 400, "limit"},
+		{"GET", "experiments", "days=x", 400, "days"},
+		{"GET", "teams", "days=0", 400, "days"},
+		{"GET", "teams", "days=31", 400, "days"},
 		{"GET", "experiments", "q=%zz", 400, "cannot be read"},
 		{"GET", "teams", strings.Repeat("team=x&", model.MaxNames+1), 400, "names are more than"},
 		{"GET", "teams", "cluster=" + strings.Repeat("x", model.MaxNameBytes+1), 400, "at most"},
@@ -61,6 +64,24 @@ func TestResources(t *testing.T) {
 	refusing := served(t, "", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "who?", http.StatusUnauthorized) })
 	if status, body, _ := get(t, refusing, "GET", "teams", ""); status != 502 || !strings.Contains(body, "credentials") {
 		t.Errorf("a proxy's 401: %d %s", status, body)
+	}
+}
+
+// Who can show warnings gets what is missing from a list with it.
+func TestListsWithWarnings(t *testing.T) {
+	d := served(t, "", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["A shard is away."],"infos":["Slow."]}`)
+	})
+	for _, path := range []string{"experiments", "teams", "clusters", "namespaces", "nodes"} {
+		if status, body, _ := get(t, d, "GET", path, ""); status != 200 || body != `[]` {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+		if status, body, _ := get(t, d, "GET", path, "warnings=1"); status != 200 || body != `{"list":[],"warnings":["A shard is away."]}` {
+			t.Errorf("%s with warnings: %d %s", path, status, body)
+		}
+	}
+	if _, body, _ := get(t, setup(t), "GET", "teams", "warnings=1"); body != `{"list":["t"],"warnings":[]}` {
+		t.Errorf("without one: %s", body)
 	}
 }
 
@@ -91,6 +112,22 @@ func TestExperimentsByName(t *testing.T) {
 		}
 		if status != 200 || len(list) != c.rows || len(names) != c.names {
 			t.Errorf("%s?%s: %d, %d rows of %d names, want %d of %d", c.settings, c.params, status, len(list), len(names), c.rows, c.names)
+		}
+	}
+}
+
+// What can be compared is as old as a month, and can be chosen as long.
+func TestListedForAMonth(t *testing.T) {
+	d := setup(t)
+	d.now = func() time.Time { return until.Add(20 * 24 * time.Hour) }
+	for path, want := range map[string]string{
+		"teams": `["t"]`, "clusters": `["idle"]`, "namespaces": `["ml"]`,
+		"experiments": `[{"name":"e","team":"t","cluster":"idle","namespace":"ml","state":"ended"}]`,
+	} {
+		for days, want := range map[string]string{"": `[]`, "&days=7": `[]`, "&days=30": want} {
+			if status, body, _ := get(t, d, "GET", path, "cluster=idle"+days); status != 200 || body != want {
+				t.Errorf("%s of 20 days ago%s: %d %s, want %s", path, days, status, body, want)
+			}
 		}
 	}
 }

@@ -3,7 +3,7 @@ import React, { useMemo } from 'react';
 import type { DataSource, Narrowing } from '../datasource';
 import { CHOICE, compact, problems, type Choice } from '../query';
 import type { Choosable } from '../resources';
-import type { Query } from '../types';
+import { MAX_DAYS, type Query } from '../types';
 import { NamesPicker } from './NamesPicker';
 
 const words: Record<Choice, { label: string; tooltip: string; placeholder: string }> = {
@@ -24,6 +24,8 @@ interface Props {
 export function ChoiceFields({ datasource, query, onChange, onRunQuery }: Props) {
   const wrong = problems(query);
   const { clusters, namespaces, teams } = query;
+  // Older runs are compared with the one that runs.
+  const days = query.queryType === 'compare' ? MAX_DAYS : undefined;
   const variables = useMemo(() => datasource.variableNames(), [datasource]);
   const loaders = useMemo(() => {
     /** What is chosen by the other lists now, with the values that variables have now. */
@@ -37,12 +39,12 @@ export function ChoiceFields({ datasource, query, onChange, onRunQuery }: Props)
       return names.filter((n) => n.toLowerCase().includes(part)).map((n): Choosable => ({ label: n, value: n }));
     };
     return {
-      experiments: (typed: string) => datasource.searchExperiments(typed, chosen()),
-      clusters: listed('clusters', () => ({})),
-      namespaces: listed('namespaces', () => ({ cluster: chosen().cluster })),
-      teams: listed('teams', () => ({ cluster: chosen().cluster })),
+      experiments: (typed: string) => datasource.searchExperiments(typed, { ...chosen(), days }),
+      clusters: listed('clusters', () => ({ days })),
+      namespaces: listed('namespaces', () => ({ cluster: chosen().cluster, days })),
+      teams: listed('teams', () => ({ cluster: chosen().cluster, days })),
     };
-  }, [datasource, clusters, namespaces, teams]);
+  }, [datasource, clusters, namespaces, teams, days]);
   return (
     <InlineFieldRow>
       {CHOICE.map((list) => (

@@ -40,7 +40,7 @@ test('the chain of labels: default, order, own ones, and back', async () => {
   await user.click(screen.getByRole('button', { name: /Remove label 1/ }));
   expect(settings().labels).toEqual([DEFAULT_LABELS[0], ...DEFAULT_LABELS.slice(2)]);
   await user.click(screen.getByRole('button', { name: 'Add label' }));
-  await user.type(screen.getByLabelText('Label 8'), 'my-run');
+  await user.type(screen.getByLabelText(`Label ${DEFAULT_LABELS.length}`), 'my-run');
   expect(settings().labels!.at(-1)).toBe('label_my-run');
   expect(screen.getByText(/A label of kube_pod_labels/)).toBeInTheDocument();
   await user.click(screen.getByRole('button', { name: 'Default chain' }));

@@ -45,8 +45,16 @@ test('typing searches experiments, and a click chooses one', async () => {
   expect(run).toHaveBeenCalledTimes(1);
   // The search is the back end's, narrowed by what else is chosen, and not one request for each letter.
   const searches = asked.filter((a) => a.path === 'experiments');
-  expect(searches.at(-1)!.params).toEqual({ limit: 50, q: ['llm'], team: ['nlp', 'vision'] });
+  expect(searches.at(-1)!.params).toEqual({ limit: 50, q: ['llm'], team: ['nlp', 'vision'], warnings: 1 });
   expect(searches.length).toBeLessThanOrEqual(2);
+});
+
+test('runs to compare are searched as far back as they are compared', async () => {
+  const asked = serve({ experiments: [{ name: 'llm-7b' }] });
+  const { user } = open({ queryType: 'compare' });
+  await user.type(screen.getByLabelText('Experiments'), 'llm');
+  await screen.findByRole('option', { name: /llm-7b/ });
+  expect(asked.at(-1)!.params).toEqual({ limit: 50, q: ['llm'], days: 30, warnings: 1 });
 });
 
 test('a name that is not listed can be typed, and a variable chosen', async () => {

@@ -22,18 +22,19 @@ test('a new variable is of experiments, and what is typed narrows it', async () 
   await user.type(screen.getByLabelText('Name has'), 'llm');
   await user.type(screen.getByLabelText('Team'), '$team');
   await user.type(screen.getByLabelText('At most'), '20');
-  expect(query()).toEqual({ ...DEFAULT_VARIABLE, q: 'llm', team: '$team', limit: 20 });
+  await user.type(screen.getByLabelText('Days back'), '30');
+  expect(query()).toEqual({ ...DEFAULT_VARIABLE, q: 'llm', team: '$team', limit: 20, days: 30 });
   await user.clear(screen.getByLabelText('Team'));
-  expect(query()).toEqual({ ...DEFAULT_VARIABLE, q: 'llm', limit: 20 });
+  expect(query()).toEqual({ ...DEFAULT_VARIABLE, q: 'llm', limit: 20, days: 30 });
 });
 
 test('another resource loses what does not narrow it', async () => {
-  const { query, user } = open({ ...DEFAULT_VARIABLE, q: 'llm', team: '$team', cluster: '$cluster', limit: 5 });
+  const { query, user } = open({ ...DEFAULT_VARIABLE, q: 'llm', team: '$team', cluster: '$cluster', limit: 5, days: 14 });
   await user.click(screen.getByRole('radio', { name: 'Nodes' }));
-  expect(query()).toEqual({ ...DEFAULT_VARIABLE, resource: 'nodes', cluster: '$cluster' });
+  expect(query()).toEqual({ ...DEFAULT_VARIABLE, resource: 'nodes', cluster: '$cluster', days: 14 });
   await user.type(screen.getByLabelText('Experiment'), '$experiment');
   expect(query().experiment).toBe('$experiment');
   await user.click(screen.getByRole('radio', { name: 'Clusters' }));
-  expect(query()).toEqual({ ...DEFAULT_VARIABLE, resource: 'clusters' });
+  expect(query()).toEqual({ ...DEFAULT_VARIABLE, resource: 'clusters', days: 14 });
   expect(screen.queryByLabelText('Cluster')).not.toBeInTheDocument();
 });

@@ -2,7 +2,7 @@ import type { QueryEditorProps } from '@grafana/data';
 import { InlineField, Input, RadioButtonGroup, Stack, Text } from '@grafana/ui';
 import React from 'react';
 import type { DataSource } from '../datasource';
-import { RESOURCES, type Query, type Resource, type Settings, type VariableQuery } from '../types';
+import { MAX_DAYS, RESOURCES, type Query, type Resource, type Settings, type VariableQuery } from '../types';
 import { DEFAULT_VARIABLE } from '../variableDefaults';
 
 type Props = Pick<QueryEditorProps<DataSource, Query, Settings, VariableQuery>, 'query' | 'onChange' | 'onRunQuery'>;
@@ -74,6 +74,19 @@ export function VariableEditor({ query: stored, onChange, onRunQuery }: Props) {
           />
         </InlineField>
       )}
+      <InlineField label="Days back" labelWidth={16} htmlFor="variable-days" tooltip="What was there in these days is listed.">
+        <Input
+          id="variable-days"
+          type="number"
+          min={1}
+          max={MAX_DAYS}
+          width={16}
+          placeholder="7"
+          value={query.days ?? ''}
+          onChange={(e) => set({ days: Number(e.currentTarget.value) || undefined })}
+          onBlur={onRunQuery}
+        />
+      </InlineField>
       <Text color="secondary" variant="bodySmall">
         With the option “All”, write .* as the custom all value: queries then ask for everything, instead of for each name.
       </Text>
