@@ -32,6 +32,19 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
+// TestManifestLetsSickPodsGo: a pod that is not ready is evicted when its node is drained.
+func TestManifestLetsSickPodsGo(t *testing.T) {
+	text, err := os.ReadFile("kubernetes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range strings.Split(string(text), "\n---\n") {
+		if strings.Contains(doc, "kind: PodDisruptionBudget") && !strings.Contains(doc, "\n  unhealthyPodEvictionPolicy: AlwaysAllow\n") {
+			t.Errorf("it stays:\n%s", doc)
+		}
+	}
+}
+
 // TestManifestNamesItsAddress: Alertmanager finds an address of its own only where it is a private
 // one of IPv4. The flags of the manifest that are about its cluster start the program, over both
 // families.

@@ -86,6 +86,38 @@ func TestHashmodOnDemand(t *testing.T) {
 	}
 }
 
+// TestExpandedLabels: where the object's external labels are filled in by a server's environment,
+// what the servers say is taken, of one that could not be asked what the others say; what differs
+// between them tells copies or shards apart.
+func TestExpandedLabels(t *testing.T) {
+	f := fleets[1]
+	f.servers = slices.Clone(f.servers)
+	for i := range f.servers {
+		s := &f.servers[i]
+		s.external = maps.Clone(s.external)
+		s.external["slice"], s.external["price"] = fmt.Sprint(s.part), "1$"
+	}
+	for name, lost := range map[string]string{"all are asked": "", "one is not": "observe/" + f.servers[0].name} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.populate(&f)
+			c.change("/apis/monitoring.coreos.com/v1/namespaces/observe/prometheuses/gpu", func(o object) {
+				theirs := map[string]any{"cluster": "${CLUSTER}", "slice": "$(SHARD)", "price": "1$$", "empty": "$NONE"}
+				o.set(theirs, "spec", "externalLabels")
+			})
+			delete(c.servers, lost)
+			p := c.plan(Scope{})
+			want := map[string]string{"cluster": "jaguar", "price": "1$"}
+			others := []string{"replica", "slice"}
+			if len(p.Groups) != 1 || !maps.Equal(p.Groups[0].Labels, want) || !slices.Equal(p.Groups[0].ReplicaLabels, others) {
+				for _, g := range p.Groups {
+					t.Errorf("group %s has the labels %v, replica_labels %v", g.Name, g.Labels, g.ReplicaLabels)
+				}
+			}
+		})
+	}
+}
+
 // TestTwoFleets: what is in one cluster is one file: groups by external labels, and what --only
 // leaves out stands nowhere.
 func TestTwoFleets(t *testing.T) {

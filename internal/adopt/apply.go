@@ -32,6 +32,8 @@ type Settings struct {
 	Namespace string
 	// Image is what its pods run; empty is what deploy/kubernetes names.
 	Image string
+	// PullSecrets are the names of the Secrets with which that is pulled.
+	PullSecrets []string
 	// Grafana tells whether Grafana's data sources are changed.
 	Grafana bool
 }
@@ -119,8 +121,12 @@ func (p *Plan) placed(o object, s Settings) []object {
 		slices.Sort(places)
 		places = slices.Compact(places)
 	case "Deployment":
+		pod := o.at("spec", "template", "spec").(map[string]any)
+		for _, name := range s.PullSecrets {
+			all, _ := pod["imagePullSecrets"].([]any)
+			pod["imagePullSecrets"] = append(all, map[string]any{"name": name})
+		}
 		if s.Image != "" {
-			pod := o.at("spec", "template", "spec").(map[string]any)
 			pod["containers"].([]any)[0].(map[string]any)["image"] = s.Image
 		}
 	}

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
@@ -379,23 +382,31 @@ func (r *record) applied(s *Source) object {
 	return o
 }
 
-// await waits until a pod of Spillway is available. Why none can be made is told as soon as it is
-// known, and waited for all the same: Kubernetes tries again, and somebody may mend it meanwhile.
+// await waits until a pod of Spillway is available. Why none can be made, or starts, is told as
+// soon as it is known, and waited for all the same: Kubernetes tries again, and somebody may mend
+// it meanwhile.
 func (c *Client) await(ctx context.Context, ns string, say func(string, ...any)) error {
 	ref := Ref{"apps/v1", "Deployment", ns, "spillway"}
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	why := "" // in brackets
+	told := map[string]bool{}
 	for {
 		o, err := c.read(ctx, ref)
 		if err != nil && ctx.Err() == nil {
 			return err
 		}
-		if now := unmade(o); now != "" {
-			if why == "" { // once, though the next one may name another pod
-				say("%s: no pod of it can be made, and Kubernetes will try again: %s", ref, now)
+		reason, now := "", unmade(o)
+		if now != "" {
+			now = "no pod of it can be made, and Kubernetes will try again: " + now
+		} else {
+			reason, now = c.waiting(ctx, ns)
+		}
+		if now != "" {
+			if !told[reason] { // once, though the next one may name another pod
+				say("%s: %s", ref, now)
 			}
-			why = " (" + now + ")"
+			told[reason], why = true, " ("+now+")"
 		}
 		number := func(path ...string) float64 { n, _ := o.at(path...).(float64); return n }
 		settled := number("status", "observedGeneration") >= number("metadata", "generation") &&
@@ -411,6 +422,22 @@ func (c *Client) await(ctx context.Context, ns string, say func(string, ...any))
 		case <-tick.C:
 		}
 	}
+}
+
+// waiting is why a container of Spillway's does not start, such as ImagePullBackOff, and a sentence
+// of that; empty where none says so, or nobody can see it.
+func (c *Client) waiting(ctx context.Context, ns string) (reason, sentence string) {
+	pods, _ := list[corev1.Pod](ctx, c, "/api/v1/namespaces/"+ns+"/pods", labels.Set(ownLabels).String(), nil)
+	for i := range pods {
+		for _, s := range pods[i].Status.ContainerStatuses {
+			w := s.State.Waiting
+			if w == nil || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || pods[i].DeletionTimestamp != nil {
+				continue
+			}
+			return w.Reason, clip.Text(fmt.Sprintf("Pod %s/%s waits, %s: %s", ns, pods[i].Name, w.Reason, w.Message), 1000)
+		}
+	}
+	return "", ""
 }
 
 // unmade is why no pod of a Deployment can be made; empty where nothing says so.

@@ -175,6 +175,18 @@ func (w *Workload) split(s *Server) (labels map[string]string, others []string) 
 	labels = map[string]string{}
 	if w.Kind == "Prometheus" {
 		maps.Copy(labels, w.External)
+		for _, name := range w.filledIn() {
+			values := w.said(name)
+			if len(values) == 0 {
+				continue
+			}
+			delete(labels, name)
+			if len(values) > 1 {
+				others = append(others, name)
+			} else if values[0] != "" { // an empty one is none
+				labels[name] = values[0]
+			}
+		}
 		for _, name := range []string{w.PrometheusLabel, w.ReplicaLabel} {
 			if name != "" {
 				delete(labels, name)
@@ -191,6 +203,27 @@ func (w *Workload) split(s *Server) (labels map[string]string, others []string) 
 		}
 	}
 	return labels, others
+}
+
+// filledIn are the external labels whose values the servers fill in from their environment.
+func (w *Workload) filledIn() (names []string) {
+	for _, name := range sorted(w.External) {
+		if strings.Contains(w.External[name], "$") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// said are the different values of an external label that the servers say; none where nobody could
+// be asked.
+func (w *Workload) said(name string) (values []string) {
+	for _, s := range w.Pods {
+		if v := s.External[name]; (s.unasked == "" || s.External != nil) && !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	return values
 }
 
 // varies tells whether the workload's servers have different values of an external label.

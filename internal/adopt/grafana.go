@@ -26,7 +26,8 @@ type Source struct {
 	Entries []Entry
 	others  []Entry // those of other types
 	unread  bool    // it is no file of data sources
-	// Sidecar tells whether something has Grafana read a change; where not, it does at its start.
+	// Sidecar tells whether something has each Grafana that is seen to read it read a change; where
+	// not, one does at its start.
 	Sidecar bool
 
 	object object // the whole object, as it was read
@@ -99,7 +100,9 @@ func (c *Client) readGrafana(ctx context.Context, s Scope, f *Found) error {
 	}
 	for _, o := range labelled {
 		refs = slices.DeleteFunc(refs, func(r Source) bool { return r.Ref == refOf(o) })
-		f.files(Source{Ref: refOf(o), Sidecar: true, object: o})
+		one := Source{Ref: refOf(o), object: o}
+		one.Sidecar = !slices.ContainsFunc(f.grafanas, func(g *grafana) bool { return g.readsAtStart(&one) })
+		f.files(one)
 	}
 	for _, r := range refs {
 		if r.object, err = c.read(ctx, r.Ref); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -28,27 +29,41 @@ type grafana struct {
 
 // sidecar is what looks for data sources on behalf of the Grafana beside it.
 type sidecar struct {
-	selector string        // of the ConfigMaps that it looks for
+	selector string        // of the ConfigMaps or Secrets that it looks for
+	maps     bool          // it looks for ConfigMaps
+	secrets  bool          // it looks for Secrets
 	in       string        // where: namespaces with commas, ALL, or empty for its own
 	every    time.Duration // how often it looks; 0 is that it watches
+	once     bool          // it runs before Grafana, and never again in its pod
+	reloads  bool          // it goes on running, and has Grafana read what has changed
 }
 
-// reads tells whether a Grafana has data sources from there, as far as its pods and its sidecars
-// say so.
-func (g *grafana) reads(s *Source) bool {
+// finds tells whether the sidecar beside a Grafana looks for a source.
+func (one *sidecar) finds(g *grafana, s *Source) bool {
 	marks := labels.Set{}
 	all, _ := s.object.at("metadata", "labels").(map[string]any)
 	for k, v := range all {
 		marks[k], _ = v.(string)
 	}
+	sel, err := labels.Parse(one.selector)
+	in := strings.Split(cmp.Or(one.in, g.namespace), ",")
+	kind := s.Kind == "ConfigMap" && one.maps || s.Kind == "Secret" && one.secrets
+	return kind && err == nil && sel.Matches(marks) && (one.in == "ALL" || slices.Contains(in, s.Namespace))
+}
+
+// reads tells whether a Grafana has data sources from there, as far as its pods and its sidecars
+// say so.
+func (g *grafana) reads(s *Source) bool {
 	if s.Kind == "GrafanaDatasource" {
 		return g.operated && (g.namespace == s.Namespace || s.object.at("spec", "allowCrossNamespaceImport") == true)
 	}
-	return slices.Contains(g.mounts, s.Ref) || s.Kind == "ConfigMap" && slices.ContainsFunc(g.sidecars, func(one sidecar) bool {
-		sel, err := labels.Parse(one.selector)
-		in := strings.Split(cmp.Or(one.in, g.namespace), ",")
-		return err == nil && sel.Matches(marks) && (one.in == "ALL" || slices.Contains(in, s.Namespace))
-	})
+	return slices.Contains(g.mounts, s.Ref) || slices.ContainsFunc(g.sidecars, func(one sidecar) bool { return one.finds(g, s) })
+}
+
+// readsAtStart tells whether a Grafana reads a source, and reads it at its start only.
+func (g *grafana) readsAtStart(s *Source) bool {
+	told := func(one sidecar) bool { return one.reloads && one.finds(g, s) }
+	return s.Kind != "GrafanaDatasource" && g.reads(s) && (slices.Contains(g.mounts, s.Ref) || !slices.ContainsFunc(g.sidecars, told))
 }
 
 // readIn tells whether a Grafana in that namespace reads a source.
@@ -57,10 +72,11 @@ func (f *Found) readIn(ns string, s *Source) bool {
 }
 
 // sidecar remembers by which label a sidecar of Grafana finds data sources, where its environment
-// says so. Those for dashboards have another folder.
+// says so, and whether it tells Grafana. Those for dashboards have another folder.
 func (f *Found) sidecar(g *grafana, r *runs) {
 	pod := &r.Spec.Template.Spec
-	for _, k := range slices.Concat(pod.InitContainers, pod.Containers) {
+	for i, k := range slices.Concat(pod.InitContainers, pod.Containers) {
+		once := i < len(pod.InitContainers) && otherwise(k.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways
 		env := func(name string) string {
 			i := slices.IndexFunc(k.Env, func(e corev1.EnvVar) bool { return e.Name == name })
 			if i < 0 {
@@ -79,13 +95,18 @@ func (f *Found) sidecar(g *grafana, r *runs) {
 			f.Remarks = append(f.Remarks, fmt.Sprintf("a sidecar of Grafana in %s looks for data sources by %q, which is no label: they are not looked at", r.Namespace, selector))
 			continue
 		}
-		one := sidecar{selector: selector, in: env("NAMESPACE")}
+		// Without a URL to ask it writes files that Grafana does not look at.
+		asks := slices.ContainsFunc(k.Env, func(e corev1.EnvVar) bool {
+			return e.Name == "REQ_URL" && (e.Value != "" || e.ValueFrom != nil)
+		})
+		one := sidecar{selector: selector, in: env("NAMESPACE"), once: once, reloads: asks && !once && env("METHOD") != "LIST"}
+		one.maps, one.secrets = env("RESOURCE") != "secret", env("RESOURCE") == "secret" || env("RESOURCE") == "both"
 		if env("METHOD") == "SLEEP" {
 			seconds, err := strconv.Atoi(cmp.Or(env("SLEEP_TIME"), "60"))
 			if err != nil || seconds < 0 {
 				seconds = 60
 			}
-			one.every = time.Duration(seconds)*time.Second + letGo
+			one.every = time.Duration(seconds) * time.Second
 		}
 		g.sidecars = append(g.sidecars, one)
 		if selector != sidecarLabel && !slices.Contains(f.sidecars, selector) {
@@ -94,20 +115,27 @@ func (f *Found) sidecar(g *grafana, r *runs) {
 	}
 }
 
-// selectors are those by which ConfigMaps with data sources are found.
+// selectors are those by which ConfigMaps and Secrets with data sources are found.
 func (f *Found) selectors() []string { return append([]string{sidecarLabel}, f.sidecars...) }
 
-// labelled are the ConfigMaps that have one of the labels.
+// labelled are the ConfigMaps and Secrets that have one of the labels. That Secrets may not be
+// listed is written down.
 func (c *Client) labelled(ctx context.Context, s Scope, f *Found) (all []object, err error) {
 	for _, selector := range f.selectors() {
-		some, err := everywhere[object](ctx, c, s, "/api/v1", "configmaps", selector, nil)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range some {
-			o["apiVersion"], o["kind"] = "v1", "ConfigMap" // a list leaves them out
-			if !slices.ContainsFunc(all, func(a object) bool { return refOf(a) == refOf(o) }) {
-				all = append(all, o)
+		for _, kind := range []string{"ConfigMap", "Secret"} {
+			some, err := everywhere[object](ctx, c, s, "/api/v1", strings.ToLower(kind)+"s", selector, nil)
+			if kind == "Secret" && isStatus(err, http.StatusForbidden) {
+				f.unlisted = fmt.Errorf("the Secrets with the label %s cannot be listed: %w", selector, err)
+				f.Remarks = append(f.Remarks, f.unlisted.Error()+"; data sources in them are not looked at")
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+			for _, o := range some {
+				o["apiVersion"], o["kind"] = "v1", kind // a list leaves them out
+				if !slices.ContainsFunc(all, func(a object) bool { return refOf(a) == refOf(o) }) {
+					all = append(all, o)
+				}
 			}
 		}
 	}
@@ -125,6 +153,6 @@ func (p *Plan) Unasked(target string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("ConfigMaps with the label %s, what Grafana mounts at %s, and GrafanaDatasources",
+	return fmt.Sprintf("ConfigMaps and Secrets with the label %s, what Grafana mounts at %s, and GrafanaDatasources",
 		strings.Join(p.Found.selectors(), " or "), provisioning)
 }

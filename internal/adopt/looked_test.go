@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,7 @@ func TestSidecarLabel(t *testing.T) {
 				if c.env["FOLDER"] == "" {
 					env = append(env, map[string]any{"name": "FOLDER", "value": "/etc/grafana/provisioning/datasources"})
 				}
+				env = append(env, map[string]any{"name": "REQ_URL", "value": "http://localhost:3000/api/admin/provisioning/datasources/reload"})
 				for n, v := range c.env {
 					env = append(env, map[string]any{"name": n, "value": v})
 				}
@@ -63,6 +65,74 @@ func TestSidecarLabel(t *testing.T) {
 				t.Errorf("%q", p.Found.Remarks)
 			}
 		})
+	}
+}
+
+// TestLabelledSecret: a Secret with the label is one with data sources: it is pointed at Spillway,
+// read by whom looks for Secrets, and while it asks Spillway that stays. Who may not list Secrets
+// is told.
+func TestLabelledSecret(t *testing.T) {
+	const text = "datasources:\n- {name: mine, type: prometheus, url: 'http://prom.metrics:9090'}\n"
+	const source, where = "/api/v1/namespaces/metrics/secrets/sources", "/api/v1/secrets"
+	both := func(c *cluster, o object) {
+		const deployment = "/apis/apps/v1/namespaces/metrics/deployments/grafana"
+		c.change(deployment, func(o object) {
+			sidecar := o.at("spec", "template", "spec", "containers").([]any)[1].(map[string]any)
+			sidecar["env"] = append(sidecar["env"].([]any), map[string]any{"name": "RESOURCE", "value": "both"})
+		})
+		o.set("sources", "metadata", "name")
+		o.set("metrics", "metadata", "namespace")
+		o.set("1", "metadata", "labels", "grafana_datasource")
+		c.put(o)
+	}
+	secret := func(c *cluster) {
+		both(c, object{"apiVersion": "v1", "kind": "Secret", "stringData": map[string]any{"a.yaml": text}})
+	}
+	c := applied(t, Settings{Namespace: "metrics", Image: "x:1", Grafana: true}, secret)
+	field := func() string {
+		return (&changed{Ref: Ref{Kind: "Secret"}}).decode(c.objects[source].text("data", "a.yaml"))
+	}
+	if !strings.Contains(field(), "http://spillway.metrics.svc:9090") {
+		t.Errorf("applied, it is\n%s", field())
+	}
+	g := c.plan(Scope{}).Found.grafanas[0]
+	for kind, want := range map[string]bool{"Secret": true, "ConfigMap": true} {
+		one := &Source{Ref: Ref{"v1", kind, "metrics", "sources"}, object: c.objects[source]}
+		if got := g.reads(one); got != want {
+			t.Errorf("Grafana reads a %s: %t", kind, got)
+		}
+	}
+	g.sidecars[0].secrets = false
+	if g.reads(&Source{Ref: Ref{"v1", "Secret", "metrics", "sources"}, object: c.objects[source]}) {
+		t.Error("a sidecar reads Secrets that looks for ConfigMaps")
+	}
+	known := c.refuse
+	c.refuse = func(r *http.Request) (int, string) {
+		if r.URL.Path == where {
+			return http.StatusForbidden, "no"
+		}
+		return known(r)
+	}
+	said := strings.Join(c.plan(Scope{}).Found.Remarks, "\n")
+	if !strings.Contains(said, "Secrets with the label grafana_datasource cannot be listed") {
+		t.Errorf("without the right it remarks\n%s", said)
+	}
+	_, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
+	if err == nil || !strings.Contains(err.Error(), "Secrets with the label grafana_datasource cannot be listed") || c.objects[deployed] == nil {
+		t.Errorf("undone without the right: %v", err)
+	}
+	c.refuse = known
+	if _, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet); err != nil || field() != text || c.objects[deployed] != nil {
+		t.Errorf("undone: %v\n%s", err, field())
+	}
+
+	asks := applied(t, Settings{Namespace: "metrics", Image: "x:1"}, func(c *cluster) {
+		theirs := map[string]any{"a.yaml": strings.ReplaceAll(text, "prom.", "spillway.")}
+		both(c, object{"apiVersion": "v1", "kind": "Secret", "stringData": theirs})
+	})
+	_, err = asks.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
+	if err == nil || !strings.Contains(err.Error(), `data source "mine" of Secret metrics/sources still asks Spillway`) {
+		t.Errorf("undone while it is asked: %v", err)
 	}
 }
 

@@ -41,6 +41,7 @@ type Found struct {
 	// policies are those of the namespaces in which servers are, and of Spillway's own.
 	policies []networkingv1.NetworkPolicy
 	blind    string      // why those of Spillway's own could not be read; empty where they were
+	unlisted error       // why Secrets with data sources could not be looked for; nil where they were
 	grafanas []*grafana  // by kind
 	sidecars []string    // selectors of its sidecars, beside sidecarLabel
 	named    bool        // whoever asks has named each of Workloads

@@ -23,11 +23,15 @@ func (c *Client) pledge(ctx context.Context, s Scope, r *record, held object) (f
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", ch.Ref, err)
 		}
-		if ch.AtStart != nil && !*ch.AtStart || !sourceField(*ch) || ch.settled(o) {
+		if !sourceField(*ch) || ch.settled(o) {
 			continue
 		}
 		if f == nil {
-			if f, err = c.sources(ctx, s, r); err != nil {
+			f, err = c.sources(ctx, s, r)
+			if err != nil && ch.AtStart != nil && !*ch.AtStart { // nobody can say better
+				continue
+			}
+			if err != nil {
 				return nil, fmt.Errorf("which Grafana reads %s cannot be seen, and nothing was put back: %w; --look-in=NAMESPACE looks in that one only, --even-if-asked nowhere", ch.Ref, err)
 			}
 		}
@@ -42,7 +46,7 @@ func (c *Client) pledge(ctx context.Context, s Scope, r *record, held object) (f
 		if ch.Restored = ch.Restored || fresh[i]; !ch.Restored {
 			continue
 		}
-		now, err := c.mountedBy(ctx, f, ch.Ref)
+		now, err := c.startedWith(ctx, f, ch.Ref)
 		if err != nil {
 			return nil, fmt.Errorf("nothing was put back: %w", err)
 		}
@@ -62,9 +66,9 @@ func (ch *changed) settled(o object) bool {
 	return o == nil || o.text("metadata", "uid") != ch.UID || o.text(ch.Path...) == ch.Old && !managed(o)
 }
 
-// mountedBy are the containers that run of those Grafanas that mount an object.
-func (c *Client) mountedBy(ctx context.Context, f *Found, r Ref) (out []string, err error) {
-	for _, g := range f.mounting(r) {
+// startedWith are the containers that run of those Grafanas that read an object at their start.
+func (c *Client) startedWith(ctx context.Context, f *Found, r Ref) (out []string, err error) {
+	for _, g := range f.starting(r) {
 		now, err := c.containers(ctx, g)
 		if err != nil {
 			return nil, fmt.Errorf("which pods %s/%s has: %w", g.namespace, g.name, err)
@@ -84,11 +88,11 @@ func (c *Client) restarts(ctx context.Context, f *Found, r *record, fresh []bool
 			continue
 		}
 		how := []string{}
-		for _, g := range f.mounting(ch.Ref) {
+		for _, g := range f.starting(ch.Ref) {
 			how = append(how, fmt.Sprintf("kubectl -n %s rollout restart %s/%s", g.namespace, strings.ToLower(g.kind), g.name))
 		}
 		if len(how) == 0 {
-			how = []string{"whatever mounts that"}
+			how = []string{"whatever reads that"}
 		}
 		slices.Sort(how)
 		out = append(out, fmt.Sprintf("Grafana reads %s at its start and asks Spillway until then, which therefore stays: restart it (%s), then run --undo again",
@@ -101,7 +105,7 @@ func (c *Client) restarts(ctx context.Context, f *Found, r *record, fresh []bool
 		if !r.Changed[i].Restored {
 			continue
 		}
-		now, err := c.mountedBy(ctx, f, r.Changed[i].Ref)
+		now, err := c.startedWith(ctx, f, r.Changed[i].Ref)
 		if err != nil {
 			return nil, err
 		}
@@ -115,22 +119,25 @@ func (c *Client) restarts(ctx context.Context, f *Found, r *record, fresh []bool
 	return out, nil
 }
 
-// atStart tells whether Grafana reads a field that was changed at its start only: as the record
-// says, and else as it is seen to be now. What nobody can see is.
+// atStart tells whether Grafana reads a field that was changed at its start only: where the record
+// says so, and else as it is seen to be now, since a Grafana that was told may not be any more.
+// What nobody can see is.
 func (ch *changed) atStart(f *Found) bool {
-	if ch.AtStart != nil {
-		return *ch.AtStart
+	if ch.AtStart != nil && *ch.AtStart {
+		return true
 	}
 	return f == nil || slices.ContainsFunc(f.Sources, func(s Source) bool { return s.Ref == ch.Ref && !s.Sidecar })
 }
 
-// mounting are those that mount an object with data sources.
-func (f *Found) mounting(r Ref) (out []*grafana) {
+// starting are those that read an object with data sources at their start only: they mount it, or
+// no sidecar tells them.
+func (f *Found) starting(r Ref) (out []*grafana) {
 	if f == nil {
 		return nil
 	}
 	for _, g := range f.grafanas {
-		if slices.Contains(g.mounts, r) {
+		untold := func(s Source) bool { return s.Ref == r && g.readsAtStart(&s) }
+		if slices.Contains(g.mounts, r) || slices.ContainsFunc(f.Sources, untold) {
 			out = append(out, g)
 		}
 	}
@@ -138,19 +145,26 @@ func (f *Found) mounting(r Ref) (out []*grafana) {
 }
 
 // containers are those of a Grafana that run now, each as "NAMESPACE/POD UID CONTAINER": another
-// one, or one that was started again, has another name.
+// one, or one that was started again, has another name. Where an init container has written its
+// files, one that is started again in the same pod finds the old ones, and has the same name.
 func (c *Client) containers(ctx context.Context, g *grafana) (out []string, err error) {
 	pods, err := list[corev1.Pod](ctx, c, "/api/v1/namespaces/"+g.namespace+"/pods", metav1.FormatLabelSelector(&g.marks), nil)
 	if err != nil {
 		return nil, err
 	}
+	once := slices.ContainsFunc(g.sidecars, func(one sidecar) bool { return one.once })
 	for i := range pods {
 		p := &pods[i]
 		for _, k := range p.Spec.Containers {
 			at := slices.IndexFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == k.Name })
-			if at >= 0 && grafanaImage.MatchString(k.Image) {
-				out = append(out, fmt.Sprintf("%s/%s %s %s", g.namespace, p.Name, p.UID, p.Status.ContainerStatuses[at].ContainerID))
+			if at < 0 || !grafanaImage.MatchString(k.Image) {
+				continue
 			}
+			id := p.Status.ContainerStatuses[at].ContainerID
+			if once {
+				id = ""
+			}
+			out = append(out, fmt.Sprintf("%s/%s %s %s", g.namespace, p.Name, p.UID, id))
 		}
 	}
 	return out, nil

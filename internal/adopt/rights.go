@@ -29,7 +29,7 @@ var (
 		{"discovery.k8s.io", "endpointslices", []string{"list"}, "their addresses"},
 		{"networking.k8s.io", "networkpolicies", []string{"list"}, "what may reach them"},
 		{"", "configmaps", []string{"get", "list"}, "Grafana's data sources"},
-		{"", "secrets", []string{"get"}, "Grafana's data sources, where its Deployment mounts a Secret of them"},
+		{"", "secrets", []string{"get", "list"}, "Grafana's data sources, where its Deployment mounts a Secret of them, or Secrets have the label"},
 		{"grafana.integreatly.org", "grafanadatasources", []string{"list"}, "data sources of Grafana's operator"},
 		{"", "pods/proxy", []string{"get", "create"}, "to ask the servers through the API server; not from inside the cluster"},
 	}

@@ -106,7 +106,7 @@ func (c *Client) letDown(ctx context.Context, s Scope, r *record, fresh, done []
 	wait := c.letGo
 	for _, g := range f.grafanas {
 		for _, one := range g.sidecars {
-			wait = max(wait, one.every)
+			wait = max(wait, c.letGo+one.every)
 		}
 	}
 	say("waiting %s for Grafana to be told", wait)
@@ -140,6 +140,9 @@ func (c *Client) sources(ctx context.Context, s Scope, r *record) (*Found, error
 	}
 	if err := c.readGrafana(ctx, s, f); err != nil {
 		return nil, err
+	}
+	if f.unlisted != nil {
+		return nil, f.unlisted
 	}
 	for _, ch := range r.Changed {
 		if slices.ContainsFunc(f.Sources, func(s Source) bool { return s.Ref == ch.Ref }) {

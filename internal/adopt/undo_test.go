@@ -139,17 +139,24 @@ func TestUndoReadAtStart(t *testing.T) {
 		_, err := c.Undo(t.Context(), Scope{Home: "monitoring"}, evenIfAsked, quiet)
 		return err
 	}
-	old := func(c *cluster) { // the record of a version that did not say how a source is read
-		c.change(record, func(o object) {
-			text, err := base64.StdEncoding.DecodeString(o.text("data", "record.json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = bytes.ReplaceAll(text, []byte(`"at_start":true,`), nil)
-			o.set(base64.StdEncoding.EncodeToString(text), "data", "record.json")
-		})
+	// of changes what the record says of how a source is read.
+	of := func(says string) func(c *cluster) {
+		return func(c *cluster) {
+			c.change(record, func(o object) {
+				text, err := base64.StdEncoding.DecodeString(o.text("data", "record.json"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				text = bytes.ReplaceAll(text, []byte(`"at_start":true,`), []byte(says))
+				o.set(base64.StdEncoding.EncodeToString(text), "data", "record.json")
+			})
+		}
 	}
-	for name, before := range map[string]func(c *cluster){"": func(*cluster) {}, "an old record": old} {
+	for name, before := range map[string]func(c *cluster){
+		"":              func(*cluster) {},
+		"an old record": of(""), // of a version that did not say so
+		"it was told when Spillway was put in between": of(`"at_start":false,`),
+	} {
 		t.Run("two steps, "+name, func(t *testing.T) {
 			c, was := start(t)
 			before(c)
@@ -268,6 +275,86 @@ func grafanaPod(id string) object {
 	o.set([]any{map[string]any{"name": "grafana", "image": "grafana/grafana:12.0.0"}}, "spec", "containers")
 	o.set([]any{map[string]any{"name": "grafana", "containerID": "containerd://" + id}}, "status", "containerStatuses")
 	return o
+}
+
+// TestUndoUntoldSidecar: a sidecar that finds data sources and has nobody read them is none that
+// tells Grafana of a change: Spillway stays until that was restarted.
+func TestUndoUntoldSidecar(t *testing.T) {
+	const deployment, pod = "/apis/apps/v1/namespaces/metrics/deployments/grafana", "/api/v1/namespaces/metrics/pods/grafana-a"
+	grafana := map[string]any{"name": "grafana", "image": "grafana/grafana:12.0.0"}
+	sidecar := func(more ...string) map[string]any {
+		env := []any{}
+		for _, v := range append([]string{"LABEL=grafana_datasource", "FOLDER=" + provisioning}, more...) {
+			name, value, _ := strings.Cut(v, "=")
+			env = append(env, map[string]any{"name": name, "value": value})
+		}
+		return map[string]any{"name": "sc", "image": "quay.io/kiwigrid/k8s-sidecar:1.30.0", "env": env}
+	}
+	always := func(k map[string]any) map[string]any { k["restartPolicy"] = "Always"; return k }
+	mounting := map[string]any{"name": "grafana", "image": "grafana/grafana:12.0.0", "volumeMounts": []any{
+		map[string]any{"name": "d", "mountPath": provisioning},
+	}}
+	volumes := []any{map[string]any{"name": "d", "configMap": map[string]any{"name": "datasources"}}}
+	const url = "REQ_URL=http://localhost:3000/api/admin/provisioning/datasources/reload"
+	for name, one := range map[string]struct {
+		inits, containers []any
+		twice             bool // --undo is two steps
+		again             bool // one that is started again in its pod has read the file
+	}{
+		"one that tells":               {nil, []any{grafana, sidecar(url)}, false, false},
+		"one that looks now and then":  {nil, []any{grafana, sidecar(url, "METHOD=SLEEP", "SLEEP_TIME=0")}, false, false},
+		"skipReload":                   {nil, []any{grafana, sidecar()}, true, true},
+		"an empty URL":                 {nil, []any{grafana, sidecar("REQ_URL=")}, true, true},
+		"one that lists once":          {nil, []any{grafana, sidecar(url, "METHOD=LIST")}, true, true},
+		"an init container":            {[]any{sidecar(url)}, []any{grafana}, true, false},
+		"an init container, native":    {[]any{always(sidecar(url))}, []any{grafana}, false, false},
+		"an init container, and one":   {[]any{sidecar("METHOD=LIST")}, []any{grafana, sidecar(url)}, false, false},
+		"one of other objects":         {nil, []any{grafana, sidecar(), sidecar(url, "NAMESPACE=other")}, true, true},
+		"one that tells, and a volume": {nil, []any{mounting, sidecar(url)}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := applied(t, Settings{Namespace: "metrics", Image: "x:1", Grafana: true}, func(c *cluster) {
+				c.change(deployment, func(o object) {
+					o.set(one.inits, "spec", "template", "spec", "initContainers")
+					o.set(one.containers, "spec", "template", "spec", "containers")
+					o.set(volumes, "spec", "template", "spec", "volumes")
+				})
+				p := grafanaPod("a")
+				p.set("metrics", "metadata", "namespace")
+				p.set(map[string]any{"app": "grafana"}, "metadata", "labels")
+				c.put(p)
+			})
+			for _, s := range c.plan(Scope{}).Found.Sources {
+				if s.Sidecar == one.twice {
+					t.Errorf("%s file %s: told of a change: %t", s.Ref, s.Key, s.Sidecar)
+				}
+			}
+			c.letGo = 0
+			undo := func() error {
+				_, err := c.Undo(t.Context(), Scope{Home: "metrics"}, false, quiet)
+				return err
+			}
+			err := undo()
+			const want = "restart it (kubectl -n metrics rollout restart deployment/grafana), then run --undo again"
+			if !one.twice {
+				if err != nil || c.objects[deployed] != nil {
+					t.Errorf("not undone: %v", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), want) || c.objects[deployed] == nil {
+				t.Fatalf("undone: %v", err)
+			}
+			c.change(pod, func(o object) { o.set(grafanaPod("b")["status"], "status") })
+			if err := undo(); (err == nil) != one.again {
+				t.Errorf("started again in its pod: %v", err)
+			}
+			delete(c.objects, pod)
+			if err := undo(); !one.again && err != nil || c.objects[deployed] != nil {
+				t.Errorf("after a restart: %v", err)
+			}
+		})
+	}
 }
 
 // TestUndoLetsGo: what has Grafana read a change has a while for it before Spillway is deleted.

@@ -118,7 +118,7 @@ func (c *controller) get(ctx context.Context, call string, into any) error {
 	}
 	res, err := c.client.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask Alertmanager for fleet alerts: %w", err)
+		return fmt.Errorf("ask Alertmanager: %w", err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, answerBytes))

@@ -186,13 +186,13 @@ func TestShareOfFewNodes(t *testing.T) {
 // TestCountsBeginWithNothing: a first cordon, or a first refusal, is a step from 0.
 func TestCountsBeginWithNothing(t *testing.T) {
 	r := newRig(t, 10, nil)
-	if n, most := testutil.CollectAndCount(r.c.decisions), 17; n != most {
+	if n, most := testutil.CollectAndCount(r.c.decisions), 18; n != most {
 		t.Errorf("%d counts are there at the start, want %d", n, most)
 	}
 	if err := r.post(t, xid(1)); err != nil {
 		t.Fatal(err)
 	}
-	if n := testutil.CollectAndCount(r.c.decisions); n != 17 || r.count(cordoned, "ok") != 1 {
+	if n := testutil.CollectAndCount(r.c.decisions); n != 18 || r.count(cordoned, "ok") != 1 {
 		t.Errorf("%d", n)
 	}
 }

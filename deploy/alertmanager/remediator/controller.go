@@ -20,7 +20,7 @@ const (
 	cordoned = "cordoned" // done
 	wouldDo  = "dry_run"  // would be done with --act
 	already  = "already"  // was done before
-	refused  = "refused"  // would be done, but for the budget, a fleet alert, others' planned work or --exclude
+	refused  = "refused"  // would be done, but for the budget, a fleet alert, a silence, others' planned work or --exclude
 	ignored  = "ignored"  // nothing to do here
 	failed   = "failed"   // the API server or Alertmanager did not answer as they should
 )
@@ -31,7 +31,7 @@ var outcomes = map[string][]string{
 	cordoned: {"ok"},
 	wouldDo:  {"act_not_set"},
 	already:  {"same"},
-	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, leaving, excluded},
+	refused:  {byFleet, "max_nodes", "max_cordoned", maxLight, maxOf, outByOthers, leaving, silenced, excluded},
 	ignored:  {"cluster", waited, queueFull, perhapsRebooted},
 	failed:   {"api", "alertmanager"},
 }
@@ -84,6 +84,7 @@ type controller struct {
 	inWindow  prometheus.Gauge
 	allNodes  *prometheus.GaugeVec
 	last      prometheus.Gauge
+	started   prometheus.Gauge
 	waits     prometheus.GaugeFunc
 }
 
@@ -98,6 +99,7 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 		inWindow: prometheus.NewGauge(prometheus.GaugeOpts{Name: "remediator_nodes_in_window", Help: "Nodes cordoned within the window, as of the last decision."}),
 		allNodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "remediator_nodes", Help: "Nodes of the cluster, as of the last decision: all, and those that are cordoned by whomever."}, []string{"state"}),
 		last:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "remediator_last_webhook_timestamp_seconds", Help: "When the last webhook was taken, in seconds since 1970."}),
+		started:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "remediator_start_time_seconds", Help: "When the program was started, in seconds since 1970; it knows of no node that waited before."}),
 	}
 	budget := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "remediator_budget", Help: "The budget: nodes within the window, and the share of all nodes that may be cordoned."}, []string{"bound"})
 	budget.WithLabelValues("max_nodes").Set(float64(s.maxNodes))
@@ -113,7 +115,8 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 			c.decisions.WithLabelValues(decision, reason)
 		}
 	}
-	reg.MustRegister(c.waits, c.decisions, c.inWindow, c.allNodes, c.last, budget, act)
+	reg.MustRegister(c.waits, c.decisions, c.inWindow, c.allNodes, c.last, c.started, budget, act)
+	c.started.SetToCurrentTime()
 	return c
 }
 
@@ -149,10 +152,11 @@ func (c *controller) decide(ctx context.Context, p payload) error {
 func (c *controller) round(ctx context.Context, asked []wish) error {
 	var errs []error
 	var no refusal
+	silences := sync.OnceValues(func() ([]silence, error) { return c.silences(ctx) })
 	list := slices.Concat(asked, c.due(asked))
 	slices.SortStableFunc(list, heaviestFirst)
 	for _, w := range list {
-		decision, reason, err := c.inTurn(ctx, &w, &no)
+		decision, reason, err := c.inTurn(ctx, &w, &no, silences)
 		if w.waits && again(decision, reason) {
 			if asked == nil { // counted, so that a budget that is always used up is seen; not told
 				c.decisions.WithLabelValues(decision, reason).Inc()
@@ -238,7 +242,7 @@ const refusalFor = 15 * time.Second
 const noLook = 8
 
 // inTurn decides on one node while nobody else decides.
-func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision, reason string, err error) {
+func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal, silences silencesOnce) (decision, reason string, err error) {
 	c.turn.Lock()
 	defer c.turn.Unlock()
 	if ctx.Err() != nil {
@@ -249,7 +253,7 @@ func (c *controller) inTurn(ctx context.Context, w *wish, no *refusal) (decision
 		c.readStart(ctx, w, no)
 		return refused, no.reason, nil
 	}
-	decision, reason, err = c.one(ctx, w)
+	decision, reason, err = c.one(ctx, w, silences)
 	if !again(decision, reason) || isOwn(reason) {
 		return decision, reason, err
 	}
@@ -312,11 +316,11 @@ const outByOthers = "planned"
 const leaving = "leaving"
 
 // isOwn tells of a refusal that is the node's own, and says nothing of other nodes.
-func isOwn(reason string) bool { return reason == maxOf || reason == leaving }
+func isOwn(reason string) bool { return reason == maxOf || reason == leaving || reason == silenced }
 
 // one decides on one node: cheap before dear, and everything that may say no before anything is
 // changed.
-func (c *controller) one(ctx context.Context, w *wish) (decision, reason string, err error) {
+func (c *controller) one(ctx context.Context, w *wish, silences silencesOnce) (decision, reason string, err error) {
 	n, err := c.kube.node(ctx, w.node)
 	if errors.Is(err, errNoNode) {
 		return ignored, "gone", nil
@@ -355,6 +359,11 @@ func (c *controller) one(ctx context.Context, w *wish) (decision, reason string,
 	}
 	if left != "" {
 		return refused, left, nil
+	}
+	if quiet, err := silences.match(w); err != nil {
+		return failed, "alertmanager", err
+	} else if quiet {
+		return refused, silenced, nil
 	}
 	// A node that was taken out here costs no budget a second time, unless jobs may still run there
 	// and what reads the mark drains or reboots it: others cordoned it, or its mark is light.

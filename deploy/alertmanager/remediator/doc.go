@@ -14,14 +14,16 @@
 // somebody else has cordoned, without --mark-cordoned; nodes that are being deleted, and, until it
 // leaves them, those that an autoscaler takes away. Alerts of another cluster, of another severity,
 // without a node, with an action that it does not know.
-// When it cannot ask Alertmanager whether a fleet alert fires, or the API server how many nodes
-// there are, it does nothing: an answer that is missing is a no. It never drains, never deletes
-// and never uncordons: the taint tells who does that what is to be done.
+// What waited is left alone while an active silence is for its alert, which Alertmanager would not
+// post. When it cannot ask Alertmanager for silences or whether a fleet alert fires, or the API
+// server how many nodes there are, it does nothing: an answer that is missing is a no. It never
+// drains, never deletes and never uncordons: the taint tells who does that what is to be done.
 //
 // What it holds: one payload of at most 8 MiB at a time, the metadata of the nodes that it
 // cordoned, when it did, and of at most a thousand nodes the wishes that were refused and that
 // Alertmanager will not repeat, those about Xids, one of each weight, for six hours, and a week
-// more where fleet alerts fire.
+// more where fleet alerts fire. These wishes are gone with the program; it tells of them when it is
+// told to end.
 //
 // What it cannot promise: a change that the API server answers with an error and makes all the same
 // after the node was read again is one more than --max-nodes.

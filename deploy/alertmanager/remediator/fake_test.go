@@ -227,6 +227,9 @@ type fakeManager struct {
 	started any      // when it says that it was started; nil: long ago
 	watched any      // when the Watchdog of the fleet's rules was sent last; nil: it is not there
 	filters []string
+
+	silences string // its answer to who asks for silences; "" is none
+	asked    int    // how often somebody did
 }
 
 func newFakeManager(t *testing.T) *fakeManager {
@@ -241,6 +244,11 @@ func newFakeManager(t *testing.T) *fakeManager {
 		}
 		if r.URL.Path == "/api/v2/status" {
 			_ = json.NewEncoder(w).Encode(map[string]any{"uptime": cmp.Or[any](m.started, time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))})
+			return
+		}
+		if r.URL.Path == "/api/v2/silences" {
+			m.asked++
+			_, _ = io.WriteString(w, cmp.Or(m.silences, "[]"))
 			return
 		}
 		m.filters = r.URL.Query()["filter"]

@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	listen := f.String("listen-address", "127.0.0.1:8080", "where Alertmanager's webhook, /metrics and /-/healthy are served")
 	var s settings
 	s.flags(f)
-	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires")
+	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires, and for silences")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")
 	kubeURL := f.String("kubernetes-url", inCluster(), "the API server; by default that of the cluster that this runs in")
 	kubeToken := f.String("kubernetes-token-file", serviceAccount+"token", "file with the token for the API server; empty for none")
@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	beats, rest := context.WithCancel(ctx)
 	var beat sync.WaitGroup
 	beat.Go(func() { c.beat(beats) }) // waited for below
-	defer func() { rest(); beat.Wait() }()
+	defer func() { rest(); beat.Wait(); c.forget() }()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Serve(l) }() // waited for below
 	if ready != nil {

@@ -78,6 +78,9 @@ func heaviestFirst(a, b wish) int {
 	return cmp.Or(weight(b.action)-weight(a.action), a.since.Compare(b.since))
 }
 
+// inOrder is that, and by the nodes' names.
+func inOrder(a, b wish) int { return cmp.Or(heaviestFirst(a, b), strings.Compare(a.node, b.node)) }
+
 // pass counts the time until now, unless a fleet alert fires meanwhile: the wait is for a place in
 // the budget, and for somebody to look.
 func (q *waiting) pass(now time.Time) {
@@ -194,7 +197,16 @@ func (q *waiting) list() []wish {
 	for _, of := range q.by {
 		out = append(out, of[0])
 	}
-	slices.SortFunc(out, func(a, b wish) int { return cmp.Or(heaviestFirst(a, b), strings.Compare(a.node, b.node)) })
+	slices.SortFunc(out, inOrder)
+	return out
+}
+
+// all are all that wait, of each node also what waits behind the heaviest.
+func (q *waiting) all() []wish {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := slices.Concat(slices.Collect(maps.Values(q.by))...)
+	slices.SortFunc(out, inOrder)
 	return out
 }
 
@@ -282,8 +294,8 @@ func (w wish) toKeep(believed bool) (wish, bool) {
 	return w, keep
 }
 
-// again tells of a refusal that may be another one later: for the budget, a fleet alert or an
-// autoscaler.
+// again tells of a refusal that may be another one later: for the budget, a fleet alert, a silence
+// or an autoscaler.
 func again(decision, reason string) bool {
 	return decision == refused && reason != outByOthers && reason != excluded
 }
@@ -369,6 +381,17 @@ func (c *controller) look(ctx context.Context, w wish) bool {
 		}
 	}
 	return true
+}
+
+// forget tells of all that wait when the program ends: nobody else knows of them.
+func (c *controller) forget() {
+	for _, w := range c.waiting.all() {
+		c.log.Warn("forgotten", "node", w.node, "action", w.action, "alert", w.alert.Labels["alertname"], "cluster", c.cluster,
+			"gpu", w.alert.Labels["gpu"], "xid", w.alert.Labels["xid"], "since", w.since)
+	}
+	if n := len(c.waiting.list()); n > 0 {
+		c.log.Warn("the program ends while nodes wait, and knows nothing of them when it is started again", "nodes", n)
+	}
 }
 
 // outByOthers are the nodes that somebody else has cordoned, as far as lists of metadata tell: one
