@@ -225,6 +225,9 @@ func (s *Shard) order(now time.Time) ([]*Replica, error) {
 	return out, nil
 }
 
+// answersNothing is the least rank of a replica whose queries come to nothing now.
+const answersNothing = 3
+
 // rank is 0 for a replica that is well, more for one that is doubtful; false for one that is not
 // asked.
 func (r *Replica) rank(now time.Time) (int, bool) {
@@ -242,9 +245,9 @@ func (r *Replica) rank(now time.Time) (int, bool) {
 	case unreachable >= 2, starting:
 		return 0, false
 	case down:
-		return 4, true
+		return answersNothing + 1, true
 	case breaker == Open, hung:
-		return 3, true
+		return answersNothing, true
 	case cooling, lagging:
 		return 2, true
 	case breaker == HalfOpen:

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +55,7 @@ func hashed(urls ...string) config.Group {
 func believe(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.hashmod = trust.Fact{Promise: g.Hashmod.Promise(s.Hash), State: trust.Trusted}
+			r.up.health.hashmod = trust.Fact{Promise: s.promised(g.Hashmod.Promise(s.Hash)), State: trust.Trusted, At: time.Now()}
 		}
 	}
 }
@@ -274,7 +277,7 @@ func awaitExamined(t *testing.T, g *Group) {
 }
 
 // TestHashmodOverTime: a value that appears later turns pruning off at the next refresh, its going
-// away on; a server that cannot be asked stays trusted.
+// away on. Who goes on answering queries and tells its values no more is not believed for ever.
 func TestHashmodOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		good, bad := valueOf(t, 0, 2, 0), valueOf(t, 1, 2, 0)
@@ -289,7 +292,8 @@ func TestHashmodOverTime(t *testing.T) {
 		}})
 		cfg := hashed(b.urls[0])
 		cfg.Hashmod.Modulus = 2
-		top := build(t, Options{Dial: b.dial}, false, cfg)
+		var log bytes.Buffer
+		top := build(t, Options{Dial: b.dial, Logger: slog.New(slog.NewTextHandler(&log, nil))}, false, cfg)
 		top.Start(t.Context())
 		defer b.close()
 		defer top.Close()
@@ -303,11 +307,79 @@ func TestHashmodOverTime(t *testing.T) {
 				seen = append(seen, s)
 			}
 		}
-		if want := []string{"trusted true", "broken false", "trusted true"}; !slices.Equal(seen, want) {
+		if want := []string{"trusted true", "broken false", "trusted true", "unchecked false"}; !slices.Equal(seen, want) {
 			t.Errorf("got %q, want %q", seen, want)
 		}
-		if g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}) == nil {
-			t.Error("a server that cannot be asked is no longer trusted")
+		pruned := func() bool {
+			return g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}) != nil
+		}
+		if _, why := g.Shards[0].Replicas[0].Hashmod(); pruned() || !strings.Contains(why, "could not be read since") {
+			t.Errorf("pruned %t, %q", pruned(), why)
+		}
+		if told := strings.Count(log.String(), "could not be read since"); told != 1 {
+			t.Errorf("told %d times:\n%s", told, log.String())
+		}
+	})
+}
+
+// TestHashmodOfADeadServer: who answers nothing cannot add to an answer, and is believed to have
+// what it told last, so that the other shards are asked for theirs alone. Once it is back it is not
+// believed before it has told its values anew.
+func TestHashmodOfADeadServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := valueOf(t, 0, 2, 0)
+		values := `header Content-Type application/json; send '{"status":"success","data":["` + good + `"]}'`
+		b := newBubble(t, fakeshard.Config{Routes: []fakeshard.Route{
+			{Path: "/api/v1/label/node/values", Nth: 1, Script: values},
+			{Path: "/api/v1/label/node/values", Nth: 2, To: 3, Script: "delay 4s; " + values},
+		}})
+		var dead atomic.Bool
+		var conns []net.Conn // one at a time: a probe asks one thing after the other
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if dead.Load() {
+				return nil, syscall.ECONNREFUSED
+			}
+			c, err := b.dial(ctx, network, addr)
+			conns = append(conns, c)
+			return c, err
+		}
+		cfg := hashed(b.urls[0])
+		cfg.Hashmod.Modulus = 2
+		top := build(t, Options{Dial: dial}, false, cfg)
+		top.Start(t.Context())
+		defer b.close()
+		defer top.Close()
+		g := top.Groups[0]
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if !g.HashmodTrusted() {
+			t.Fatal("not trusted to begin with")
+		}
+		dead.Store(true)
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if r := g.Shards[0].Replicas[0]; !g.HashmodTrusted() {
+			_, why := r.Hashmod()
+			t.Errorf("a server that answers nothing is no longer believed: %s", why)
+		}
+		dead.Store(false)
+		var seen []string
+		for range 200 {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			r := g.Shards[0].Replicas[0]
+			if _, asked := r.rank(time.Now()); !asked {
+				continue
+			}
+			if s := fmt.Sprint(r.State(), " ", g.HashmodTrusted()); len(seen) == 0 || seen[len(seen)-1] != s {
+				seen = append(seen, s)
+			}
+		}
+		if want := []string{"up false", "up true"}; !slices.Equal(seen, want) {
+			t.Errorf("once it is back: %q, want %q", seen, want)
 		}
 	})
 }

@@ -32,7 +32,7 @@ func named(url string, patterns ...string) config.Group {
 func trustNames(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.names = trust.Fact{Promise: g.Names.Promise(), State: trust.Trusted}
+			r.up.health.names = trust.Fact{Promise: s.promised(g.Names.Promise()), State: trust.Trusted, At: time.Now()}
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestNamesCheck(t *testing.T) {
 }
 
 // TestNamesOverTime: a metric that appears later ends it at the next refresh, its going away brings
-// it back; a server that cannot be asked stays trusted.
+// it back; who goes on answering queries and tells its names no more is not believed for ever.
 func TestNamesOverTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		values := func(v string) string {
@@ -219,13 +219,14 @@ func TestNamesOverTime(t *testing.T) {
 				seen = append(seen, s)
 			}
 		}
-		if want := []string{"trusted true", "broken false", "trusted true"}; !slices.Equal(seen, want) {
+		if want := []string{"trusted true", "broken false", "trusted true", "unchecked false"}; !slices.Equal(seen, want) {
 			t.Errorf("got %q, want %q", seen, want)
 		}
 	})
 }
 
-// TestNamesAfterReload: what was found for some patterns says nothing for others.
+// TestNamesAfterReload: what was found for some patterns says nothing for others, nor what was
+// found of a stretch of time for a longer one.
 func TestNamesAfterReload(t *testing.T) {
 	fake := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "ALERTS"}}})
 	old := build(t, Options{}, true, named(fake.URL(), "ALERTS"))
@@ -239,5 +240,23 @@ func TestNamesAfterReload(t *testing.T) {
 	defer next.Close()
 	if state, _ := next.Groups[0].Shards[0].Replicas[0].Names(); state != trust.Unchecked || next.Groups[0].NamesTrusted() {
 		t.Errorf("other patterns are %s", state)
+	}
+	longer := named(fake.URL(), "ALERTS")
+	same, err := New([]config.Group{longer}, Options{}, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer same.Close()
+	if state, why := same.Groups[0].Shards[0].Replicas[0].Names(); state != trust.Trusted {
+		t.Errorf("the same patterns are %s: %s", state, why)
+	}
+	longer.From = config.Moment{Rel: -time.Hour, Set: true}
+	moved, err := New([]config.Group{longer}, Options{}, same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer moved.Close()
+	if state, _ := moved.Groups[0].Shards[0].Replicas[0].Names(); state != trust.Unchecked {
+		t.Errorf("the same patterns for another time are %s", state)
 	}
 }

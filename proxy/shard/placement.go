@@ -47,9 +47,9 @@ func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 }
 
 // HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a
-// replica has been seen to keep it, and there is none that may be asked and has not been seen to. A
-// replica that cannot be asked now counts as it did when it was last asked. Always false without a
-// hashmod.
+// replica has been seen to keep it lately, and there is none that may be asked and has not been
+// seen to. A replica that answers no queries now counts as it did when it was last asked. Always
+// false without a hashmod.
 func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
 
 // NamesTrusted tells whether requests of the group are pruned by its names, as HashmodTrusted does
@@ -106,7 +106,7 @@ func (r *Replica) Hashmod() (state trust.State, why string) {
 	if h == nil {
 		return "", ""
 	}
-	return r.known(&r.up.health.hashmod, h.Promise(r.Shard.Hash), h.Label)
+	return r.known(&r.up.health.hashmod, r.Shard.promised(h.Promise(r.Shard.Hash)), h.Label)
 }
 
 // Names is what is known of the replica's keeping to its group's names, and why where it is not
@@ -116,7 +116,7 @@ func (r *Replica) Names() (state trust.State, why string) {
 	if n == nil {
 		return "", ""
 	}
-	return r.known(&r.up.health.names, n.Promise(), model.MetricNameLabel)
+	return r.known(&r.up.health.names, r.Shard.promised(n.Promise()), model.MetricNameLabel)
 }
 
 // hashmodOf is the group's; nil where it has none.
@@ -136,6 +136,19 @@ func (g *Group) apartOf() *trust.Apart {
 	return trust.NewApart(g.ShardBy, names)
 }
 
+// checkPromises looks whether the server keeps what its group's hashmod and names promise, and logs
+// what has changed since before, when that was done last.
+func (r *Replica) checkPromises(ctx context.Context, f *selfFacts, before time.Time) {
+	hashmod, names := f.hashmod, f.names
+	f.hashmod, f.names = r.checkHashmod(ctx, hashmod), r.checkNames(ctx, names)
+	now, bound := time.Now(), r.believed()
+	if h := r.Shard.Group.Hashmod; h != nil {
+		r.tell("hashmod", withoutHashmod, hashmod.After(bound, before, h.Label), f.hashmod.After(bound, now, h.Label))
+	}
+	const label = model.MetricNameLabel
+	r.tell("names", withoutNames, names.After(bound, before, label), f.names.After(bound, now, label))
+}
+
 // checkHashmod looks whether each value of the hashmod's label that the server has in its shard's
 // time belongs there.
 func (r *Replica) checkHashmod(ctx context.Context, last trust.Fact) trust.Fact {
@@ -143,8 +156,10 @@ func (r *Replica) checkHashmod(ctx context.Context, last trust.Fact) trust.Fact 
 	if h == nil {
 		return trust.Fact{}
 	}
+	now := time.Now()
 	from, until := r.Shard.Span(r.up.opts.Clock())
-	return trust.Check(last, h.Promise(hash), h.Label, r.values(ctx, h.Label, from, until), h.Wrong(hash))
+	v := r.values(ctx, h.Label, from, until)
+	return trust.Check(last, r.Shard.promised(h.Promise(hash)), h.Label, v, now, h.Wrong(hash))
 }
 
 // checkNames looks whether the group's patterns have each metric name that the server has in its
@@ -154,8 +169,10 @@ func (r *Replica) checkNames(ctx context.Context, last trust.Fact) trust.Fact {
 	if n == nil {
 		return trust.Fact{}
 	}
+	now := time.Now()
 	from, until := r.Shard.Span(r.up.opts.Clock())
-	return trust.Check(last, n.Promise(), model.MetricNameLabel, r.values(ctx, model.MetricNameLabel, from, until), n.Wrong)
+	v := r.values(ctx, model.MetricNameLabel, from, until)
+	return trust.Check(last, r.Shard.promised(n.Promise()), model.MetricNameLabel, v, now, n.Wrong)
 }
 
 // shardByWindow is the time whose values are compared. A target that moves to another shard is on

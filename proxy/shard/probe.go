@@ -260,7 +260,7 @@ func (r *Replica) ready(ctx context.Context) error {
 func (r *Replica) examine(ctx context.Context) {
 	u := r.up
 	u.mu.Lock()
-	f := u.health.selfFacts
+	f, before := u.health.selfFacts, u.health.facts
 	u.mu.Unlock()
 	known := len(r.misconfigured())
 
@@ -297,10 +297,7 @@ func (r *Replica) examine(ctx context.Context) {
 		}
 	}
 	f.stores, f.agrees = stores, agrees
-	hashmod, names := f.hashmod, f.names
-	f.hashmod, f.names = r.checkHashmod(ctx, hashmod), r.checkNames(ctx, names)
-	r.tell("hashmod", withoutHashmod, hashmod, f.hashmod)
-	r.tell("names", withoutNames, names, f.names)
+	r.checkPromises(ctx, &f, before)
 	r.checkShardBy(ctx)
 	u.mu.Lock()
 	noted := u.health.note

@@ -40,23 +40,41 @@ func (g *Group) trusted(promise func(*Replica) (trust.State, string)) bool {
 	return true
 }
 
-// known is what the last check of a promise about a label has found.
+// believed is for how long a server that answers queries is believed to have the values that it
+// told last: it has been asked for them three times meanwhile.
+func (r *Replica) believed() time.Duration {
+	return 3*r.up.opts.FactsEvery + r.Shard.topology.stretched() + examineTimeout
+}
+
+// known is what the last check of a promise about a label has found. Who answers no queries cannot
+// add anything to an answer either, and counts as when it was asked last.
 func (r *Replica) known(at *trust.Fact, promise, label string) (state trust.State, why string) {
+	now := time.Now()
+	rank, asked := r.rank(now)
 	r.up.mu.Lock()
 	f := *at
 	r.up.mu.Unlock()
+	if asked && rank < answersNothing {
+		f = f.After(r.believed(), now, label)
+	}
 	return f.Of(promise, label)
 }
 
+// promised is what the server has to keep in the time of its shard.
+func (s *Shard) promised(rule string) string {
+	return fmt.Sprint(rule, " ", s.Group.From, s.Group.Until, s.From, s.Until)
+}
+
 // values reads every value of the label that the server has in a stretch of time. A Thanos Query
-// without all of its stores has not all of the values, and counts as away.
+// without all of its stores has not all of the values, and counts as away. One that is asked
+// without a start takes that of its flag --query.default-metadata-time-range.
 func (r *Replica) values(ctx context.Context, label string, from, until int64) (v trust.Values) {
 	if r.MissingStores() != "" {
 		return trust.Values{Away: true}
 	}
 	req := &endpoint.Request{ID: endpoint.LabelValues, Label: label}
-	if moment(from) != "" {
-		req.Start = endpoint.At(from)
+	if moment(from) != "" || r.Thanos() {
+		req.Start = endpoint.At(max(from, 0))
 	}
 	if moment(until) != "" {
 		req.End = endpoint.At(until)

@@ -28,7 +28,10 @@
 // A promise is hashmod, names or shard_by. Hashmod and Names say what matchers can select where,
 // and a Fact says whether one server is known to keep it, from the Values that it has:
 //
-//	fact = trust.Check(fact, h.Promise(hash), h.Label, values, h.Wrong(hash))
+//	fact = trust.Check(fact, h.Promise(hash), h.Label, values, now, h.Wrong(hash))
+//
+// What was read long ago of a server that answers queries and not this is believed no more
+// (Fact.After): targets move.
 //
 // Apart compares what all servers of a group have of the labels of shard_by.
 //

@@ -2,6 +2,7 @@ package trust
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/clip"
 )
@@ -15,7 +16,8 @@ type State string
 const (
 	// Unchecked is a server whose values could not be read yet, or not all of them.
 	Unchecked State = "unchecked"
-	// Trusted is a server all of whose values kept the promise when they were read last.
+	// Trusted is a server all of whose values kept the promise when they were read last, which
+	// Fact's After bounds.
 	Trusted State = "trusted"
 	// Broken is a server that holds a value which does not.
 	Broken State = "broken"
@@ -31,6 +33,17 @@ type Fact struct {
 	Value string
 	// Why says why it is not trusted: a sentence about the server.
 	Why string
+	// At is when the values were read that the state was found by; zero where none were.
+	At time.Time
+}
+
+// After is what is left of it at now, once what is older than bound is believed no more: a server
+// that keeps its values to itself may have got others meanwhile. What was seen to be broken stays.
+func (f Fact) After(bound time.Duration, now time.Time, label string) Fact {
+	if f.State == Trusted && now.Sub(f.At) > bound {
+		f.State, f.Why = Unchecked, fmt.Sprintf("its values of %s could not be read since %s", label, f.At.UTC().Format(time.RFC3339))
+	}
+	return f
 }
 
 // Of is what is known of the promise about a label, and why where it is not trusted.
@@ -50,16 +63,15 @@ type Values struct {
 	Away bool
 }
 
-// Check holds the values of a label against a promise, by wrong, which says why a value breaks it
-// and is empty where it does not. last is what was known before.
-func Check(last Fact, promise, label string, v Values, wrong func(value string) string) Fact {
-	f := Fact{Promise: promise, State: Trusted}
+// Check holds the values of a label, as they were read at now, against a promise, by wrong, which
+// says why a value breaks it and is empty where it does not. last is what was known before.
+func Check(last Fact, promise, label string, v Values, now time.Time, wrong func(value string) string) Fact {
+	f := Fact{Promise: promise, State: Trusted, At: now}
 	switch {
 	case v.Away && last.Promise == promise:
 		return last
 	case v.Away:
-		f.State = ""
-		return f
+		return Fact{Promise: promise}
 	case v.Unread != "":
 		f.State, f.Why = Unchecked, fmt.Sprintf("its values of %s cannot be read whole: %s", label, v.Unread)
 		return f
