@@ -68,6 +68,9 @@ func (s *source) origin(g *targetgroup.Group) string {
 
 // hear notes who was told of, and from when on a new file is waited for. The caller holds s.mu.
 func (s *source) hear(groups []*targetgroup.Group) {
+	if len(s.clusters) > 0 { // API servers are asked otherwise, and pods come and go without end
+		return
+	}
 	now := s.now()
 	for _, g := range groups {
 		if g != nil {

@@ -252,3 +252,18 @@ func movedIntoABrokenFile(t *testing.T, keep string) {
 	pass(2 * time.Hour)
 	has("http://a")
 }
+
+// TestPodsAreNotNoted: of the many objects of API servers nothing is kept that says when each was
+// told of: pods come and go without end.
+func TestPodsAreNotNoted(t *testing.T) {
+	s := sourceOf(t, "{http_sd: 'http://x/'}")
+	s.clusters, s.ready = []*cluster{{}}, true
+	for i := range 1000 {
+		source := fmt.Sprintf("pod/ci/job-%d", i)
+		s.take([]*targetgroup.Group{{Source: source, Targets: []model.LabelSet{{model.AddressLabel: "10.0.0.1:9090"}}}})
+		s.take([]*targetgroup.Group{{Source: source}})
+	}
+	if len(s.heard) > 0 || len(s.groups) > 0 {
+		t.Errorf("%d and %d objects that are gone are kept", len(s.heard), len(s.groups))
+	}
+}
