@@ -446,7 +446,7 @@ func TestDeadlineBeforeItsTimer(t *testing.T) {
 }
 
 // TestLastGoodAddresses: a name that resolved once is used on when the resolver fails, for ten
-// minutes.
+// minutes from then, however long nobody has looked it up before.
 func TestLastGoodAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dialled []string
@@ -470,7 +470,15 @@ func TestLastGoodAddresses(t *testing.T) {
 			after   time.Duration
 			healthy bool
 			want    string
-		}{{0, true, "10.0.0.2:9090"}, {time.Minute, false, "10.0.0.2:9090"}, {dnsKeep, false, ""}} {
+		}{
+			{0, true, "10.0.0.2:9090"},
+			{time.Minute, false, "10.0.0.2:9090"},
+			{dnsKeep, false, ""},
+			{time.Minute, true, "10.0.0.2:9090"},
+			{24 * time.Hour, false, "10.0.0.2:9090"}, // a connection was kept all night
+			{dnsKeep - 10*time.Second, false, "10.0.0.2:9090"},
+			{10 * time.Second, false, ""},
+		} {
 			time.Sleep(step.after) // the bubble's clock
 			healthy.Store(step.healthy)
 			dialled = nil

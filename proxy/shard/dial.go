@@ -34,8 +34,9 @@ type dialer struct {
 }
 
 type goodAddrs struct {
-	addrs []string
-	at    time.Time
+	addrs   []string
+	at      time.Time
+	failing time.Time // since when the name cannot be looked up; zero: the last time it could
 }
 
 func newDialer(timeout time.Duration, connect DialFunc) *dialer {
@@ -147,10 +148,24 @@ func (d *dialer) lookup(ctx context.Context, host string) ([]string, error) {
 	if err == nil {
 		return addrs, nil
 	}
-	if known && time.Since(good.at) < dnsKeep {
+	if known && time.Since(d.failing(ctx, host)) < dnsKeep {
 		return good.addrs, nil
 	}
 	return nil, err
+}
+
+// failing is since when the name, whose lookup has just failed, cannot be looked up. One that
+// nobody has looked up for hours, since its connections are kept, fails since now. A caller who
+// left has learned nothing.
+func (d *dialer) failing(ctx context.Context, host string) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	good := d.good[host]
+	if good.failing.IsZero() && ctx.Err() == nil {
+		good.failing = time.Now()
+		d.good[host] = good
+	}
+	return good.failing
 }
 
 // ask looks a name up for all dials that wait, of which the one that began it may leave. It ends by
@@ -167,6 +182,6 @@ func (d *dialer) ask(ctx context.Context, host string) ([]string, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.good[host] = goodAddrs{addrs, time.Now()}
+	d.good[host] = goodAddrs{addrs: addrs, at: time.Now()}
 	return addrs, nil
 }
