@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,6 +134,15 @@ func (s *Shard) suspect(r *Replica, least int32) {
 	}
 }
 
+// doubts tells whether some replica is known to have kept calls waiting.
+func (s *Shard) doubts() bool {
+	now := time.Now()
+	return slices.ContainsFunc(s.Replicas, func(r *Replica) bool {
+		lagging, _ := r.up.lagging(now)
+		return lagging || r.up.lag.quiet.Load() > 0
+	})
+}
+
 // lagLoop looks at suspected replicas until ctx ends.
 func (s *Shard) lagLoop(ctx context.Context) {
 	pause := func(d time.Duration) bool {
@@ -145,11 +155,14 @@ func (s *Shard) lagLoop(ctx context.Context) {
 			return false
 		}
 	}
-	for {
-		select {
-		case <-s.hedge.wake:
-		case <-ctx.Done():
-			return
+	// What was known before a reload is looked at without a call: a mute server gets none.
+	for look := s.doubts(); ; look = false {
+		if !look {
+			select {
+			case <-s.hedge.wake:
+			case <-ctx.Done():
+				return
+			}
 		}
 		for s.lookAtLag(ctx) {
 			if !pause(lagEvery) {

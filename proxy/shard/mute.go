@@ -64,6 +64,7 @@ func (r *Replica) muted() *qerr.Error {
 	if since.IsZero() {
 		return nil
 	}
+	r.Shard.suspect(r, 0) // who looks at it may have ended with a topology, in the middle of that
 	e := qerr.Wrap(qerr.ShardFailed, errMute, "%s takes connections and answers nothing%s: no request, nor Spillway's own small query", r.Name(), Since(since))
 	e.Advice = "look at that server's processor, memory and disk, and at who takes its query slots (query.max-concurrency); it is asked every " + lagEvery.String() + ", and used again once it answers"
 	e.Shards = []string{r.Name()}

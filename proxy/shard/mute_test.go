@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -138,5 +139,59 @@ func TestOthersFailureIsNotCharged(t *testing.T) {
 	}
 	if n := testutil.ToFloat64(r.up.metrics.requests.WithLabelValues(append(r.labels(), "canceled")...)); n != breakerFailures {
 		t.Errorf("%g calls counted as canceled, not %d", n, breakerFailures)
+	}
+}
+
+// TestMuteAfterReload: a reload while a server is mute does not leave it mute for ever: it is
+// looked at by the new configuration too, without a call that would not be made.
+func TestMuteAfterReload(t *testing.T) {
+	query := &endpoint.Request{ID: endpoint.Query, Query: "1+1", Time: endpoint.At(0)}
+	for _, replicas := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBubble(t, make([]fakeshard.Config, replicas)...)
+			defer b.close()
+			o := Options{Dial: b.dial}
+			top := build(t, o, true, group(b.urls...))
+			one := func(top *Topology) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				_, err := ask(ctx, top.Groups[0].Shards[0], query)
+				return err
+			}
+			for _, f := range b.fakes {
+				if err := f.Set("", fakeshard.Route{Path: "/api/v1/*", Script: "stall"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 {
+				_ = one(top)
+			}
+			if err := one(top); !errors.Is(err, errMute) {
+				t.Fatalf("%d replicas: not mute: %v", replicas, err)
+			}
+			next, err := New([]config.Group{group(b.urls...)}, o, top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer next.Close()
+			next.Start(t.Context())
+			time.Sleep(100 * time.Millisecond)
+			top.Close()
+			time.Sleep(time.Minute)
+			for _, f := range b.fakes {
+				if err := f.Set(""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute) // nobody asks for anything
+			for _, r := range next.Groups[0].Shards[0].Replicas {
+				if at := r.Mute(); !at.IsZero() {
+					t.Errorf("%s of %d is mute since %s, a minute after it answers again", r.Name(), replicas, at)
+				}
+			}
+			if err := one(next); err != nil {
+				t.Errorf("%d replicas: %v", replicas, err)
+			}
+		})
 	}
 }
