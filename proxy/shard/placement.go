@@ -199,7 +199,7 @@ func (r *Replica) checkShardBy(ctx context.Context) {
 			read[name] = v.List
 		}
 	}
-	was, is := g.apart.Compare(trust.Server{Shard: r.Shard.Index, Replica: r.Index}, read)
+	was, is := g.apart.Compare(trust.Server{Shard: r.Shard.Index, Replica: r.Index}, time.Now(), read)
 	switch log := r.up.opts.Logger; {
 	case is == trust.Broken && was != trust.Broken:
 		_, why := g.apart.State()

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/clip"
 )
@@ -20,11 +21,22 @@ type Apart struct {
 	shards []string // their names, by index
 
 	mu     sync.Mutex
-	values map[Server]map[string]map[uint64]struct{} // hashes of the values by label
+	values map[Server]reading
 	state  State
 	why    string
 	before string // why another one had found it to be false; empty where it had not
 }
+
+// reading is what a server had at a time: hashes of the values by label.
+type reading struct {
+	at time.Time
+	of map[string]map[uint64]struct{}
+}
+
+// apartAge is how long a reading counts beside a newer one: of another replica of its shard where
+// that is longer newer, the server is away, and what it had may be elsewhere by now. Of a shard of
+// which nothing newer is known it counts for apartSpan, the time whose values are compared.
+const apartAge, apartSpan = 5 * time.Minute, time.Hour
 
 // Server is a replica of a group, by the index of its shard and its own.
 type Server struct{ Shard, Replica int }
@@ -34,7 +46,7 @@ var apartSeed = maphash.MakeSeed()
 // NewApart returns the Apart of a group with these labels in shard_by, whose shards have these
 // names.
 func NewApart(labels, shards []string) *Apart {
-	return &Apart{labels: labels, shards: shards, state: Unchecked, values: map[Server]map[string]map[uint64]struct{}{}}
+	return &Apart{labels: labels, shards: shards, state: Unchecked, values: map[Server]reading{}}
 }
 
 // State tells whether it holds, and why where it is Broken.
@@ -56,9 +68,9 @@ func (a *Apart) Inherit(was *Apart) {
 	}
 }
 
-// Compare takes in all values that a server has of each label now, and tells what was known before
-// and what is.
-func (a *Apart) Compare(s Server, read map[string][]string) (was, is State) {
+// Compare takes in all values that a server has of each label at now, and tells what was known
+// before and what is.
+func (a *Apart) Compare(s Server, now time.Time, read map[string][]string) (was, is State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	own := map[string]map[uint64]struct{}{}
@@ -71,15 +83,15 @@ func (a *Apart) Compare(s Server, read map[string][]string) (was, is State) {
 				own[name][maphash.String(apartSeed, v)] = struct{}{}
 			}
 		}
-		same = same && len(own[name]) == len(a.values[s][name]) && !slices.ContainsFunc(values, func(v string) bool {
-			_, ok := a.values[s][name][maphash.String(apartSeed, v)]
+		same = same && len(own[name]) == len(a.values[s].of[name]) && !slices.ContainsFunc(values, func(v string) bool {
+			_, ok := a.values[s].of[name][maphash.String(apartSeed, v)]
 			return v != "" && !ok
 		})
 	}
+	a.values[s] = reading{now, own}
 	if same {
 		return was, was
 	}
-	a.values[s] = own
 	a.state, a.why = a.judge(read)
 	return was, a.state
 }
@@ -119,11 +131,20 @@ func (a *Apart) judge(read map[string][]string) (State, string) {
 	return state, why
 }
 
-// shared finds two shards that hold the same value of a label. The caller holds mu.
+// shared finds two shards that hold the same value of a label, by the readings that count. The
+// caller holds mu.
 func (a *Apart) shared(name string) (one, other int, hash uint64, shared bool) {
+	newest, last := map[int]time.Time{}, time.Time{}
+	for s, r := range a.values {
+		newest[s.Shard] = later(newest[s.Shard], r.at)
+		last = later(last, r.at)
+	}
 	at := map[uint64]int{}
-	for s, values := range a.values {
-		for h := range values[name] {
+	for s, r := range a.values {
+		if newest[s.Shard].Sub(r.at) > apartAge || last.Sub(r.at) > apartSpan {
+			continue
+		}
+		for h := range r.of[name] {
 			if shard, held := at[h]; held && shard != s.Shard {
 				return min(shard, s.Shard), max(shard, s.Shard), h, true
 			}
@@ -131,4 +152,11 @@ func (a *Apart) shared(name string) (one, other int, hash uint64, shared bool) {
 		}
 	}
 	return 0, 0, 0, false
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

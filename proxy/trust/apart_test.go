@@ -3,7 +3,10 @@ package trust
 import (
 	"strings"
 	"testing"
+	"time"
 )
+
+var now = time.Date(2026, 11, 30, 4, 0, 0, 0, time.UTC)
 
 // TestApart: shard_by is broken while a value of each of its labels is on two shards, trusted once
 // all shards were heard and one label is disjoint, and neither before.
@@ -75,7 +78,7 @@ func TestApart(t *testing.T) {
 			a := NewApart(strings.Fields(tc.labels), []string{"one", "two"})
 			last := Unchecked
 			for i, h := range tc.hear {
-				was, is := a.Compare(h.server, h.read)
+				was, is := a.Compare(h.server, now, h.read)
 				state, why := a.State()
 				if was != last || is != h.state || state != is || !strings.Contains(why, h.says) || (why == "") != (h.says == "") {
 					t.Fatalf("after %d: %s, then %s and %s, %q", i, was, is, state, why)
@@ -101,14 +104,14 @@ func TestApartInherited(t *testing.T) {
 		return a
 	}
 	first := NewApart([]string{"node"}, []string{"one", "two"})
-	first.Compare(Server{0, 0}, node("a"))
-	first.Compare(Server{1, 0}, node("a"))
+	first.Compare(Server{0, 0}, now, node("a"))
+	first.Compare(Server{1, 0}, now, node("a"))
 	_, reason := first.State()
 	a := first
 	for range 2 {
 		a = next(a)
 		for _, replica := range []int{0, 1, 0} {
-			was, is := a.Compare(Server{0, replica}, node("a"))
+			was, is := a.Compare(Server{0, replica}, now, node("a"))
 			if _, why := a.State(); was != Broken || is != Broken || why != reason || why == "" {
 				t.Errorf("one shard was heard: %s, then %s: %q, want %q", was, is, why, reason)
 			}
@@ -119,9 +122,41 @@ func TestApartInherited(t *testing.T) {
 		want   State
 	}{{"b", Trusted}, {"a", Broken}} {
 		a := next(a)
-		a.Compare(Server{0, 0}, node("a"))
-		if _, is := a.Compare(Server{1, 0}, node(tc.second)); is != tc.want {
+		a.Compare(Server{0, 0}, now, node("a"))
+		if _, is := a.Compare(Server{1, 0}, now, node(tc.second)); is != tc.want {
 			t.Errorf("both were heard, the second with %s: %s, want %s", tc.second, is, tc.want)
 		}
+	}
+}
+
+// TestApartForgets: what a server had that is away says nothing against what the others have now,
+// once another replica of its shard was heard of, or once its values are older than those that are
+// compared.
+func TestApartForgets(t *testing.T) {
+	node := func(v ...string) map[string][]string { return map[string][]string{"node": v} }
+	for _, tc := range []struct {
+		name  string
+		after time.Duration
+		alive bool // the other replica of the shard
+		want  State
+	}{
+		{"a moment ago", apartAge, true, Broken},
+		{"its replica has told since", apartAge + 1, true, Trusted},
+		{"the whole shard is away", apartSpan, false, Broken},
+		{"the whole shard is away for long", apartSpan + 1, false, Trusted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := NewApart([]string{"node"}, []string{"one", "two"})
+			a.Compare(Server{0, 1}, now, node("a", "c"))
+			a.Compare(Server{1, 0}, now, node("b"))
+			then := now.Add(tc.after)
+			if tc.alive {
+				a.Compare(Server{0, 0}, then, node("c"))
+			}
+			if _, is := a.Compare(Server{1, 0}, then, node("a", "b")); is != tc.want {
+				_, why := a.State()
+				t.Errorf("%s, want %s: %s", is, tc.want, why)
+			}
+		})
 	}
 }
