@@ -80,11 +80,11 @@ type agreed struct {
 	known   bool
 }
 
-// engines yields those of all Prometheus, or of all Thanos Queries.
+// engines yields those of all Prometheus, or of all Thanos Queries, that are not gone.
 func (t *Topology) engines(ofThanos bool) iter.Seq[trust.Engine] {
 	return func(yield func(trust.Engine) bool) {
 		for r := range t.replicas() {
-			if r.Thanos() == ofThanos && !yield(r.Engine()) {
+			if r.Thanos() == ofThanos && !r.longGone.Load() && !yield(r.Engine()) {
 				return
 			}
 		}

@@ -86,6 +86,7 @@ type selfFacts struct {
 	hashmod    trust.Fact
 	names      trust.Fact
 	agrees     map[labels.Label]bool // whether all values it has of a group label's name are the group's; missing: not known
+	told       map[string]time.Time  // when it told that of a label name
 	stores     map[string]bool       // label names of ours that the server has stored series with, or not; missing: not known
 }
 
@@ -174,6 +175,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	u.mu.Lock()
 	was := u.health.state
 	if was != Up {
+		r.isBack()
 		u.health.since = now
 	}
 	u.health.state, u.health.err, u.health.unreachable, u.health.last = Up, "", 0, now
@@ -282,21 +284,7 @@ func (r *Replica) examine(ctx context.Context) {
 	if r.Thanos() {
 		r.examineThanos(ctx, &f)
 	}
-	stores, agrees := map[string]bool{}, map[labels.Label]bool{}
-	for _, name := range r.Shard.Group.ownLabels() {
-		own := labels.Label{Name: name, Value: r.Shard.Group.Labels.Get(name)}
-		if has, others, ok := r.storesLabel(ctx, own); ok {
-			stores[name], agrees[own] = has, !others
-			continue
-		}
-		if has, ok := f.stores[name]; ok {
-			stores[name] = has
-		}
-		if agree, ok := f.agrees[own]; ok {
-			agrees[own] = agree
-		}
-	}
-	f.stores, f.agrees = stores, agrees
+	r.readOwnLabels(ctx, &f)
 	r.checkPromises(ctx, &f, before)
 	r.checkShardBy(ctx)
 	u.mu.Lock()
@@ -307,7 +295,8 @@ func (r *Replica) examine(ctx context.Context) {
 		learned.Add(1)
 	}
 	u.mu.Unlock()
-	if changed || clock { // else the servers were compared with what is known already
+	back := r.returned.CompareAndSwap(unexamined, examined)
+	if back || changed || clock { // else the servers were compared with what is known already
 		defer r.Shard.topology.learned()
 	}
 	why := r.misconfigured()
@@ -350,6 +339,31 @@ func (r *Replica) readConfig(ctx context.Context, f *selfFacts) {
 	case ctx.Err() == nil && !f.externalOK:
 		f.note = "" // ask again at the next probe
 	}
+}
+
+// readOwnLabels asks what the server stores under the names of its group's labels. What it does not
+// tell any more is believed for as long as what it has told of its group's promises.
+func (r *Replica) readOwnLabels(ctx context.Context, f *selfFacts) {
+	now := time.Now()
+	stores, agrees, told := map[string]bool{}, map[labels.Label]bool{}, map[string]time.Time{}
+	for _, name := range r.Shard.Group.ownLabels() {
+		own := labels.Label{Name: name, Value: r.Shard.Group.Labels.Get(name)}
+		if has, others, ok := r.storesLabel(ctx, own); ok {
+			stores[name], agrees[own], told[name] = has, !others, now
+			continue
+		}
+		if now.Sub(f.told[name]) > r.believed() {
+			continue
+		}
+		told[name] = f.told[name]
+		if has, ok := f.stores[name]; ok {
+			stores[name] = has
+		}
+		if agree, ok := f.agrees[own]; ok {
+			agrees[own] = agree
+		}
+	}
+	f.stores, f.agrees, f.told = stores, agrees, told
 }
 
 // storesLabel asks whether any series that the server stores has a label of the name, and whether

@@ -39,9 +39,11 @@ type Replica struct {
 	counted      counters
 	targets      atomic.Pointer[targets] // nil: not known
 	differs      atomic.Bool
-	metrics      *url.URL // its own; nil where they are not read
-	ownPage      bool     // the configuration says which page that is
-	memoryLimit  int64    // of the configuration; 0 is none
+	longGone     atomic.Bool  // down for longer than what it said of itself counts
+	returned     atomic.Int32 // compared, unexamined or examined
+	metrics      *url.URL     // its own; nil where they are not read
+	ownPage      bool         // the configuration says which page that is
+	memoryLimit  int64        // of the configuration; 0 is none
 }
 
 // counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -68,8 +69,9 @@ func (g *Group) Sick() []Sickness {
 }
 
 // Trusted tells whether nothing is known that makes it necessary to evaluate the group's queries in
-// Spillway from the shards' series.
-func (g *Group) Trusted() bool { return len(g.Sick()) == 0 }
+// Spillway from the shards' series, nor anything about to be known: no server that could hold the
+// same series is back that was not compared since.
+func (g *Group) Trusted() bool { return len(g.Sick()) == 0 && !g.Awaits() }
 
 // Differs tells whether the server's query engine differed from most others' when they were last
 // compared: nothing is pushed to it then. EngineDifferences says in what.
@@ -127,6 +129,8 @@ func (t *Topology) inherit(previous *Topology) {
 // targets are known by the labels of its group.
 func (r *Replica) inherit(was *Replica) {
 	r.differs.Store(was.differs.Load())
+	r.longGone.Store(was.longGone.Load())
+	r.returned.Store(was.returned.Load())
 	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
 		r.targets.Store(was.targets.Load())
 	}
@@ -150,11 +154,14 @@ func (t *Topology) compareLoop(ctx context.Context) {
 	defer ticker.Stop()
 	var last time.Time // when the targets were read
 	for read := true; ; {
+		back := t.back()
 		if read {
 			last = time.Now()
-			t.readAllTargets(ctx)
+			t.readTargets(ctx, t.replicas())
+		} else {
+			t.readTargets(ctx, slices.Values(back))
 		}
-		t.judge(ctx, read)
+		t.judge(ctx, read || len(back) > 0, back...)
 		select {
 		case now := <-ticker.C:
 			read = now.Sub(last) >= t.targetsEvery()-t.opts.FactsEvery/2
@@ -180,18 +187,18 @@ func (t *Topology) Refresh(ctx context.Context) {
 		})
 	}
 	_ = g.Wait()
-	t.readAllTargets(ctx)
+	t.readTargets(ctx, t.replicas())
 	t.judge(ctx, true)
 }
 
-// readAllTargets reads the targets of all servers that can be asked, and of the stores of each
+// readTargets reads the targets of those servers that can be asked, and of the stores of each
 // Thanos Query. There is nothing else to compare in a topology of one.
-func (t *Topology) readAllTargets(ctx context.Context) {
+func (t *Topology) readTargets(ctx context.Context, of iter.Seq[*Replica]) {
 	several := t.several()
 	var g errgroup.Group
 	g.SetLimit(compareParallel)
-	for r := range t.replicas() {
-		if rank, ok := r.rank(time.Now()); !ok || rank >= 3 {
+	for r := range of {
+		if rank, ok := r.rank(time.Now()); !ok || rank >= answersNothing {
 			continue
 		}
 		g.Go(func() error {
@@ -225,14 +232,15 @@ type ailment struct {
 }
 
 // judge compares all servers by what is known of them, and makes it known. What they scrape is
-// compared only where it was read anew.
-func (t *Topology) judge(ctx context.Context, read bool) {
+// compared only where it was read anew, as it was of those who are back.
+func (t *Topology) judge(ctx context.Context, read bool, back ...*Replica) {
 	t.compare.mu.Lock()
 	defer t.compare.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
 	var all []ailment
+	t.noteGone()
 	ref, _ := t.reference()
 	for r := range t.replicas() {
 		own := r.ailments(ref)
@@ -261,6 +269,9 @@ func (t *Topology) judge(ctx context.Context, read bool) {
 		g.sick.Store(&sick)
 		g.tell(t.opts.Logger, was, sick)
 	}
+	for _, r := range back {
+		r.returned.CompareAndSwap(examined, compared)
+	}
 	t.compare.once.Do(func() { close(t.compare.first) })
 }
 
@@ -286,9 +297,13 @@ func (g *Group) tell(log *slog.Logger, was, is []Sickness) {
 	}
 }
 
-// ailments are what is wrong with the server whatever it scrapes.
+// ailments are what is wrong with the server whatever it scrapes. What one that is gone said of its
+// engine may be long past; its answers are in nobody's way.
 func (r *Replica) ailments(ref trust.Engine) []ailment {
-	all := r.engineAilments(ref)
+	var all []ailment
+	if !r.longGone.Load() {
+		all = r.engineAilments(ref)
+	}
 	if f, ok := r.clockAilment(); ok {
 		all = append(all, f)
 	}
@@ -306,7 +321,9 @@ func (r *Replica) engineAilments(ref trust.Engine) []ailment {
 	raw := !r.Engine().SameLookback(ref)
 	if !raw {
 		raw = !slices.ContainsFunc(r.Shard.Replicas,
-			func(o *Replica) bool { return o.Engine().Known && len(o.Engine().Differences(ref)) == 0 })
+			func(o *Replica) bool {
+				return !o.longGone.Load() && o.Engine().Known && len(o.Engine().Differences(ref)) == 0
+			})
 	}
 	out := make([]ailment, 0, len(mine))
 	for _, d := range mine {
