@@ -268,10 +268,12 @@ func (r *Replica) doubt(now time.Time) int {
 // unusable is the error of a shard that nobody can be asked for.
 func (s *Shard) unusable() *qerr.Error {
 	var why, names []string
+	misconfigured := 0
 	for _, r := range s.Replicas {
 		names = append(names, r.Name())
 		if m := r.misconfigured(); len(m) > 0 {
 			why = append(why, r.Name()+" is misconfigured: "+strings.Join(m, "; "))
+			misconfigured++
 			continue
 		}
 		what, since := r.Trouble()
@@ -281,7 +283,14 @@ func (s *Shard) unusable() *qerr.Error {
 		why = append(why, r.Name()+" "+what+Since(since))
 	}
 	e := qerr.New(qerr.ShardFailed, "shard %s has no replica that can be asked: %s", s.Name(), strings.Join(why, ", "))
-	e.Advice = "see whether it runs, and start it; or correct its url"
+	switch misconfigured {
+	case 0:
+		e.Advice = "see whether it runs, and start it; or correct its url"
+	case len(s.Replicas):
+		e.Advice = "correct the configuration as it says there; spillway check config --online names the line"
+	default:
+		e.Advice = "see whether those that cannot be reached run, and correct the configuration of the others as it says there"
+	}
 	if slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.Starting() != "" }) {
 		st := &StatusError{Code: http.StatusServiceUnavailable, RetryAfter: startsAgain, unasked: true, cause: errStarting}
 		e = qerr.Wrap(qerr.ShardFailed, st, "%s", e.Message)

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
@@ -68,6 +69,9 @@ func TestExternalLabels(t *testing.T) {
 			} else {
 				if kindOf(err) != "shard_failed" || !strings.Contains(err.Error(), tc.says) || len(fake.RequestsTo(seriesPath)) > 0 {
 					t.Errorf("got %v and %d requests", err, len(fake.RequestsTo(seriesPath)))
+				}
+				if advice := qerr.From(err).Advice; !strings.HasPrefix(advice, "correct the configuration") {
+					t.Errorf("what to do: %s", advice)
 				}
 				if !strings.Contains(strings.ReplaceAll(log.String(), `\"`, `"`), tc.says) {
 					t.Errorf("the log does not say %q:\n%s", tc.says, log.String())
