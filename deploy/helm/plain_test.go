@@ -21,7 +21,7 @@ func TestNamespaceAsText(t *testing.T) {
 			continue
 		}
 		check(t, all)
-		if r := find[*rbacv1.Role](t, all, "spillway"); r.Namespace != "shards-a" {
+		if r := find[*rbacv1.Role](t, all, "monitoring-spillway"); r.Namespace != "shards-a" {
 			t.Errorf("%v: the Role is in %s", names, r.Namespace)
 		}
 	}

@@ -184,14 +184,28 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{/* Of the release a-spillway in the namespace team and of spillway in team-a the names are one, here and in rbac.yaml: Helm refuses the second. */}}
-{{- define "spillway.remediator.role" -}}
-{{- $whole := printf "%s-%s" .Release.Namespace (include "spillway.fullname" .) -}}
-{{- if gt (len $whole) 52 -}}
+{{/* The name of a release, root, where others with its name may be: with its namespace, in most characters.
+Of the release a-spillway in the namespace team and of spillway in team-a it is one, here and in rbac.yaml: Helm refuses the second. */}}
+{{- define "spillway.outside" -}}
+{{- $whole := printf "%s-%s" .root.Release.Namespace (include "spillway.fullname" .root) -}}
+{{- if gt (len $whole) (int .most) -}}
 {{- /* Cut, two releases could have one name, and the second would take the first one's. */ -}}
-{{- $whole = printf "%s-%s" (trunc 43 $whole | trimSuffix "-") (sha256sum $whole | trunc 8) -}}
+{{- $whole = printf "%s-%s" (trunc (sub .most 9 | int) $whole | trimSuffix "-") (sha256sum $whole | trunc 8) -}}
 {{- end -}}
-{{- $whole -}}-remediator
+{{- $whole -}}
+{{- end -}}
+
+{{/* The name of an object that stands in a namespace, in, which may be another one than the release's, root; what it has of the release's names is most characters. */}}
+{{- define "spillway.placed" -}}
+{{- if eq (default .root.Release.Namespace .in) .root.Release.Namespace -}}
+{{- include "spillway.fullname" .root | trunc (int .most) | trimSuffix "-" -}}
+{{- else -}}
+{{- include "spillway.outside" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "spillway.remediator.role" -}}
+{{- include "spillway.outside" (dict "root" . "most" 52) -}}-remediator
 {{- end -}}
 
 {{/* The path that the program serves under: --web.route-prefix, or else that of --web.external-url. */}}
