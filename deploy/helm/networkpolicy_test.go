@@ -188,7 +188,12 @@ var ways = map[string][]way{
 
 func policiesOf(t *testing.T, ci string) cluster {
 	t.Helper()
-	all, err := render(valuesOf(t, ciFiles(t)[ci]))
+	return clusterOf(t, valuesOf(t, ciFiles(t)[ci]))
+}
+
+func clusterOf(t *testing.T, values map[string]any) cluster {
+	t.Helper()
+	all, err := render(values)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,20 +39,7 @@ type grafanaValues struct {
 // there indented, read strictly.
 func noted(t *testing.T, values map[string]any) (grafanaValues, string) {
 	t.Helper()
-	c, err := ours()
-	if err != nil {
-		t.Fatal(err)
-	}
-	release := chartutil.ReleaseOptions{Name: "spillway", Namespace: "monitoring"}
-	all, err := chartutil.ToRenderValues(c, values, release, chartutil.DefaultCapabilities)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := engine.Render(c, all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := files["spillway/templates/NOTES.txt"]
+	notes := notesOf(t, values)
 	_, text, ok := strings.Cut(notes, "kube-prometheus-stack):\n\n")
 	if !ok {
 		t.Fatalf("the notes do not have the values:\n%s", notes)
