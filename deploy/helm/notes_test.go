@@ -1,12 +1,16 @@
 package helm
 
 import (
+	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 )
 
 // notesOf is what Helm prints when the chart is installed with the values.
@@ -66,5 +70,89 @@ func TestWhoScrapesTheRemediator(t *testing.T) {
 	b, err := os.ReadFile("../../docs/install.md")
 	if err != nil || !strings.Contains(string(b), "| Prometheus | remediator | 8080 | scrapes; nobody where none is named") {
 		t.Error("docs/install.md does not say that nobody scrapes the remediator unless named", err)
+	}
+}
+
+// TestWhoComesThroughGateways: an empty `clients` is every pod of the cluster, and nobody else.
+// What comes through a gateway may be no pod, for the network: the notes and the page name the
+// three that are none, and what lets them in.
+func TestWhoComesThroughGateways(t *testing.T) {
+	named := []string{"hostNetwork", "outside the cluster", "ipBlock", "Cilium", "CiliumNetworkPolicy", "fromEntities: [ingress"}
+	hosts := obj{"enabled": true, "hosts": []any{obj{"host": "q.example", "paths": []any{obj{"path": "/"}}}}}
+	for _, c := range []struct {
+		what    string
+		values  obj
+		clients []any
+		through string // "" is no warning
+	}{
+		{"nothing", obj{}, nil, ""},
+		{"an Ingress", obj{"ingress": hosts}, nil, "the Ingress"},
+		{"an Ingress with clients", obj{"ingress": hosts}, []any{obj{"ipBlock": obj{"cidr": "10.0.0.0/16"}}}, ""},
+		{"a route", obj{"httpRoute": obj{"enabled": true, "parentRefs": []any{obj{"name": "g"}}}}, nil, "the HTTPRoute"},
+		{"a balancer", obj{"service": obj{"type": "LoadBalancer"}}, nil, "the Service of type LoadBalancer"},
+		{"a port of nodes", obj{"service": obj{"type": "NodePort"}, "ingress": hosts}, nil, "the Ingress and the Service of type NodePort"},
+	} {
+		for _, on := range []bool{true, false} {
+			values := valuesOf(t, ciFiles(t)["minimal"])
+			for k, v := range c.values {
+				values[k] = v
+			}
+			values["networkPolicy"] = obj{"enabled": on, "clients": c.clients}
+			notes := notesOf(t, values)
+			_, warning, warned := strings.Cut(notes, "networkPolicy.clients is empty")
+			if warned != (on && c.through != "") {
+				t.Errorf("%s, policies %v: the notes warn: %v\n%s", c.what, on, warned, notes)
+			}
+			for _, want := range append(named, c.through) {
+				if warned && !strings.Contains(warning, want) {
+					t.Errorf("%s: the notes do not name %s:\n%s", c.what, want, notes)
+				}
+			}
+		}
+	}
+	text := page(t, "install.md", "\n## Close the road around it")
+	for _, want := range append(named, "`namespaceSelector: {}`") {
+		if !strings.Contains(text, want) {
+			t.Errorf("docs/install.md does not name %s", want)
+		}
+	}
+}
+
+// letsIn holds the page's policy of Cilium to the pods that it is for, and to their port.
+func letsIn(t *testing.T, text string) {
+	t.Helper()
+	var p struct {
+		metav1.TypeMeta
+		Metadata metav1.ObjectMeta `json:"metadata"`
+		Spec     struct {
+			EndpointSelector metav1.LabelSelector `json:"endpointSelector"`
+			Ingress          []struct {
+				FromEntities []string `json:"fromEntities"`
+				ToPorts      []struct {
+					Ports []struct{ Port, Protocol string } `json:"ports"`
+				} `json:"toPorts"`
+			} `json:"ingress"`
+		} `json:"spec"`
+	}
+	var v struct {
+		ExtraObjects []json.RawMessage `json:"extraObjects"`
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), &v); err != nil || len(v.ExtraObjects) != 1 {
+		t.Fatal(len(v.ExtraObjects), err)
+	}
+	if err := yaml.UnmarshalStrict(v.ExtraObjects[0], &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.APIVersion != "cilium.io/v2" || p.Kind != "CiliumNetworkPolicy" || p.Metadata.Namespace != proxyPod.namespace {
+		t.Errorf("it is %s %s in %s", p.APIVersion, p.Kind, p.Metadata.Namespace)
+	}
+	if !selects(&p.Spec.EndpointSelector, proxyPod.labels) || selects(&p.Spec.EndpointSelector, shardPod.labels) ||
+		selects(&p.Spec.EndpointSelector, rulesProxy.labels) {
+		t.Errorf("it is for pods with %+v", p.Spec.EndpointSelector)
+	}
+	in := p.Spec.Ingress
+	if len(in) != 1 || !slices.Contains(in[0].FromEntities, "ingress") || len(in[0].ToPorts) != 1 || len(in[0].ToPorts[0].Ports) != 1 ||
+		in[0].ToPorts[0].Ports[0].Port != "9090" || in[0].ToPorts[0].Ports[0].Protocol != "TCP" {
+		t.Errorf("it lets in %+v", in)
 	}
 }
