@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,29 +71,20 @@ type kube struct {
 	client    *http.Client
 }
 
-// newKube makes a client. caFile may be empty: the system's certificates then.
+// newKube makes a client. caFile is read again when it changes; it may be empty: the system's
+// certificates then.
 func newKube(base, tokenFile, caFile string) (*kube, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("--kubernetes-url=%q: must be like https://10.96.0.1:443", base)
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
-	if caFile != "" {
-		pem, err := os.ReadFile(caFile)
-		if err != nil {
-			return nil, fmt.Errorf("--kubernetes-ca-file: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--kubernetes-ca-file: %s holds no certificate", caFile)
-		}
+	way, err := newTrust("--kubernetes-ca-file", caFile)
+	if err != nil {
+		return nil, err
 	}
 	return &kube{
 		base: strings.TrimSuffix(base, "/"), tokenFile: tokenFile,
-		client: &http.Client{
-			Timeout:   15 * time.Second,
-			Transport: &http.Transport{TLSClientConfig: conf, MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute},
-		},
+		client: &http.Client{Timeout: 15 * time.Second, Transport: way},
 	}, nil
 }
 
