@@ -265,6 +265,7 @@ func (m *maker) remediator(on bool) map[string]any {
 		"fleetAlerts": pick(m, "Fleet.+|LocationLost|KubeStateMetricsIncomplete", "A|B", "{{ .Values }}", "'"), "clients": m.peers(),
 		"egress":         few(m, obj{"to": m.peers()}),
 		"maxOf":          pick(m, obj{}, obj{"rack": 1 + m.IntN(9), "nvidia.com/gpu.clique": 1}),
+		"podAnnotations": m.annotations(), "alertmanagerTokenFile": pick(m, "", "/var/run/secrets/token", "/var/lib/t"),
 		"exclude":        few(m, "node-role.kubernetes.io/control-plane", "!gpu", "role in (ingress, storage),pool!=a"),
 		"serviceAccount": pick(m, obj{"create": m.IntN(2) == 0, "name": pick(m, "janitor", "007")}, obj{"annotations": m.annotations()}),
 		"resources": obj{
@@ -277,6 +278,11 @@ func (m *maker) remediator(on bool) map[string]any {
 	r["alertmanager"] = pick(m, "http://a:9093", "https://a.example.org/b")
 	if m.IntN(2) == 0 {
 		r["act"], r["existingSecret"] = m.IntN(2) == 0, "token"
+	}
+	if m.IntN(2) == 0 {
+		r["extraVolumes"] = []any{obj{"name": "ca", "secret": obj{"secretName": "k"}}}
+		r["extraVolumeMounts"] = []any{obj{"name": "ca", "mountPath": "/etc/ca", "readOnly": true}}
+		r["alertmanagerCaFile"] = "/etc/ca/ca.crt"
 	}
 	return r
 }

@@ -214,6 +214,8 @@ func valuesSchema(t *testing.T) schema {
 			"maxOf": schema{
 				"type": "object", "propertyNames": schema{"pattern": labelKey}, "additionalProperties": whole(1, 100_000),
 			},
+			"alertmanagerCaFile": pattern(`^(/\S+)?$`), "alertmanagerTokenFile": pattern(`^(/\S+)?$`), "podAnnotations": annotations,
+			"extraVolumes": list(typed[corev1.Volume](k)), "extraVolumeMounts": list(typed[corev1.VolumeMount](k)),
 			"exclude":           list(pattern(`^[A-Za-z0-9!][-A-Za-z0-9_./!=,<>() ]*$`)),
 			"serviceAccount":    section(schema{"create": yesOrNo, "name": longName, "annotations": annotations}),
 			"resources":         section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),

@@ -116,6 +116,13 @@ func (c *controller) get(ctx context.Context, call string, into any) error {
 	if err != nil {
 		return err
 	}
+	if c.tokenFile != "" {
+		bearer, err := bearerOf("--alertmanager-token-file", c.tokenFile)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", bearer)
+	}
 	res, err := c.client.Do(req)
 	if err != nil {
 		return fmt.Errorf("ask Alertmanager: %w", err)

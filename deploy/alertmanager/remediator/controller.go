@@ -71,6 +71,7 @@ type controller struct {
 	settings
 	kube         *kube
 	alertmanager string
+	tokenFile    string       // Alertmanager's, read for each request; empty: none
 	client       *http.Client // for Alertmanager
 	log          *slog.Logger
 	now          func() time.Time
@@ -118,6 +119,22 @@ func newController(s settings, k *kube, alertmanager string, log *slog.Logger, r
 	reg.MustRegister(c.waits, c.decisions, c.inWindow, c.allNodes, c.last, c.started, budget, act)
 	c.started.SetToCurrentTime()
 	return c
+}
+
+// trusts has Alertmanager asked with the token of a file, and believed by the certificate authority
+// of another; both are read again as they change. Empty: no token, and the system's authorities.
+func (c *controller) trusts(caFile, tokenFile string) error {
+	if tokenFile != "" {
+		if _, err := bearerOf("--alertmanager-token-file", tokenFile); err != nil {
+			return err
+		}
+	}
+	way, err := newTrust("--alertmanager-ca-file", caFile)
+	if err != nil {
+		return err
+	}
+	c.tokenFile, c.client.Transport = tokenFile, way
+	return nil
 }
 
 // wish is what the alerts of a payload ask for one node.

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -228,11 +227,11 @@ func (k *kube) do(ctx context.Context, method, path string, body any, contentTyp
 		req.Header.Set("Content-Type", contentType)
 	}
 	if k.tokenFile != "" {
-		token, err := os.ReadFile(k.tokenFile)
+		bearer, err := bearerOf("--kubernetes-token-file", k.tokenFile)
 		if err != nil {
-			return fmt.Errorf("read the token for the API server: %w", err)
+			return err
 		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		req.Header.Set("Authorization", bearer)
 	}
 	res, err := k.client.Do(req)
 	if err != nil {

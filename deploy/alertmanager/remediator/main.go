@@ -48,6 +48,8 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	var s settings
 	s.flags(f)
 	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires, and for silences")
+	managerCA := f.String("alertmanager-ca-file", "", "file with Alertmanager's certificate authority, read again when it changes; empty for the system's")
+	managerToken := f.String("alertmanager-token-file", "", "file with the token that Alertmanager is asked with (Authorization: Bearer), read each time; empty for none")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")
 	kubeURL := f.String("kubernetes-url", inCluster(), "the API server; by default that of the cluster that this runs in")
 	kubeToken := f.String("kubernetes-token-file", serviceAccount+"token", "file with the token for the API server; empty for none")
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 		}
 		return 2
 	}
-	problems := check(s, *alertmanager, *token, f.Args())
+	problems := check(s, *alertmanager, *managerCA, *token, f.Args())
 	if len(problems) > 0 {
 		for _, p := range problems {
 			fmt.Fprintln(stderr, "remediator:", p)
@@ -73,6 +75,10 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	}
 	reg := prometheus.NewRegistry()
 	c := newController(s, k, *alertmanager, log, reg)
+	if err := c.trusts(*managerCA, *managerToken); err != nil {
+		fmt.Fprintln(stderr, "remediator:", err)
+		return 2
+	}
 	defer k.client.CloseIdleConnections()
 	defer c.client.CloseIdleConnections()
 
@@ -134,7 +140,7 @@ func (s *settings) flags(f *flag.FlagSet) {
 }
 
 // check returns all that is wrong with the flags.
-func check(s settings, alertmanager, token string, rest []string) []string {
+func check(s settings, alertmanager, managerCA, token string, rest []string) []string {
 	var p []string
 	if len(rest) > 0 {
 		p = append(p, fmt.Sprintf("%q is no flag", rest[0]))
@@ -144,6 +150,9 @@ func check(s settings, alertmanager, token string, rest []string) []string {
 	}
 	if !strings.HasPrefix(alertmanager, "http://") && !strings.HasPrefix(alertmanager, "https://") {
 		p = append(p, "--alertmanager is needed, like http://alertmanager:9093: without it nobody can tell whether a fleet alert fires")
+	}
+	if managerCA != "" && strings.HasPrefix(alertmanager, "http://") {
+		p = append(p, "--alertmanager-ca-file is for https://, and --alertmanager begins with http://")
 	}
 	if s.maxNodes < 1 {
 		p = append(p, "--max-nodes must be 1 or more")

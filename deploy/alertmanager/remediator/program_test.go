@@ -62,9 +62,13 @@ func elsewhere(t *testing.T, args []string) []string {
 		switch name, _, _ := strings.Cut(a, "="); name {
 		case "--listen-address":
 			args[i] = "--listen-address=127.0.0.1:0"
-		case "--token-file":
-			args[i] = "--token-file=" + filepath.Join(t.TempDir(), "token")
-			if err := os.WriteFile(strings.TrimPrefix(args[i], "--token-file="), []byte("secret"), 0o600); err != nil {
+		case "--token-file", "--alertmanager-token-file", "--alertmanager-ca-file":
+			text := []byte("secret")
+			if name == "--alertmanager-ca-file" {
+				text = newAuthority(t, "ours").pem
+			}
+			args[i] = name + "=" + filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(strings.TrimPrefix(args[i], name+"="), text, 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -409,7 +413,14 @@ func TestManifestIsADryRun(t *testing.T) {
 
 // TestChartActs: what the chart gives a program that acts is taken by it, to the last flag.
 func TestChartActs(t *testing.T) {
-	text, err := os.ReadFile("../../helm/testdata/golden/remediator.yaml")
+	for _, golden := range []string{"remediator", "remediator-tls"} {
+		t.Run(golden, func(t *testing.T) { chartActs(t, "../../helm/testdata/golden/"+golden+".yaml") })
+	}
+}
+
+func chartActs(t *testing.T, golden string) {
+	t.Helper()
+	text, err := os.ReadFile(golden)
 	if err != nil {
 		t.Fatal(err)
 	}

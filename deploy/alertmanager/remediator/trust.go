@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -77,4 +78,18 @@ func (t *trust) CloseIdleConnections() {
 	if t.way != nil {
 		t.way.CloseIdleConnections()
 	}
+}
+
+// bearerOf is the token in a file, which a flag names: it is read each time, since tokens are
+// renewed.
+func bearerOf(flag, file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", flag, err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", fmt.Errorf("%s: %s holds no token", flag, file)
+	}
+	return "Bearer " + token, nil
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log"
@@ -142,4 +143,80 @@ func TestAuthorityIsRenewed(t *testing.T) {
 	asks("without the file", "--kubernetes-ca-file: open")
 	write(t, file, after.pem)
 	asks("with the file again", "")
+}
+
+// TestAlertmanagerIsPrivate: an Alertmanager whose certificate is signed by an authority of its
+// own, behind something that wants a token, is asked with what two files have, as they are renewed.
+// What is wrong with them is said at the start, and later is why nothing was decided.
+func TestAlertmanagerIsPrivate(t *testing.T) {
+	api, m, ours := newFakeAPI(t, 100), newFakeManager(t), newAuthority(t, "ours")
+	var token atomic.Value
+	s, is := private(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer "+token.Load().(string) {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		m.Config.Handler.ServeHTTP(w, r)
+	}))
+	is(ours.server(t))
+	token.Store("first")
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	write(t, file("ca"), ours.pem)
+	write(t, file("token"), []byte("first\n"))
+	write(t, file("kube"), []byte("kube-token"))
+	write(t, file("none"), []byte(" \n"))
+	args := []string{
+		"--listen-address=127.0.0.1:0", "--cluster=jaguar", "--watchdog=", "--alertmanager=" + s.URL, "--kubernetes-ca-file=",
+		"--kubernetes-url=" + api.URL, "--kubernetes-token-file=" + file("kube"), "--max-cordoned=1", "--max-nodes=100",
+	}
+	base, _ := start(t, append(args, "--alertmanager-ca-file="+file("ca"), "--alertmanager-token-file="+file("token"))...)
+	node := 0
+	decides := func(what, wrong string) {
+		t.Helper()
+		node++
+		b, err := json.Marshal(payload{Version: "4", Alerts: []alert{xid(node)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 200
+		if wrong != "" {
+			want = 503
+		}
+		if code, text := send(t, "POST", base+"/webhook", "", string(b)); code != want || !strings.Contains(text, wrong) {
+			t.Errorf("%s: %d %s, want %d %s", what, code, text, want, wrong)
+		}
+	}
+	decides("at first", "")
+	token.Store("second")
+	decides("with the token of before", "alertmanager says 401 Unauthorized")
+	write(t, file("token"), []byte("second"))
+	decides("with the new one", "")
+	write(t, file("token"), nil)
+	decides("with an empty file", "--alertmanager-token-file: "+file("token")+" holds no token")
+	write(t, file("token"), []byte("second"))
+	theirs := newAuthority(t, "theirs")
+	is(theirs.server(t))
+	decides("signed by another one", "x509")
+	write(t, file("ca"), theirs.pem)
+	decides("with the new authority", "")
+	write(t, file("ca"), []byte("nothing"))
+	decides("with a broken file", "--alertmanager-ca-file: "+file("ca")+" holds no certificate")
+
+	for _, c := range []struct{ flag, wrong string }{
+		{"--alertmanager-ca-file=" + file("ca"), "--alertmanager-ca-file: " + file("ca") + " holds no certificate"},
+		{"--alertmanager-ca-file=" + file("gone"), "--alertmanager-ca-file: open " + file("gone")},
+		{"--alertmanager-token-file=" + file("gone"), "--alertmanager-token-file: open " + file("gone")},
+		{"--alertmanager-token-file=" + file("none"), "--alertmanager-token-file: " + file("none") + " holds no token"},
+	} {
+		var out bytes.Buffer
+		if code := run(t.Context(), append(args, c.flag), &out, nil); code != 2 || !strings.Contains(out.String(), "remediator: "+c.wrong) {
+			t.Errorf("%s: exit code %d: %s", c.flag, code, out.String())
+		}
+	}
+	var out bytes.Buffer
+	plain := []string{"--cluster=jaguar", "--alertmanager=http://a", "--alertmanager-ca-file=" + file("kube")}
+	if code := run(t.Context(), plain, &out, nil); code != 2 || !strings.Contains(out.String(), "--alertmanager-ca-file is for https://") {
+		t.Errorf("without TLS: exit code %d: %s", code, out.String())
+	}
 }
