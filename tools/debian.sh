@@ -2,7 +2,7 @@
 # Installs what tests run of Debian's packages, and does nothing where it is there already:
 #
 #   tools/debian.sh alertmanager   prometheus-alertmanager and amtool. The module github.com/prometheus/alertmanager cannot be built from its source alone (the files of its
-#                                  user interface are not in it), hence the package. The service that it may start is stopped: the tests start their own on free ports.
+#                                  user interface are not in it), hence the package. And wget, which is in its image. The service that it may start is stopped: the tests start their own on free ports.
 #   tools/debian.sh chromium       the browser that draws dashboards, with a font
 #   tools/debian.sh gcc            the C compiler that Go's race detector is linked with
 #   tools/debian.sh node           Node.js 20 or later, and npm
@@ -35,6 +35,7 @@ have() { # program ...
 }
 
 alertmanager() {
+  have wget || install wget
   if ! have prometheus-alertmanager amtool; then
     # A service that was there before and runs is somebody's: only one that this installation starts is stopped.
     local ran=no
