@@ -473,11 +473,15 @@ func TestLastGoodAddresses(t *testing.T) {
 		}{
 			{0, true, "10.0.0.2:9090"},
 			{time.Minute, false, "10.0.0.2:9090"},
-			{dnsKeep, false, ""},
+			{dnsKeep / 2, false, "10.0.0.2:9090"},
+			{dnsKeep / 2, false, ""},
 			{time.Minute, true, "10.0.0.2:9090"},
 			{24 * time.Hour, false, "10.0.0.2:9090"}, // a connection was kept all night
-			{dnsKeep - 10*time.Second, false, "10.0.0.2:9090"},
-			{10 * time.Second, false, ""},
+			{dnsKeep - 20*time.Second, false, "10.0.0.2:9090"},
+			{20 * time.Second, false, ""},
+			{time.Minute, true, "10.0.0.2:9090"},
+			{time.Hour, false, "10.0.0.2:9090"},
+			{5 * time.Hour, false, "10.0.0.2:9090"}, // it failed once, and nobody has looked it up since
 		} {
 			time.Sleep(step.after) // the bubble's clock
 			healthy.Store(step.healthy)

@@ -37,6 +37,7 @@ type goodAddrs struct {
 	addrs   []string
 	at      time.Time
 	failing time.Time // since when the name cannot be looked up; zero: the last time it could
+	failed  time.Time // when it could not be last
 }
 
 func newDialer(timeout time.Duration, connect DialFunc) *dialer {
@@ -161,10 +162,15 @@ func (d *dialer) failing(ctx context.Context, host string) time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	good := d.good[host]
-	if good.failing.IsZero() && ctx.Err() == nil {
-		good.failing = time.Now()
-		d.good[host] = good
+	if ctx.Err() != nil {
+		return good.failing
 	}
+	now := time.Now()
+	if good.failing.IsZero() || now.Sub(good.failed) > dnsKeep { // of that failure nobody knows whether it went on
+		good.failing = now
+	}
+	good.failed = now
+	d.good[host] = good
 	return good.failing
 }
 
