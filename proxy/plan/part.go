@@ -116,10 +116,11 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	if leg.From != math.MinInt64 && w.Until < leg.From+settle.Milliseconds() {
 		return nil, p.because(CauseBoundary, s, "its window ends less than 10 minutes after the from of shard "+s.Name())
 	}
-	if g.Awaits() {
+	switch {
+	case g.Trusted():
+	case g.Awaits():
 		return nil, p.because(CauseSick, s, "a server that may hold series of group "+g.Name+" is up again, and was not compared with the others yet")
-	}
-	if !g.Trusted() {
+	default:
 		return nil, p.because(CauseSick, s, "group "+g.Name+" is not as the configuration says; see shards")
 	}
 	wholes, err := p.beside.wholes(p.ctx, leg, w, p.v.now, p.q.Avoid)

@@ -1,6 +1,9 @@
 package shard
 
 import (
+	"context"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -10,30 +13,80 @@ import (
 // flags, or with targets that are another shard's by now. Until it was examined and compared again,
 // no group that could have its series trusts anything to its shards.
 
-// What is known of a server since it came up; returned has it.
-const (
-	compared   = iota // with the others, or as far as that was possible
-	unexamined        // nothing yet: its flags and targets are those from before
-	examined          // its flags, and not its targets
-)
+// returns counts how often a server has come back. Topologies share it with the server, since more
+// than one may probe it for a while; each keeps which of the returns it has compared
+// (Replica.compared).
+type returns struct {
+	count    atomic.Int64 // of them
+	examined atomic.Int64 // the last one that was examined after it
+}
+
+// changes counts what may make a topology await a server: returns, and new topologies.
+var changes atomic.Uint64
 
 // isBack notes that the server is up, before anybody is told so. What is known of one that was away
 // for a moment stands.
 func (r *Replica) isBack() {
 	if r.recentTargets() == nil && r.Shard.topology.several() {
-		r.returned.Store(unexamined)
+		r.up.returns.count.Add(1)
+		changes.Add(1)
 	}
+}
+
+// isExamined notes that the server was, at a time when it had come back so often; it tells whether
+// it is to be compared for that.
+func (r *Replica) isExamined(count int64) bool {
+	for {
+		last := r.up.returns.examined.Load()
+		if last >= count {
+			return r.compared.Load() < last
+		}
+		if r.up.returns.examined.CompareAndSwap(last, count) {
+			return true
+		}
+	}
+}
+
+// returned is a server that is to be compared, and which of its returns that is about.
+type returned struct {
+	r     *Replica
+	count int64
 }
 
 // back are the servers whose targets are to be read and compared, since they were examined after
 // they came up.
-func (t *Topology) back() (out []*Replica) {
+func (t *Topology) back() (out []returned) {
 	for r := range t.replicas() {
-		if r.returned.Load() == examined {
-			out = append(out, r)
+		if n := r.up.returns.examined.Load(); r.compared.Load() < n {
+			out = append(out, returned{r, n})
 		}
 	}
 	return out
+}
+
+// compareBack compares those that are back with what is known of the others. It tells how many they
+// were.
+func (t *Topology) compareBack(ctx context.Context) int {
+	back := t.back()
+	servers := make([]*Replica, len(back))
+	for i, b := range back {
+		servers[i] = b.r
+	}
+	t.readTargets(ctx, slices.Values(servers))
+	t.judge(ctx, true, back...)
+	return len(back)
+}
+
+// backLoop compares who comes back, at once: reading the targets of all takes its time.
+func (t *Topology) backLoop(ctx context.Context) {
+	for {
+		select {
+		case <-t.compare.back:
+			t.compareBack(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Awaits tells whether a server that could hold series of the group is up again after a while, or
@@ -42,12 +95,33 @@ func (g *Group) Awaits() bool {
 	if len(g.Shards) == 0 {
 		return false
 	}
-	for r := range g.Shards[0].topology.replicas() {
-		if r.returned.Load() != compared && (r.Shard.Group == g || g.mayShare(r.Shard)) {
+	t := g.Shards[0].topology
+	now := changes.Load()
+	if t.compare.awaitsNone.Load() == now+1 {
+		return false
+	}
+	none := true
+	for r := range t.replicas() {
+		if r.compared.Load() == r.up.returns.count.Load() {
+			continue
+		}
+		none = false
+		// One that is down again comes back anew.
+		if (r.Shard.Group == g || g.mayShare(r.Shard)) && r.up.is() != Down {
 			return true
 		}
 	}
+	if none {
+		t.compare.awaitsNone.Store(now + 1)
+	}
 	return false
+}
+
+// is the state of the server itself.
+func (u *upstream) is() State {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.health.state
 }
 
 // mayShare tells whether a series of the group may be on a shard of another one, for the same time.
@@ -56,6 +130,23 @@ func (g *Group) mayShare(s *Shard) bool {
 	gf, gu := config.Span(g.From, g.Until, now)
 	sf, su := s.Span(now)
 	return max(gf, sf) < min(gu, su) && !apart(g.Labels, s.Group.Labels)
+}
+
+// addsNothing tells whether no answer can have anything of the server: it is not asked, or it is
+// asked last and is not ready, or the last call to it failed. One whose readiness page is forbidden
+// may answer queries.
+func (r *Replica) addsNothing(now time.Time) bool {
+	rank, asked := r.rank(now)
+	if !asked || rank < answersNothing {
+		return !asked
+	}
+	r.up.mu.Lock()
+	down, forbidden := r.up.health.state == Down, r.up.health.forbidden
+	r.up.mu.Unlock()
+	if down {
+		return !forbidden
+	}
+	return r.up.failing.Load() != 0
 }
 
 // noteGone notes which servers have been down for so long that what they said of themselves counts
@@ -67,7 +158,7 @@ func (t *Topology) noteGone() {
 		h := &r.up.health
 		gone := h.state == Down && now.Sub(h.since) > targetsKeep
 		r.up.mu.Unlock()
-		if r.longGone.Swap(gone) != gone {
+		if gone = gone && r.addsNothing(now); r.longGone.Swap(gone) != gone {
 			learned.Add(1)
 		}
 	}

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // away is a server that can be away for a while: it is not ready, as one that replays its log.
@@ -146,6 +149,184 @@ func TestOwnLabelsAge(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if r.Clean() || r.LabelsAgree() {
 			t.Error("believed for ever")
+		}
+	})
+}
+
+// TestReloadsWhileReading: servers are replaced faster than the targets of all can be read. Those
+// that are new are compared with what is known of the others, so that the group is trusted most of
+// the time.
+func TestReloadsWhileReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const servers = 16
+		var cfgs []fakeshard.Config
+		for i := range servers {
+			cfg := (&patient{series: ups(10*i, 10*i+10, "x")}).config()
+			answer := cfg.Answer
+			cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+				if strings.HasSuffix(r.Path, "/api/v1/query") && r.Form.Get("query") == "up" {
+					time.Sleep(4 * time.Second)
+				}
+				return answer(r)
+			}
+			cfgs = append(cfgs, cfg)
+		}
+		bub := newBubble(t, cfgs...)
+		defer bub.close()
+		o := Options{Dial: bub.dial}
+		of := func(last int) config.Group {
+			g := group(bub.urls[0])
+			for _, u := range append(bub.urls[1:servers-2:servers-2], bub.urls[last]) {
+				g.Shards = append(g.Shards, group(u).Shards...)
+			}
+			return g
+		}
+		top := build(t, o, true, of(servers-1))
+		defer func() { top.Close() }()
+		trusted, looked := 0, 0
+		for i := range 20 {
+			next, err := New([]config.Group{of(servers - 1 - i%2)}, o, top)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.Start(t.Context())
+			wait, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			_ = next.WaitFirstProbe(wait)
+			cancel()
+			top.Close()
+			top = next
+			for range 100 {
+				time.Sleep(100 * time.Millisecond)
+				if looked++; top.Groups[0].Trusted() {
+					trusted++
+				}
+			}
+		}
+		if trusted < looked/2 {
+			t.Errorf("trusted %d times of %d", trusted, looked)
+		}
+	})
+}
+
+// TestDownAndAnswering: a server whose readiness page is forbidden answers queries all the same,
+// and is held against the others as before.
+func TestDownAndAnswering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
+		var is atomic.Bool
+		forbidden := b.config()
+		answer := forbidden.Answer
+		forbidden.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if is.Load() && strings.HasSuffix(r.Path, "/-/ready") {
+				return fakeshard.Answer{Status: http.StatusForbidden, Body: []byte("no")}, true
+			}
+			return answer(r)
+		}
+		b.flags = map[string]string{"query.lookback-delta": "1m"}
+		bub := newBubble(t, a.config(), forbidden)
+		defer bub.close()
+		g := group(bub.urls[0])
+		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
+		top := build(t, Options{Dial: bub.dial}, true, g)
+		defer top.Close()
+		if top.Groups[0].Trusted() {
+			t.Fatal("not seen to begin with")
+		}
+		is.Store(true)
+		time.Sleep(20 * time.Minute)
+		if r := top.Groups[0].Shards[1].Replicas[0]; r.State() != Down || top.Groups[0].Trusted() {
+			t.Errorf("%s, %v", r.State(), top.Groups[0].Sick())
+		}
+	})
+}
+
+// TestBackInTwoTopologies: while an old configuration lives on, both probe a server; whichever sees
+// first that it is back, the one in force compares it before it trusts it. One that goes down again
+// is not awaited.
+func TestBackInTwoTopologies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
+		var is atomic.Bool
+		bub := newBubble(t, a.config(), away(b.config(), &is))
+		defer bub.close()
+		g := group(bub.urls[0])
+		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
+		o := Options{Dial: bub.dial}
+		old := build(t, o, true, g)
+		defer old.Close()
+		top, err := New([]config.Group{g}, o, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top.Start(t.Context())
+		defer top.Close()
+		r := top.Groups[0].Shards[1].Replicas[0]
+		for round := range 10 {
+			is.Store(true)
+			b.set(func(p *patient) { p.series = ups(10, 20, "b") })
+			time.Sleep(10 * time.Minute)
+			if !top.Groups[0].Trusted() {
+				t.Fatalf("round %d: not trusted while it is away: %v, awaits %t", round, top.Groups[0].Sick(), top.Groups[0].Awaits())
+			}
+			b.set(func(p *patient) { p.series = ups(0, 10, "b") })
+			is.Store(false)
+			for range 200 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				if r.State() == Up && top.Groups[0].Trusted() {
+					t.Fatalf("round %d: up, a copy, and trusted", round)
+				}
+			}
+		}
+		is.Store(true)
+		time.Sleep(10 * time.Minute)
+		r.up.returns.count.Add(1) // it was up for a moment, which nobody examined
+		changes.Add(1)
+		if top.Groups[0].Awaits() {
+			t.Error("a server that is down is awaited")
+		}
+	})
+}
+
+// TestTrustIsCheap: it is asked for each selector of each query, of each server.
+func TestTrustIsCheap(t *testing.T) {
+	var urls []string
+	for i := range 100 {
+		urls = append(urls, fmt.Sprintf("http://a%d:1", i))
+	}
+	g := build(t, Options{}, false, hashed(urls...)).Groups[0]
+	believe(g)
+	if !g.HashmodTrusted() || !g.Trusted() {
+		t.Fatal("not trusted")
+	}
+	if n := testing.AllocsPerRun(10, func() { _, _ = g.HashmodTrusted(), g.Trusted() }); n > 0 {
+		t.Errorf("%g allocations", n)
+	}
+}
+
+// BenchmarkTrust is that of 800 servers.
+func BenchmarkTrust(b *testing.B) {
+	var urls []string
+	for i := range 800 {
+		urls = append(urls, fmt.Sprintf("http://a%d:1", i))
+	}
+	top, err := New([]config.Group{hashed(urls...)}, Options{}, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer top.Close()
+	g := top.Groups[0]
+	believe(g)
+	b.Run("hashmod", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = g.HashmodTrusted()
+		}
+	})
+	b.Run("group", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = g.Trusted()
 		}
 	})
 }

@@ -55,7 +55,7 @@ func hashed(urls ...string) config.Group {
 func believe(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.hashmod = trust.Fact{Promise: s.promised(g.Hashmod.Promise(s.Hash)), State: trust.Trusted, At: time.Now()}
+			r.up.health.hashmod = trust.Fact{Promise: s.promised.hashmod, State: trust.Trusted, At: time.Now()}
 		}
 	}
 }

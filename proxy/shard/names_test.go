@@ -32,7 +32,7 @@ func named(url string, patterns ...string) config.Group {
 func trustNames(g *Group) {
 	for _, s := range g.Shards {
 		for _, r := range s.Replicas {
-			r.up.health.names = trust.Fact{Promise: s.promised(g.Names.Promise()), State: trust.Trusted, At: time.Now()}
+			r.up.health.names = trust.Fact{Promise: s.promised.names, State: trust.Trusted, At: time.Now()}
 		}
 	}
 }

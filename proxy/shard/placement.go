@@ -50,11 +50,11 @@ func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
 // replica has been seen to keep it lately, and there is none that may be asked and has not been
 // seen to. A replica that answers no queries now counts as it did when it was last asked. Always
 // false without a hashmod.
-func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).Hashmod) }
+func (g *Group) HashmodTrusted() bool { return g.Hashmod != nil && g.trusted((*Replica).hashmodAt) }
 
 // NamesTrusted tells whether requests of the group are pruned by its names, as HashmodTrusted does
 // by its hashmod. Always false without names.
-func (g *Group) NamesTrusted() bool { return g.Names != nil && g.trusted((*Replica).Names) }
+func (g *Group) NamesTrusted() bool { return g.Names != nil && g.trusted((*Replica).namesAt) }
 
 // ShardKey are the labels that tell the group's shards apart: series that agree on all of them,
 // none of them empty, are on one shard. They are those of shard_by, unless that has been seen to be
@@ -101,22 +101,25 @@ func (g *Group) shardByBroken() bool {
 
 // Hashmod is what is known of the replica's keeping its group's hashmod, and why where it is not
 // trusted. Empty without one.
-func (r *Replica) Hashmod() (state trust.State, why string) {
+func (r *Replica) Hashmod() (state trust.State, why string) { return r.hashmodAt(time.Now()) }
+
+func (r *Replica) hashmodAt(now time.Time) (state trust.State, why string) {
 	h := r.Shard.Group.Hashmod
 	if h == nil {
 		return "", ""
 	}
-	return r.known(&r.up.health.hashmod, r.Shard.promised(h.Promise(r.Shard.Hash)), h.Label)
+	return r.known(&r.up.health.hashmod, now, r.Shard.promised.hashmod, h.Label)
 }
 
 // Names is what is known of the replica's keeping to its group's names, and why where it is not
 // trusted. Empty without names.
-func (r *Replica) Names() (state trust.State, why string) {
-	n := r.Shard.Group.Names
-	if n == nil {
+func (r *Replica) Names() (state trust.State, why string) { return r.namesAt(time.Now()) }
+
+func (r *Replica) namesAt(now time.Time) (state trust.State, why string) {
+	if r.Shard.Group.Names == nil {
 		return "", ""
 	}
-	return r.known(&r.up.health.names, r.Shard.promised(n.Promise()), model.MetricNameLabel)
+	return r.known(&r.up.health.names, now, r.Shard.promised.names, model.MetricNameLabel)
 }
 
 // hashmodOf is the group's; nil where it has none.
@@ -159,7 +162,7 @@ func (r *Replica) checkHashmod(ctx context.Context, last trust.Fact) trust.Fact 
 	now := time.Now()
 	from, until := r.Shard.Span(r.up.opts.Clock())
 	v := r.values(ctx, h.Label, from, until)
-	return trust.Check(last, r.Shard.promised(h.Promise(hash)), h.Label, v, now, h.Wrong(hash))
+	return trust.Check(last, r.Shard.promised.hashmod, h.Label, v, now, h.Wrong(hash))
 }
 
 // checkNames looks whether the group's patterns have each metric name that the server has in its
@@ -172,7 +175,7 @@ func (r *Replica) checkNames(ctx context.Context, last trust.Fact) trust.Fact {
 	now := time.Now()
 	from, until := r.Shard.Span(r.up.opts.Clock())
 	v := r.values(ctx, model.MetricNameLabel, from, until)
-	return trust.Check(last, r.Shard.promised(n.Promise()), model.MetricNameLabel, v, now, n.Wrong)
+	return trust.Check(last, r.Shard.promised.names, model.MetricNameLabel, v, now, n.Wrong)
 }
 
 // shardByWindow is the time whose values are compared. A target that moves to another shard is on
@@ -193,7 +196,8 @@ func (r *Replica) checkShardBy(ctx context.Context) {
 	if from <= until {
 		for _, name := range g.ShardBy {
 			v := r.values(ctx, name, from, until)
-			if v.Away || v.Unread != "" {
+			if v.Away || v.Unread != "" { // it serves what it had
+				g.apart.Stands(trust.Server{Shard: r.Shard.Index, Replica: r.Index}, time.Now())
 				return
 			}
 			read[name] = v.List

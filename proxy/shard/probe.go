@@ -63,6 +63,7 @@ type health struct {
 	since       time.Time // of the state
 	last        time.Time // of the last probe
 	unreachable int       // probes in a row that could not even connect
+	forbidden   bool      // down since its readiness page is answered with a status of 4xx
 	starting    string    // what it does before it is ready, as it says itself; empty for one that is down otherwise
 	skew        time.Duration
 	skewTold    bool
@@ -220,6 +221,7 @@ func (r *Replica) markDown(err error, now time.Time) {
 		u.health.since = now
 	}
 	u.health.state, u.health.err, u.health.last, u.health.starting = Down, err.Error(), now, ""
+	u.health.forbidden = clientStatus(err)
 	var starting *startingError
 	if errors.As(err, &starting) {
 		u.health.starting = starting.text
@@ -262,7 +264,7 @@ func (r *Replica) ready(ctx context.Context) error {
 func (r *Replica) examine(ctx context.Context) {
 	u := r.up
 	u.mu.Lock()
-	f, before := u.health.selfFacts, u.health.facts
+	f, before, count := u.health.selfFacts, u.health.facts, u.returns.count.Load()
 	u.mu.Unlock()
 	known := len(r.misconfigured())
 
@@ -295,8 +297,10 @@ func (r *Replica) examine(ctx context.Context) {
 		learned.Add(1)
 	}
 	u.mu.Unlock()
-	back := r.returned.CompareAndSwap(unexamined, examined)
-	if back || changed || clock { // else the servers were compared with what is known already
+	if r.isExamined(count) {
+		defer r.Shard.topology.isBack()
+	}
+	if changed || clock { // else the servers were compared with what is known already
 		defer r.Shard.topology.learned()
 	}
 	why := r.misconfigured()

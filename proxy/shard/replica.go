@@ -40,7 +40,7 @@ type Replica struct {
 	targets      atomic.Pointer[targets] // nil: not known
 	differs      atomic.Bool
 	longGone     atomic.Bool  // down for longer than what it said of itself counts
-	returned     atomic.Int32 // compared, unexamined or examined
+	compared     atomic.Int64 // which of the server's returns was compared here last
 	metrics      *url.URL     // its own; nil where they are not read
 	ownPage      bool         // the configuration says which page that is
 	memoryLimit  int64        // of the configuration; 0 is none
@@ -92,6 +92,7 @@ type upstream struct {
 	breaker   breaker
 	lag       lag
 	pace      pace
+	returns   returns
 	running   running
 	watched   watched
 	opts      Options

@@ -17,12 +17,12 @@ import (
 
 // trusted tells whether on every shard a replica has been seen to keep a promise, and none that may
 // be asked has not. A replica that cannot be asked now counts as when it was asked last.
-func (g *Group) trusted(promise func(*Replica) (trust.State, string)) bool {
+func (g *Group) trusted(promise func(*Replica, time.Time) (trust.State, string)) bool {
 	now := time.Now()
 	for _, s := range g.Shards {
 		trusted := false
 		for _, r := range s.Replicas {
-			switch state, _ := promise(r); state {
+			switch state, _ := promise(r, now); state {
 			case trust.Trusted:
 				trusted = true
 			case trust.Broken:
@@ -48,21 +48,29 @@ func (r *Replica) believed() time.Duration {
 
 // known is what the last check of a promise about a label has found. Who answers no queries cannot
 // add anything to an answer either, and counts as when it was asked last.
-func (r *Replica) known(at *trust.Fact, promise, label string) (state trust.State, why string) {
-	now := time.Now()
-	rank, asked := r.rank(now)
+func (r *Replica) known(at *trust.Fact, now time.Time, promise, label string) (state trust.State, why string) {
 	r.up.mu.Lock()
 	f := *at
 	r.up.mu.Unlock()
-	if asked && rank < answersNothing {
-		f = f.After(r.believed(), now, label)
+	if old := f.After(r.believed(), now, label); old.State != f.State && !r.addsNothing(now) {
+		f = old
 	}
 	return f.Of(promise, label)
 }
 
-// promised is what the server has to keep in the time of its shard.
-func (s *Shard) promised(rule string) string {
-	return fmt.Sprint(rule, " ", s.Group.From, s.Group.Until, s.From, s.Until)
+// promised is what the shard's servers have to keep in its time, as texts that are made once.
+type promised struct{ hashmod, names string }
+
+func (s *Shard) promises() (p promised) {
+	g := s.Group
+	span := fmt.Sprint(" ", g.From, g.Until, s.From, s.Until)
+	if g.Hashmod != nil {
+		p.hashmod = g.Hashmod.Promise(s.Hash) + span
+	}
+	if g.Names != nil {
+		p.names = g.Names.Promise() + span
+	}
+	return p
 }
 
 // values reads every value of the label that the server has in a stretch of time. A Thanos Query

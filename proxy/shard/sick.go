@@ -80,8 +80,12 @@ func (r *Replica) Differs() bool { return r.differs.Load() }
 // comparison is the state of comparing a topology's servers with each other.
 type comparison struct {
 	wake  chan struct{} // holds one token while there is something new to compare
+	back  chan struct{} // holds one token while a server is back
 	first chan struct{} // closed when they were compared for the first time
 	once  sync.Once
+
+	// One more than changes was when no server was awaited; 0: never.
+	awaitsNone atomic.Uint64
 
 	rounds  atomic.Int64      // how often they were
 	mu      sync.Mutex        // one comparison at a time
@@ -94,7 +98,7 @@ type comparison struct {
 // inherit takes over what previous has learned about servers and shards that did not change, and
 // what is wrong with groups, until that is known anew.
 func (t *Topology) inherit(previous *Topology) {
-	t.compare.wake, t.compare.first = make(chan struct{}, 1), make(chan struct{})
+	t.compare.wake, t.compare.back, t.compare.first = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
 	if previous == nil {
 		return
 	}
@@ -130,7 +134,7 @@ func (t *Topology) inherit(previous *Topology) {
 func (r *Replica) inherit(was *Replica) {
 	r.differs.Store(was.differs.Load())
 	r.longGone.Store(was.longGone.Load())
-	r.returned.Store(was.returned.Load())
+	r.compared.Store(was.compared.Load())
 	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
 		r.targets.Store(was.targets.Load())
 	}
@@ -144,6 +148,14 @@ func (t *Topology) learned() {
 	}
 }
 
+// isBack has those that are back compared soon.
+func (t *Topology) isBack() {
+	select {
+	case t.compare.back <- struct{}{}:
+	default:
+	}
+}
+
 // compareLoop reads what every server scrapes and compares the servers, now and then, until ctx
 // ends.
 func (t *Topology) compareLoop(ctx context.Context) {
@@ -153,15 +165,18 @@ func (t *Topology) compareLoop(ctx context.Context) {
 	ticker := time.NewTicker(t.opts.FactsEvery)
 	defer ticker.Stop()
 	var last time.Time // when the targets were read
-	for read := true; ; {
-		back := t.back()
+	// What is known of the others from before a reload stands until then, and a reload may come
+	// before all are read.
+	if t.compareBack(ctx) == t.count() {
+		last = time.Now()
+	}
+	t.done.Go(func() { t.backLoop(ctx) })
+	for read := last.IsZero(); ; {
 		if read {
 			last = time.Now()
 			t.readTargets(ctx, t.replicas())
-		} else {
-			t.readTargets(ctx, slices.Values(back))
 		}
-		t.judge(ctx, read || len(back) > 0, back...)
+		t.judge(ctx, read)
 		select {
 		case now := <-ticker.C:
 			read = now.Sub(last) >= t.targetsEvery()-t.opts.FactsEvery/2
@@ -214,12 +229,13 @@ func (t *Topology) readTargets(ctx context.Context, of iter.Seq[*Replica]) {
 	_ = g.Wait()
 }
 
-func (t *Topology) several() bool {
-	n := 0
+func (t *Topology) several() bool { return t.count() > 1 }
+
+func (t *Topology) count() (n int) {
 	for range t.replicas() {
 		n++
 	}
-	return n > 1
+	return n
 }
 
 // ailment is one thing that is wrong with a server, or between two.
@@ -233,7 +249,7 @@ type ailment struct {
 
 // judge compares all servers by what is known of them, and makes it known. What they scrape is
 // compared only where it was read anew, as it was of those who are back.
-func (t *Topology) judge(ctx context.Context, read bool, back ...*Replica) {
+func (t *Topology) judge(ctx context.Context, read bool, back ...returned) {
 	t.compare.mu.Lock()
 	defer t.compare.mu.Unlock()
 	if ctx.Err() != nil {
@@ -269,8 +285,8 @@ func (t *Topology) judge(ctx context.Context, read bool, back ...*Replica) {
 		g.sick.Store(&sick)
 		g.tell(t.opts.Logger, was, sick)
 	}
-	for _, r := range back {
-		r.returned.CompareAndSwap(examined, compared)
+	for _, b := range back {
+		b.r.compared.Store(max(b.r.compared.Load(), b.count))
 	}
 	t.compare.once.Do(func() { close(t.compare.first) })
 }

@@ -187,6 +187,7 @@ type Shard struct {
 	topology  *Topology
 	base      atomic.Int32 // the replica that served last
 	key       string       // equal for two topologies whose shards have the same replicas and heartbeat
+	promised  promised     // of its servers
 	beats     *trust.Heartbeats
 	hedge     *hedger
 	calls     *gate
@@ -318,6 +319,9 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		g.Shards = append(g.Shards, s)
 	}
 	g.apart = g.apartOf()
+	for _, s := range g.Shards {
+		s.promised = s.promises()
+	}
 	return g, nil
 }
 
@@ -407,17 +411,14 @@ func (t *Topology) drop(shards ...*Shard) {
 	}
 }
 
-// WaitFirstProbe waits until every replica has been probed once, whatever came of it, or ctx ends;
-// then, for FirstProbeWait at most, until the servers have been compared with each other.
+// WaitFirstProbe waits until every replica has been probed once, whatever came of it, and then
+// until the servers have been compared with each other, or ctx ends, which is no error then.
 func (t *Topology) WaitFirstProbe(ctx context.Context) error {
 	if err := t.probed(ctx); err != nil || !t.started.Load() {
 		return err
 	}
-	timer := time.NewTimer(t.opts.FirstProbeWait)
-	defer timer.Stop()
 	select {
 	case <-t.compare.first:
-	case <-timer.C:
 	case <-ctx.Done():
 	}
 	return nil

@@ -75,7 +75,8 @@ func (a *Apart) Compare(s Server, now time.Time, read map[string][]string) (was,
 	defer a.mu.Unlock()
 	own := map[string]map[uint64]struct{}{}
 	was = a.state
-	same := was == Trusted && len(read) > 0 // what broke it is found anew each time
+	// What broke it is found anew each time, and what counted no more may count again.
+	same := was == Trusted && len(read) > 0 && now.Sub(a.values[s].at) <= apartAge
 	for name, values := range read {
 		own[name] = make(map[uint64]struct{}, len(values))
 		for _, v := range values {
@@ -94,6 +95,15 @@ func (a *Apart) Compare(s Server, now time.Time, read map[string][]string) (was,
 	}
 	a.state, a.why = a.judge(read)
 	return was, a.state
+}
+
+// Stands says that a server which cannot tell its values at now is there and has what it had.
+func (a *Apart) Stands(s Server, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r, known := a.values[s]; known {
+		a.values[s] = reading{now, r.of}
+	}
 }
 
 // judge looks for a label none of whose values is on two shards. The caller holds mu. A value that

@@ -160,3 +160,33 @@ func TestApartForgets(t *testing.T) {
 		})
 	}
 }
+
+// TestApartReturns: a server that comes back with what it had, which counted no more, is judged by
+// it; one that is there and cannot tell its values has those that it told last.
+func TestApartReturns(t *testing.T) {
+	node := func(v ...string) map[string][]string { return map[string][]string{"node": v} }
+	a := NewApart([]string{"node"}, []string{"one", "two"})
+	a.Compare(Server{0, 0}, now, node("a"))
+	if _, is := a.Compare(Server{1, 0}, now, node("b", "a")); is != Broken {
+		t.Fatalf("to begin with: %s", is)
+	}
+	away := now.Add(apartSpan + time.Minute)
+	if _, is := a.Compare(Server{1, 0}, away, node("b", "a")); is != Trusted {
+		t.Fatalf("while it is away: %s", is)
+	}
+	if _, is := a.Compare(Server{0, 0}, away.Add(time.Minute), node("a")); is != Broken {
+		t.Errorf("back with what it had: %s", is)
+	}
+
+	b := NewApart([]string{"node"}, []string{"one", "two"})
+	b.Compare(Server{0, 1}, now, node("a"))
+	b.Compare(Server{1, 0}, now, node("a"))
+	for m := range 20 {
+		then := now.Add(time.Duration(m) * time.Minute)
+		b.Stands(Server{0, 1}, then)
+		b.Compare(Server{0, 0}, then, node("c"))
+		if _, is := b.Compare(Server{1, 0}, then, node("a")); is != Broken {
+			t.Fatalf("after %d minutes in which it served and did not tell: %s", m, is)
+		}
+	}
+}
