@@ -369,10 +369,11 @@ func TestThanosLabels(t *testing.T) {
 // are compared with.
 func TestThanosEngine(t *testing.T) {
 	start := func(cfg fakeshard.Config) string { return fakeshard.Start(t, cfg).URL() }
-	own := fakeThanos(map[string]string{"query.lookback-delta": "10m0s", "enable-feature": "promql-experimental-functions"})
+	own := fakeThanos(map[string]string{"query.lookback-delta": "10m0s", "enable-feature": "promql-experimental-functions,promql-x"})
+	parses := fakeThanos(map[string]string{"enable-feature": "promql-at-modifier,promql-duration-expr,promql-experimental-functions"})
 	groups := []config.Group{
 		thanosGroup(start(fakeThanos(nil))), thanosGroup(start(fakeThanos(nil))), group(start(fakeshard.Config{})),
-		thanosGroup(start(own)),
+		thanosGroup(start(own)), thanosGroup(start(parses)),
 	}
 	for i := range groups {
 		groups[i].Name = fmt.Sprint("g", i)
@@ -381,7 +382,7 @@ func TestThanosEngine(t *testing.T) {
 	if top.Lookback() != 5*time.Minute || top.LowestVersion() != "3.15.0" {
 		t.Errorf("lookback %s, version %s", top.Lookback(), top.LowestVersion())
 	}
-	for i, want := range []string{"", "", "", "query.lookback-delta is 10m, not 5m; enable-feature has [promql-experimental-functions], not []"} {
+	for i, want := range []string{"", "", "", "query.lookback-delta is 10m, not 5m; enable-feature has [promql-x], not []", ""} {
 		if got := strings.Join(top.EngineDifferences(top.Groups[i].Shards[0].Replicas[0]), "; "); got != want {
 			t.Errorf("group %d differs: %q, want %q", i, got, want)
 		}

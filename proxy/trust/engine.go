@@ -24,6 +24,9 @@ type Engine struct {
 	EvaluationInterval string `json:"evaluationInterval,omitempty"`
 	// Flags are the entries of --enable-feature that change what queries mean, sorted.
 	Flags []string `json:"flags,omitempty"`
+	// Gates are those that only let queries be written: without one the parser refuses them, and
+	// all others mean what they mean with it. Sorted.
+	Gates []string `json:"-"`
 	// Features are the names under promql, promql_functions and promql_operators of the features
 	// endpoint that are on, sorted; nil where it is not served (before 3.8).
 	Features []string `json:"-"`
@@ -47,6 +50,16 @@ type Engine struct {
 	key                     interned.Handle[string] // of all that is compared; zero where it was not sealed
 }
 
+// idle are the promql-… entries that change nothing in any version whose queries are compared here:
+// at-modifier and negative-offset are permanent since 2.33.
+var idle = []string{"promql-at-modifier", "promql-negative-offset", "promql-per-step-stats"}
+
+// gates are those without which the parser refuses what they are named for, and which do nothing
+// else. duration-expr is permanent since 3.14.
+var gates = []string{
+	"promql-binop-fill-modifiers", "promql-duration-expr", "promql-experimental-functions", "promql-extended-range-selectors",
+}
+
 var engineSeed = maphash.MakeSeed()
 
 // ReadFlags takes in a server's answer to status/flags, and returns the flags where the answer
@@ -57,14 +70,19 @@ func (e *Engine) ReadFlags(raw []byte) (flags map[string]string) {
 		return nil
 	}
 	e.flagsHash = h
-	e.Known, e.Lookback, e.Flags = true, clip.Said(flags["query.lookback-delta"]), nil
+	e.Known, e.Lookback, e.Flags, e.Gates = true, clip.Said(flags["query.lookback-delta"]), nil, nil
 	for f := range strings.SplitSeq(flags["enable-feature"], ",") {
 		f = strings.TrimSpace(f)
-		if strings.HasPrefix(f, "promql-") && f != "promql-per-step-stats" || f == "type-and-unit-labels" || f == "use-start-timestamps" {
+		switch {
+		case slices.Contains(idle, f):
+		case slices.Contains(gates, f):
+			e.Gates = append(e.Gates, f)
+		case strings.HasPrefix(f, "promql-"), f == "type-and-unit-labels", f == "use-start-timestamps":
 			e.Flags = append(e.Flags, clip.Said(f))
 		}
 	}
 	slices.Sort(e.Flags)
+	slices.Sort(e.Gates)
 	e.Slots = slotsOf(flags)
 	return flags
 }
@@ -132,7 +150,7 @@ func (b Engine) Differences(a Engine) []string {
 		out = append(out, fmt.Sprintf("evaluation_interval, the step of subqueries without one, is %s, not %s", b.EvaluationInterval, a.EvaluationInterval))
 	}
 	if !slices.Equal(a.Flags, b.Flags) {
-		out = append(out, fmt.Sprintf("enable-feature has [%s], not [%s]", strings.Join(b.Flags, " "), strings.Join(a.Flags, " ")))
+		out = append(out, otherFlags(a.Flags, b.Flags))
 	}
 	switch {
 	case b.Old && !a.Old:
@@ -142,7 +160,10 @@ func (b Engine) Differences(a Engine) []string {
 	}
 	switch {
 	case a.Thanos || b.Thanos: // it has no features endpoint, and refuses a function that it does not know by itself
-	case a.Features == nil && b.Features == nil:
+	case a.Features == nil && b.Features == nil: // before 3.8 the flags tell which functions they know
+		if !slices.Equal(a.Gates, b.Gates) {
+			out = append(out, otherFlags(a.Gates, b.Gates))
+		}
 	case b.Features == nil:
 		out = append(out, "it does not say which functions it knows (no features endpoint)")
 	case a.Features != nil:
@@ -154,6 +175,11 @@ func (b Engine) Differences(a Engine) []string {
 		}
 	}
 	return out
+}
+
+// otherFlags says that enable-feature of the second differs from that of the first.
+func otherFlags(a, b []string) string {
+	return fmt.Sprintf("enable-feature has [%s], not [%s]", strings.Join(b, " "), strings.Join(a, " "))
 }
 
 // SameLookback tells whether the lookback is the same, however it is written, or not known.

@@ -31,6 +31,17 @@ func TestEnginesDiffer(t *testing.T) {
 		{"equal", flags, features, ""},
 		{"a lookback in other words", `{"query.lookback-delta":"300s","enable-feature":""}`, features, ""},
 		{"flags of no meaning", `{"query.lookback-delta":"5m","enable-feature":"exemplar-storage,promql-per-step-stats"}`, features, ""},
+		{
+			"flags that let queries be written, and those that do nothing any more",
+			`{"query.lookback-delta":"5m","enable-feature":"promql-at-modifier,promql-negative-offset,promql-experimental-functions,` +
+				`promql-extended-range-selectors,promql-binop-fill-modifiers,promql-duration-expr"}`,
+			features, "",
+		},
+		{
+			"flags that change answers",
+			`{"query.lookback-delta":"5m","enable-feature":"use-start-timestamps,promql-experimental-functions,type-and-unit-labels,promql-delayed-name-removal"}`,
+			features, "enable-feature has [promql-delayed-name-removal type-and-unit-labels use-start-timestamps], not []",
+		},
 		{"features of no meaning", flags, `{"promql_functions":{"rate":true,"increase":true},"promql":{"per_step_stats":true}}`, ""},
 		{"a function that is off is none", flags, `{"promql_functions":{"rate":true,"increase":true,"info":false}}`, ""},
 		{"nothing known", `nonsense`, features, ""},
@@ -47,6 +58,21 @@ func TestEnginesDiffer(t *testing.T) {
 		}
 		if same := e.SameLookback(most); same != (tc.name != "another lookback") {
 			t.Errorf("%s: the same lookback: %v", tc.name, same)
+		}
+	}
+	// A Prometheus before 3.8 says by its flags alone what it understands.
+	gated := `{"query.lookback-delta":"5m","enable-feature":"promql-experimental-functions"}`
+	one, other := engineOf(gated, ""), engineOf(flags, "")
+	for _, d := range [][]string{one.Differences(other), other.Differences(one)} {
+		if len(d) != 1 || !strings.Contains(d[0], "promql-experimental-functions") {
+			t.Errorf("of servers without a features endpoint one knows more functions: %q", d)
+		}
+	}
+	one.Thanos = true
+	one.Seal()
+	for _, o := range []Engine{most, other, engineOf(gated, features)} {
+		if d := slices.Concat(one.Differences(o), o.Differences(one)); len(d) > 0 {
+			t.Errorf("a Thanos Query refuses by itself what it does not know: %q", d)
 		}
 	}
 	old, older := engineOf(flags, ""), engineOf(flags, "")
