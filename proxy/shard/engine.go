@@ -17,6 +17,8 @@ import (
 func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	e := &f.engine
 	defer e.Seal()
+	e.Thanos = r.Thanos()
+	e.ReadVersion(f.version)
 	// What cannot be read now is read the next time.
 	_ = r.getData(ctx, "/api/v1/status/flags", nil, func(raw json.RawMessage) error {
 		if flags := e.ReadFlags(raw); flags != nil && r.Thanos() {
@@ -28,7 +30,6 @@ func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	if r.Thanos() {
 		return
 	}
-	e.ReadVersion(f.version)
 	err := r.getData(ctx, "/api/v1/features", nil, func(raw json.RawMessage) error {
 		e.ReadFeatures(raw)
 		return nil

@@ -32,10 +32,20 @@ func (r *Replica) Thanos() bool { return r.up.kind == config.TypeThanos }
 func (s *Shard) Thanos() bool { return s.Replicas[0].Thanos() }
 
 // ErrNoRaw is the refusal of a request that would need the series of a shard that serves none (see
-// Shard.Thanos): 422, bound thanos_raw.
+// Shard.Thanos): 422, bound thanos_raw. Where an engine of its group differs everything would, and
+// another query is of no use.
 func ErrNoRaw(s *Shard) error {
-	e := qerr.Refuse("thanos_raw", "finished answers", "series", "ask within the time and the group of that shard alone, or aggregate with sum, count, min, max, group or avg",
-		"shard %s is a Thanos Query, which serves finished answers and no series, and part of this request has to be computed in Spillway from series", s.Name())
+	advice, why := "ask within the time and the group of that shard alone, or aggregate with sum, count, min, max, group or avg", ""
+	for _, sick := range s.Group.Sick() {
+		if sick.Kind == SickEngine {
+			why = ", since a server of its group is not as the others (" + sick.Replica + ": " + sick.Text + ")"
+			advice = "give all servers the same engine (docs/trust.md); until then this group answers nothing of that kind, however it is asked"
+			break
+		}
+	}
+	e := qerr.Refuse("thanos_raw", "finished answers", "series", advice,
+		"shard %s is a Thanos Query, which serves finished answers and no series, and part of this request has to be computed in Spillway from series%s",
+		s.Name(), why)
 	e.Shards = []string{s.Replicas[0].Name()}
 	return e
 }

@@ -393,6 +393,49 @@ func TestThanosEngine(t *testing.T) {
 	}
 }
 
+// TestThanosOld: a Thanos Query before 0.37 has the engine of a Prometheus before 3.0, which
+// differs from later ones; alone it differs from nobody. What is refused for that says so, and what
+// to do.
+func TestThanosOld(t *testing.T) {
+	start := func(version string) config.Group {
+		cfg := fakeThanos(nil)
+		cfg.Version = version
+		g := thanosGroup(fakeshard.Start(t, cfg).URL())
+		g.Name = "old"
+		return g
+	}
+	prometheus := group(fakeshard.Start(t, fakeshard.Config{}).URL())
+	for _, tc := range []struct {
+		version string
+		groups  []config.Group
+		differs bool
+	}{
+		{"0.36.1", []config.Group{start("0.36.1"), prometheus}, true},
+		{"v0.9.0-rc.1", []config.Group{start("v0.9.0-rc.1"), prometheus}, true},
+		{"0.37.0-rc.0", []config.Group{start("0.37.0-rc.0"), prometheus}, false},
+		{"1.2.3", []config.Group{start("1.2.3"), prometheus}, false},
+		{"main", []config.Group{start("main"), prometheus}, false},
+		{"0.36.1, alone", []config.Group{start("0.36.1")}, false},
+	} {
+		t.Run(tc.version, func(t *testing.T) {
+			top := build(t, Options{}, true, tc.groups...)
+			top.Refresh(t.Context())
+			s := top.Groups[0].Shards[0]
+			d := strings.Join(top.EngineDifferences(s.Replicas[0]), "; ")
+			e := qerr.From(ErrNoRaw(s))
+			for _, said := range []string{d, e.Message} {
+				if strings.Contains(said, "left end") != tc.differs {
+					t.Errorf("differs: %q; the refusal: %q", d, e.Message)
+				}
+			}
+			told := strings.Contains(e.Message, "0.37") && strings.Contains(e.Advice, "the same engine")
+			if told != tc.differs || top.Groups[0].Trusted() == tc.differs {
+				t.Errorf("the refusal: %q, %q; trusted: %t", e.Message, e.Advice, top.Groups[0].Trusted())
+			}
+		})
+	}
+}
+
 // TestThanosLacks: what it does not serve is refused without asking it.
 func TestThanosLacks(t *testing.T) {
 	fake := fakeshard.Start(t, fakeThanos(nil))

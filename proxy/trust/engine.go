@@ -35,8 +35,8 @@ type Engine struct {
 	// Thanos tells that its engine is that of an older Prometheus, and that it does not say which
 	// functions it knows.
 	Thanos bool `json:"-"`
-	// Old tells that it is a Prometheus before 3.0, whose ranges, subqueries and lookback include a
-	// sample at their left end.
+	// Old tells that it is a Prometheus before 3.0, or a Thanos that is built on one, whose ranges,
+	// subqueries and lookback include a sample at their left end.
 	Old bool `json:"old,omitempty"`
 	// Slots is how many queries the server evaluates at once; 0 where it does not say.
 	Slots int `json:"-"`
@@ -105,11 +105,18 @@ func (e *Engine) ReadFeatures(raw []byte) {
 	slices.Sort(e.Features)
 }
 
-// ReadVersion takes in what a server that is no Thanos says of its version, such as 3.15.0.
+// thanosNew is the first minor version of Thanos 0 that is built on Prometheus 3.
+const thanosNew = 37
+
+// ReadVersion takes in what the server says of its version, such as 3.15.0, or 0.42.4 of a Thanos.
 func (e *Engine) ReadVersion(version string) {
-	major, _, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	major, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	n, err := strconv.Atoi(major)
-	e.Old = ok && err == nil && n < 3
+	if e.Old = ok && err == nil && n < 3; e.Thanos {
+		minor, _, _ := strings.Cut(rest, ".")
+		m, err := strconv.Atoi(minor)
+		e.Old = e.Old && n == 0 && err == nil && m < thanosNew
+	}
 }
 
 // slotsOf reads how many queries a server evaluates at once; 0 where it does not say.
@@ -153,9 +160,11 @@ func (b Engine) Differences(a Engine) []string {
 		out = append(out, otherFlags(a.Flags, b.Flags))
 	}
 	switch {
+	case b.Old && !a.Old && b.Thanos:
+		out = append(out, fmt.Sprintf("it is a Thanos before 0.%d, whose ranges include the sample at their left end as those of a Prometheus before 3.0 do; run 0.%[1]d or later", thanosNew))
 	case b.Old && !a.Old:
 		out = append(out, "it is a Prometheus before 3.0, whose ranges include the sample at their left end")
-	case a.Old && !b.Old && !b.Thanos:
+	case a.Old && !b.Old && !b.Thanos: // what is evaluated here is as in a Thanos since then
 		out = append(out, "it is Prometheus 3.0 or later, and ranges of those before include the sample at their left end")
 	}
 	switch {
