@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,11 +68,44 @@ func (r *Replica) errNotServed(id endpoint.ID) *qerr.Error {
 // writer is the package's writer for this server, for the prober's questions; calls pass send,
 // which does the same.
 func (r *Replica) writer(req *endpoint.Request) builder {
-	build := writer(req)
 	if !r.Thanos() {
+		return writer(req)
+	}
+	return r.thanosBuilder(req.ID, r.named(req, writer(req)), thanos.Instructions{Without: r.leftOut()})
+}
+
+// named writes the label whose values are asked for as a Thanos Query reads it.
+func (r *Replica) named(req *endpoint.Request, build builder) builder {
+	if req.ID != endpoint.LabelValues {
 		return build
 	}
-	return r.thanosBuilder(req.ID, build, thanos.Instructions{Without: r.leftOut()})
+	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
+		path, ok := thanos.LabelPath(req.Label)
+		if !ok {
+			return nil, r.errLabel(req)
+		}
+		out, err := build(ctx, base, timeout)
+		if err != nil {
+			return nil, err
+		}
+		out.URL.RawPath = strings.TrimRight(base.EscapedPath(), "/") + path
+		out.URL.Path, err = url.PathUnescape(out.URL.RawPath)
+		return out, err
+	}
+}
+
+// errLabel is the refusal of a question for the values of a label that a Thanos Query cannot be
+// asked for; nil where it can.
+func (r *Replica) errLabel(req *endpoint.Request) error {
+	if req.ID != endpoint.LabelValues {
+		return nil
+	}
+	if _, ok := thanos.LabelPath(req.Label); ok {
+		return nil
+	}
+	e := qerr.New(qerr.ShardFailed, "%s is a Thanos Query, which cannot be asked for the values of the label %s: its name does not go into a path as it is", r.Name(), strconv.Quote(cleaned(req.Label)))
+	e.Shards = []string{r.Name()}
+	return e
 }
 
 // thanosBuilder adds to a request what a Thanos Query is to be told, and takes out what a client
@@ -274,6 +308,11 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 			said += "; as far as is known, " + note
 		}
 		e := qerr.Wrap(qerr.ShardFailed, &storesError{code, text}, "%s could not read its stores: %s", name, said)
+		e.Shards = []string{name}
+		return e
+	case code == http.StatusBadRequest && thanos.RefusedLabel(c.id, text):
+		e := qerr.New(qerr.ShardFailed, "%s, a Thanos Query, does not take the name of that label: %s", name, cleaned(text))
+		e.Advice = "one before 0.40 knows names of letters, digits and underscores alone; run 0.40 or later"
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusBadRequest && thanos.Evaluates(c.id):

@@ -77,6 +77,13 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 	if !r.Thanos() || !thanos.Told(req.ID) {
 		return r.wary(ctx, req, build, t)
 	}
+	if err := r.errLabel(req); err != nil {
+		if t.trial {
+			r.up.breaker.neutral()
+		}
+		return nil, err
+	}
+	build = r.named(req, build)
 	if began := t.began; began != nil { // once, however often it is tried
 		var once sync.Once
 		t.began = func(at time.Time) { once.Do(func() { began(at) }) }

@@ -144,6 +144,52 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
+// TestThanosLabelNames: a Thanos Query reads a label's name in the path as it is, where Prometheus
+// undoes U__. What cannot be in a path is refused, and is not taken for a label without values; so
+// is what one before 0.40 does not take for a name.
+func TestThanosLabelNames(t *testing.T) {
+	old := fakeThanos(nil, fakeshard.Route{Path: "/api/v1/label/k8s.pod/values", Script: `error 400 bad_data 'invalid label name: "k8s.pod"'`})
+	old.Prefix = "/x"
+	fake := fakeshard.Start(t, old)
+	s := build(t, Options{}, false, thanosGroup(fake.URL())).Groups[0].Shards[0]
+	targets := func() (out []string) {
+		for _, r := range fake.Requests() {
+			if path, _, _ := strings.Cut(r.Target, "?"); strings.Contains(path, "/label/") {
+				out = append(out, path)
+			}
+		}
+		return out
+	}
+	for _, tc := range []struct{ name, sent, says string }{
+		{"job", "job", ""},
+		{"http.method", "http.method", ""},
+		{"größe in %", "", "cannot be asked for"},
+		{"größe in #", "gr%C3%B6%C3%9Fe%20in%20%23", ""},
+		{"U__http_2e_method", "U__http_2e_method", ""},
+		{"a/b", "", `cannot be asked for the values of the label "a/b"`},
+		{`a\b`, "", "cannot be asked for"},
+		{"..", "", "cannot be asked for"},
+		{"k8s.pod", "k8s.pod", "does not take the name"},
+	} {
+		before := len(targets())
+		_, err := ask(context.Background(), s, &endpoint.Request{ID: endpoint.LabelValues, Label: tc.name})
+		kind := "ok"
+		if tc.says != "" {
+			kind = "shard_failed"
+		}
+		if kindOf(err) != kind || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: got %v, want %s", tc.name, err, kind)
+		}
+		var want []string
+		if tc.sent != "" {
+			want = []string{"/x/api/v1/label/" + tc.sent + "/values"}
+		}
+		if got := targets()[before:]; !slices.Equal(got, want) {
+			t.Errorf("%s: %q were sent, want %q", tc.name, got, want)
+		}
+	}
+}
+
 // TestThanosErrors: what its statuses mean, and which of them are tried on another replica.
 func TestThanosErrors(t *testing.T) {
 	up := &endpoint.Request{ID: endpoint.Query, Query: "up"}

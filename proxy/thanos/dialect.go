@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 )
@@ -81,6 +82,22 @@ func (i Instructions) Write(id endpoint.ID, q url.Values) {
 	if len(i.Without) > 0 {
 		q.Set("storeMatch[]", storeMatch(i.Without))
 	}
+}
+
+// LabelPath is the escaped path of a label's values. A Thanos Query since 0.40 takes the name as it
+// is, where Prometheus undoes U__; one before takes letters, digits and underscores alone. It is
+// false where a name cannot be in a path, or may be read as another one on the way.
+func LabelPath(name string) (path string, ok bool) {
+	if name == "." || name == ".." || strings.ContainsAny(name, `/\%`) || strings.ContainsFunc(name, unicode.IsControl) {
+		return "", false
+	}
+	return "/api/v1/label/" + url.PathEscape(name) + "/values", true
+}
+
+// RefusedLabel tells whether an answer of 400 to a question for a label's values says that the
+// server does not take its name, which Spillway has found to be one.
+func RefusedLabel(id endpoint.ID, text string) bool {
+	return id == endpoint.LabelValues && strings.HasPrefix(text, "invalid label name")
 }
 
 // AsStored changes instructions so that series come as the stores have them, each copy by itself.
