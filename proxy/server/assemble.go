@@ -74,7 +74,7 @@ func (s *inexacts) put(query, why string, now time.Time) {
 // shardRequest is what a part of a leaf is asked.
 func (x *exchange) shardRequest(l *plan.Leaf, p *plan.Part) *endpoint.Request {
 	req := *x.dec.Request
-	req.Query, req.PartialResponse, req.Limit, req.Stats = p.Query, nil, 0, ""
+	req.Query, req.PartialResponse, req.Limit, req.Stats = p.Query, x.noPart(), 0, ""
 	req.Start, req.End, req.Time = endpoint.Time{}, endpoint.Time{}, endpoint.Time{}
 	if l.Range {
 		req.ID, req.Start, req.End, req.Step = endpoint.QueryRange, endpoint.At(l.Grid.Start), endpoint.At(l.Grid.End),
@@ -139,7 +139,7 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 		for _, g := range l.Guards {
 			req := *x.dec.Request
 			req.ID, req.Query, req.Stats, req.Step, req.Time, req.LookbackDelta = endpoint.Series, "", "", 0, endpoint.Time{}, 0
-			req.PartialResponse = nil
+			req.PartialResponse = x.noPart()
 			req.Match, req.Start, req.End, req.Limit = []string{g.Match}, endpoint.At(g.From), endpoint.At(g.Until), 1
 			q := question{shard: g.Shard, req: &req, class: shard.Light, plain: true, part: len(qs), limit: 1}
 			asked, err := x.askCopies(q, g.From, g.Until)

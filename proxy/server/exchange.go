@@ -265,6 +265,17 @@ func (x *exchange) mayLack(s *shard.Shard) bool {
 	return x.partial && (x.chosen || x.st.lacks[s.Group.Name])
 }
 
+// noPart is what a server is told of partial_response: that its answer must lack nothing, where
+// that holds for this one whatever is configured. A Prometheus does not know the parameter; a
+// Spillway that is asked as one may be configured to leave out what fails. nil: nothing.
+func (x *exchange) noPart() *bool {
+	said := x.dec.Request.PartialResponse
+	if x.trial == nil && (said == nil && !x.alerting || said != nil && *said) {
+		return nil
+	}
+	return new(bool)
+}
+
 func (x *exchange) mayLackNamed(name string) bool {
 	if x.chosen || !x.partial {
 		return x.partial

@@ -578,7 +578,7 @@ func (x *exchange) listQuestions(t target, id endpoint.ID, limit int, exists boo
 			continue
 		}
 		req := x.dec.Request.Clone()
-		req.ID, req.PartialResponse = id, nil
+		req.ID, req.PartialResponse = id, x.noPart()
 		if id != x.req.ID { // presence asks for no label
 			req.Label = ""
 		}

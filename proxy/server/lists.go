@@ -28,7 +28,7 @@ func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request))
 				continue // another kind of server, which has no such thing to tell
 			}
 			req := x.dec.Request.Clone()
-			req.PartialResponse = nil
+			req.PartialResponse = x.noPart()
 			if change != nil {
 				change(req)
 			}
@@ -215,7 +215,7 @@ func (x *exchange) exemplars() error {
 					continue
 				}
 				req := x.dec.Request.Clone()
-				req.PartialResponse = nil
+				req.PartialResponse = x.noPart()
 				req.Start, req.End = endpoint.At(from), endpoint.At(until)
 				req.Query = union(t.sent)
 				q := question{shard: s, req: req, relabel: relabel, class: shard.Light}

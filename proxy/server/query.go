@@ -197,7 +197,7 @@ const defaultLookback = 5 * time.Minute
 func (x *exchange) pass(l *plan.Leaf) error {
 	qs := x.questions([]*plan.Leaf{l}, true)
 	req := x.dec.Request.Clone()
-	req.Query, req.PartialResponse = l.Parts[0].Query, nil
+	req.Query, req.PartialResponse = l.Parts[0].Query, x.noPart()
 	qs[0].req, qs[0].wholes, qs[0].asked = req, nil, x.expected() // it is streamed: what was written stays
 	r, err := x.ask(qs)
 	if err != nil {
