@@ -27,6 +27,11 @@ const (
 	// one for a sixtieth of its age: a server that goes on may delete what another one keeps, by
 	// the size of its disk for one.
 	soundFor = time.Hour
+	// youngFor is how long one is believed in which nobody lacked anything before it was settled
+	// old: agents that are behind send samples for minutes still, and one of them may lose what it
+	// has. These are the three newest, of which the background work asks youngAhead before that is
+	// over.
+	youngFor, youngAhead, settled = 2 * time.Minute, 15 * time.Second, 3 * Bucket
 	// What is sound is asked for again at the round half hours, a piece as a whole: each bucket at
 	// a time of its own would have the piece asked for as often as it has buckets. A question that
 	// not all have answered is asked again after renewAgain; it may take renewPatience, which is
@@ -96,6 +101,9 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 	// An error is kept for the shards view; until a later question succeeds the shard is read raw.
 	left, err := h.askTail(ctx, ask, part, now)
 	if err == nil && bits.OnesCount64(left) > 1 {
+		left, err = h.askYoung(ctx, ask, left, closed, now)
+	}
+	if err == nil && bits.OnesCount64(left) > 1 {
 		left, err = h.Learn(ctx, ask, left, Window{first: closed - (warmBuckets-1)*bucketMs, last: closed}, now)
 	}
 	if err != nil {
@@ -104,6 +112,27 @@ func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time
 		part = left
 	}
 	h.noteLacking(part, closed, now)
+}
+
+// askYoung asks again about those of the newest buckets that stand for a short while only, where
+// that is nearly over. What does not stand any more Learn asks about.
+func (h *Heartbeats) askYoung(ctx context.Context, ask Ask, part uint64, closed int64, now time.Time) (left uint64, err error) {
+	lo, due := closed, false
+	h.mu.Lock()
+	for end := closed; now.UnixMilli()-end < settled.Milliseconds(); end -= bucketMs {
+		f := h.buckets[end]
+		if !f.known(part, now.UnixMilli()) {
+			break
+		}
+		if f.young() && now.Add(youngAhead).UnixMilli() >= f.until {
+			lo, due = end, true
+		}
+	}
+	h.mu.Unlock()
+	if !due {
+		return part, nil
+	}
+	return h.askBuckets(ctx, ask, part, lo, closed, now)
 }
 
 // Renew asks those taking part again about a piece of what is known, stands for a while yet and is
@@ -233,11 +262,15 @@ func (h *Heartbeats) keep(found findings, now time.Time) {
 			}
 		}
 		age, least := time.Duration(now.UnixMilli()-end)*time.Millisecond, doubtFor
-		if f.sound() {
+		lasting := f.sound() && age >= settled
+		switch {
+		case lasting:
 			least = soundFor
+		case f.sound():
+			least = youngFor
 		}
 		f.until = now.Add(max(least, age/doubtShare)).UnixMilli()
-		if f.sound() { // meanwhile it is asked for again before somebody waits for it
+		if lasting { // meanwhile it is asked for again before somebody waits for it
 			grid := renewGrid.Milliseconds()
 			f.renew, f.until = (f.until+grid-1)/grid*grid, 2*f.until-now.UnixMilli()
 		}

@@ -35,6 +35,9 @@ type finding struct {
 // sound tells that nobody lacks anything of what there is.
 func (f finding) sound() bool { return f.less == nil && f.data }
 
+// young tells that nobody lacked anything, and that it is too early to know.
+func (f finding) young() bool { return f.sound() && f.renew == 0 && f.until != 0 }
+
 // known tells whether the finding still stands, and is about all that take part.
 func (f finding) known(part uint64, nowMs int64) bool {
 	return f.asked&part == part && (f.until == 0 || nowMs < f.until)
