@@ -226,6 +226,11 @@ func envelopeKey(s *Scanner, a *answer, first bool) (atData, ok bool) {
 		ok = readNotes(s, &a.warnings, &a.truncated)
 	case "infos":
 		ok = readNotes(s, &a.infos, nil)
+	case "isPartial": // a VictoriaMetrics cluster, of which a part did not answer
+		if s.peek() == 't' {
+			return false, s.fail(WrongShape, "it says itself that it is partial (isPartial)")
+		}
+		ok = s.skip(2)
 	default:
 		ok = s.skip(2)
 	}

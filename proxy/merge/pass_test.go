@@ -161,6 +161,8 @@ func TestPassErrors(t *testing.T) {
 		{"mixed", envelope(`{"resultType":"matrix","result":[{"metric":{},"value":[1,"1"]},{"metric":{},"values":[[1,"1"]]}]}`), WrongShape},
 		{"result twice", envelope(`{"resultType":"vector","result":[],"result":[]}`), WrongShape},
 		{"data twice", `{"status":"success","data":{"resultType":"vector","result":[]},"data":{"resultType":"vector","result":[]}}`, WrongShape},
+		{"partial by its own word", `{"status":"success","isPartial":true,"data":{"resultType":"vector","result":[]}}`, WrongShape},
+		{"partial, said last", `{"status":"success","data":{"resultType":"vector","result":[]},"isPartial":true}`, WrongShape},
 		{"number as label", series(`{"b":1}`), WrongShape},
 		{"label twice", series(`{"b":"1","b":"2"}`), WrongShape},
 		{"label twice, apart", series(`{"b":"1","a":"1","b":"2"}`), WrongShape},
@@ -193,6 +195,16 @@ func TestPassErrors(t *testing.T) {
 				t.Errorf("the shard's bytes are in the public sentence: %s", e.Message)
 			}
 		})
+	}
+}
+
+// TestPassNotPartial: a server that always says whether it is partial has answered where it is not.
+func TestPassNotPartial(t *testing.T) {
+	for _, said := range []string{"false", "null", `"no"`} {
+		doc := `{"status":"success","isPartial":` + said + `,"data":{"resultType":"vector","result":[]}}`
+		if _, _, _, err := passed(t, strings.NewReader(doc), nil, roomy); err != nil {
+			t.Errorf("isPartial %s: %v", said, err)
+		}
 	}
 }
 

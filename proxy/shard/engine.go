@@ -21,21 +21,42 @@ func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 	e.ReadVersion(f.version)
 	// What cannot be read now is read the next time.
 	_ = r.getData(ctx, "/api/v1/status/flags", nil, func(raw json.RawMessage) error {
-		if flags := e.ReadFlags(raw); flags != nil && r.Thanos() {
+		switch flags := e.ReadFlags(raw); {
+		case flags == nil:
+		case r.Thanos():
 			f.thanos = thanos.ReadFlags(flags)
 			thanos.ReadEngine(e, flags)
+		default:
+			f.isThanos = thanos.Is(flags)
 		}
 		return nil
 	})
 	if r.Thanos() {
 		return
 	}
+	r.readPage(ctx, f)
 	err := r.getData(ctx, "/api/v1/features", nil, func(raw json.RawMessage) error {
 		e.ReadFeatures(raw)
 		return nil
 	})
 	if clientStatus(err) {
 		e.Features, e.Search = nil, false
+	}
+}
+
+// readPage asks a server that has told neither external labels nor flags whether it has a page of
+// stores, which Thanos Queries alone have.
+func (r *Replica) readPage(ctx context.Context, f *selfFacts) {
+	if f.externalOK || f.note == "" || f.engine.Known {
+		return
+	}
+	err := r.getData(ctx, storesPath, nil, func(raw json.RawMessage) error {
+		list, err := thanos.ParseStores(raw)
+		f.isThanos = err == nil && len(list) > 0
+		return nil
+	})
+	if clientStatus(err) {
+		f.isThanos = false
 	}
 }
 

@@ -5,17 +5,20 @@ import (
 	"slices"
 )
 
-// misconfigured lists what keeps the replica from being asked: external labels that its group does
-// not name. Prometheus adds such a label to some answers (remote read, federate) and not to others,
-// so without this rule the same series would have two identities. Empty where all is well or where
-// external labels are not known.
+// misconfigured lists what keeps the replica from being asked: that it is of another type than the
+// configuration says, or external labels that its group does not name. Prometheus adds such a label
+// to some answers (remote read, federate) and not to others, so without this rule the same series
+// would have two identities. Empty where all is well or where external labels are not known.
 func (r *Replica) misconfigured() []string {
 	if r.Thanos() {
 		return r.thanosMisconfigured()
 	}
 	r.up.mu.Lock()
-	ext := r.up.health.external
+	ext, isThanos := r.up.health.external, r.up.health.isThanos
 	r.up.mu.Unlock()
+	if isThanos {
+		return []string{"it is a Thanos Query, which answers without stores that it cannot reach, and this is only looked for where its type says so; write type: thanos beside its url"}
+	}
 	if len(ext) == 0 {
 		return nil
 	}

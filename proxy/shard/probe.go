@@ -82,6 +82,7 @@ type selfFacts struct {
 	note       string // why external labels are not known
 	config     uint64 // hash of the configuration they were taken from
 	elsewhere  bool   // it reads from other stores, too
+	isThanos   bool   // it is a Thanos Query, and its type is another one
 	engine     trust.Engine
 	thanos     thanos.Flags // zero for a Prometheus
 	hashmod    trust.Fact

@@ -411,6 +411,45 @@ func TestThanosLabels(t *testing.T) {
 	}
 }
 
+// TestThanosUnderAnotherType: one that is not said to be one is not asked, since nobody would see
+// what it leaves out: by its flags, or where they are not served by its page of stores, which a
+// Prometheus is not asked for.
+func TestThanosUnderAnotherType(t *testing.T) {
+	const noFlags = "status 404; send no"
+	asked := func(path string) fakeshard.Route { return fakeshard.Route{Path: path, Script: noFlags} }
+	for _, tc := range []struct {
+		name  string
+		cfg   fakeshard.Config
+		is    bool
+		pages int // how often its page of stores was asked for
+	}{
+		{"by its flags", fakeThanos(nil), true, 0},
+		{"by its endpoints", fakeThanos(map[string]string{"query.replica-label": "", "endpoint": "a:1"}), true, 0},
+		{"by its page", fakeThanos(nil, asked("/api/v1/status/flags")), true, 1},
+		{"a Prometheus", fakeshard.Config{}, false, 0},
+		{"neither", fakeshard.Config{Routes: []fakeshard.Route{
+			asked("/api/v1/status/config"), asked("/api/v1/status/flags"), asked(storesPath),
+		}}, false, 1},
+		{"another page", fakeshard.Config{Routes: []fakeshard.Route{
+			asked("/api/v1/status/config"), asked("/api/v1/status/flags"),
+			{Path: storesPath, Script: `header Content-Type application/json; send '{"status":"success","data":["a"]}'`},
+		}}, false, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fake := fakeshard.Start(t, tc.cfg)
+			top := build(t, Options{}, true, group(fake.URL()))
+			r := top.Groups[0].Shards[0].Replicas[0]
+			why := strings.Join(r.misconfigured(), "; ")
+			if (r.State() == Misconfigured) != tc.is || strings.Contains(why, "type: thanos") != tc.is {
+				t.Errorf("it is %s: %q", r.State(), why)
+			}
+			if n := len(fake.RequestsTo(storesPath)); n != tc.pages {
+				t.Errorf("its page of stores was asked for %d times", n)
+			}
+		})
+	}
+}
+
 // TestThanosEngine: it is compared with Prometheus servers in what both say, and is never what they
 // are compared with.
 func TestThanosEngine(t *testing.T) {

@@ -45,6 +45,13 @@ func ReadFlags(flags map[string]string) Flags {
 	return f
 }
 
+// Is tells whether the flags are those of a Thanos Query: of other servers none has these two.
+func Is(flags map[string]string) bool {
+	_, labels := flags["query.replica-label"]
+	_, endpoint := flags["endpoint"]
+	return labels || endpoint
+}
+
 // Limit is the time after which an answer is none: what the server was given, or its own
 // query.timeout where that is less. 0 is no limit.
 func (f Flags) Limit(given time.Duration) time.Duration {
