@@ -22,6 +22,16 @@ const (
 	chunkHeader = 3
 )
 
+// samplesOf is how many samples a chunk says it has. Those of histograms with start timestamps have
+// the counter reset in the two bits before it, which others have behind it.
+func samplesOf(c *prompb.Chunk) int {
+	n := binary.BigEndian.Uint16(c.Data)
+	if c.Type == prompb.Chunk_HISTOGRAM_ST || c.Type == prompb.Chunk_FLOAT_HISTOGRAM_ST {
+		n &= 0x3fff
+	}
+	return int(n)
+}
+
 // checkChunk refuses chunks that a decoder must not see.
 func checkChunk(c *prompb.Chunk) error {
 	if len(c.Data) > maxChunkBytes {
@@ -32,12 +42,12 @@ func checkChunk(c *prompb.Chunk) error {
 	}
 	switch c.Type {
 	case prompb.Chunk_XOR, prompb.Chunk_XOR2:
-		if n := int(binary.BigEndian.Uint16(c.Data)); n > 8*len(c.Data) { // none takes less than a bit
+		if n := samplesOf(c); n > 8*len(c.Data) { // none takes less than a bit
 			return fmt.Errorf("a chunk of %d samples in %d bytes", n, len(c.Data))
 		}
 		return nil
 	case prompb.Chunk_HISTOGRAM, prompb.Chunk_FLOAT_HISTOGRAM, prompb.Chunk_HISTOGRAM_ST, prompb.Chunk_FLOAT_HISTOGRAM_ST:
-		if binary.BigEndian.Uint16(c.Data) == 0 {
+		if samplesOf(c) == 0 {
 			return nil // no sample, no layout
 		}
 		return checkLayout(c.Data[chunkHeader:])

@@ -336,6 +336,45 @@ func FuzzStamps(f *testing.F) {
 }
 
 // What real histograms announce passes; what a few hostile bytes announce does not.
+// One sample is one, whatever a chunk says beside it of counter resets.
+func TestSamplesOfChunks(t *testing.T) {
+	h := tsdbutil.GenerateTestHistogram(1)
+	for _, hint := range []histogram.CounterResetHint{histogram.UnknownCounterReset, histogram.CounterReset, histogram.GaugeType} {
+		h.CounterResetHint = hint
+		f := h.ToFloat(nil)
+		for encoding, c := range map[prompb.Chunk_Encoding]chunkenc.Chunk{
+			prompb.Chunk_HISTOGRAM: chunkenc.NewHistogramChunk(), prompb.Chunk_FLOAT_HISTOGRAM: chunkenc.NewFloatHistogramChunk(),
+			prompb.Chunk_HISTOGRAM_ST: chunkenc.NewHistogramSTChunk(), prompb.Chunk_FLOAT_HISTOGRAM_ST: chunkenc.NewFloatHistogramSTChunk(),
+		} {
+			chunks := []prompb.Chunk{{Type: encoding, Data: c.Bytes()}}
+			if err := checkChunk(&chunks[0]); err != nil {
+				t.Errorf("%s, %v, empty: %v", encoding, hint, err)
+			}
+			app, err := c.Appender()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if encoding == prompb.Chunk_FLOAT_HISTOGRAM || encoding == prompb.Chunk_FLOAT_HISTOGRAM_ST {
+				_, _, _, err = app.AppendFloatHistogram(nil, 500, 1000, f, false)
+			} else {
+				_, _, _, err = app.AppendHistogram(nil, 500, 1000, h, false)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			chunks[0].Data = c.Bytes()
+			_, samples, native, err := measured(nil, chunks)
+			if n := count(chunks); samples != 1 || n != 1 || !native || err != nil {
+				t.Errorf("%s, %v: one sample counts %d, and %d, %v", encoding, hint, samples, n, err)
+			}
+		}
+	}
+	header := []byte{0xc0, 0, 0} // of a gauge, and no sample
+	if err := checkChunk(&prompb.Chunk{Type: prompb.Chunk_HISTOGRAM_ST, Data: header}); err != nil {
+		t.Errorf("a chunk without samples has no layout: %v", err)
+	}
+}
+
 func TestCheckChunk(t *testing.T) {
 	for i, h := range []*histogram.Histogram{
 		tsdbutil.GenerateTestHistogram(1), tsdbutil.GenerateTestCustomBucketsHistogram(7),

@@ -2,7 +2,6 @@ package raw
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
@@ -130,7 +129,7 @@ func measured(c Copy, chunks []prompb.Chunk) (bytes, samples int64, histograms b
 			return 0, 0, false, malformed(c, "chunks of a series that overlap or go back in time")
 		}
 		bytes += int64(len(chunks[i].Data))
-		samples += int64(binary.BigEndian.Uint16(chunks[i].Data)) // checked above to be there
+		samples += int64(samplesOf(&chunks[i])) // checked above to be there
 		histograms = histograms || chunks[i].Type != prompb.Chunk_XOR && chunks[i].Type != prompb.Chunk_XOR2
 	}
 	return bytes, samples, histograms, nil

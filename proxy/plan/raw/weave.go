@@ -2,7 +2,6 @@ package raw
 
 import (
 	"context"
-	"encoding/binary"
 	"slices"
 
 	"github.com/prometheus/common/model"
@@ -176,7 +175,7 @@ const fewest = 3
 func count(chunks []prompb.Chunk) int {
 	n := 0
 	for i := range chunks {
-		n += int(binary.BigEndian.Uint16(chunks[i].Data))
+		n += samplesOf(&chunks[i])
 	}
 	return n
 }
