@@ -68,6 +68,7 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 		well[res.r] = res.err == nil
 	}
 	o.heartbeats(ctx, t, func(r *Replica) bool { return well[r] })
+	o.pruned(ctx, t, func(r *Replica) bool { return well[r] })
 	o.recorded(ctx, t, func(r *Replica) bool { return well[r] })
 	for _, f := range t.targetAilments(ctx, time.Now()) {
 		o.add(f.r, "", "%s", f.text)

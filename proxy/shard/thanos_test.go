@@ -411,45 +411,6 @@ func TestThanosLabels(t *testing.T) {
 	}
 }
 
-// TestThanosUnderAnotherType: one that is not said to be one is not asked, since nobody would see
-// what it leaves out: by its flags, or where they are not served by its page of stores, which a
-// Prometheus is not asked for.
-func TestThanosUnderAnotherType(t *testing.T) {
-	const noFlags = "status 404; send no"
-	asked := func(path string) fakeshard.Route { return fakeshard.Route{Path: path, Script: noFlags} }
-	for _, tc := range []struct {
-		name  string
-		cfg   fakeshard.Config
-		is    bool
-		pages int // how often its page of stores was asked for
-	}{
-		{"by its flags", fakeThanos(nil), true, 0},
-		{"by its endpoints", fakeThanos(map[string]string{"query.replica-label": "", "endpoint": "a:1"}), true, 0},
-		{"by its page", fakeThanos(nil, asked("/api/v1/status/flags")), true, 1},
-		{"a Prometheus", fakeshard.Config{}, false, 0},
-		{"neither", fakeshard.Config{Routes: []fakeshard.Route{
-			asked("/api/v1/status/config"), asked("/api/v1/status/flags"), asked(storesPath),
-		}}, false, 1},
-		{"another page", fakeshard.Config{Routes: []fakeshard.Route{
-			asked("/api/v1/status/config"), asked("/api/v1/status/flags"),
-			{Path: storesPath, Script: `header Content-Type application/json; send '{"status":"success","data":["a"]}'`},
-		}}, false, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			fake := fakeshard.Start(t, tc.cfg)
-			top := build(t, Options{}, true, group(fake.URL()))
-			r := top.Groups[0].Shards[0].Replicas[0]
-			why := strings.Join(r.misconfigured(), "; ")
-			if (r.State() == Misconfigured) != tc.is || strings.Contains(why, "type: thanos") != tc.is {
-				t.Errorf("it is %s: %q", r.State(), why)
-			}
-			if n := len(fake.RequestsTo(storesPath)); n != tc.pages {
-				t.Errorf("its page of stores was asked for %d times", n)
-			}
-		})
-	}
-}
-
 // TestThanosEngine: it is compared with Prometheus servers in what both say, and is never what they
 // are compared with.
 func TestThanosEngine(t *testing.T) {
@@ -475,49 +436,6 @@ func TestThanosEngine(t *testing.T) {
 	alone := build(t, Options{}, true, groups[0])
 	if alone.Lookback() != 5*time.Minute || alone.EvaluationInterval() != time.Minute || alone.LowestVersion() != "" {
 		t.Errorf("alone: %s, %s, %q", alone.Lookback(), alone.EvaluationInterval(), alone.LowestVersion())
-	}
-}
-
-// TestThanosOld: a Thanos Query before 0.37 has the engine of a Prometheus before 3.0, which
-// differs from later ones; alone it differs from nobody. What is refused for that says so, and what
-// to do.
-func TestThanosOld(t *testing.T) {
-	start := func(version string) config.Group {
-		cfg := fakeThanos(nil)
-		cfg.Version = version
-		g := thanosGroup(fakeshard.Start(t, cfg).URL())
-		g.Name = "old"
-		return g
-	}
-	prometheus := group(fakeshard.Start(t, fakeshard.Config{}).URL())
-	for _, tc := range []struct {
-		version string
-		groups  []config.Group
-		differs bool
-	}{
-		{"0.36.1", []config.Group{start("0.36.1"), prometheus}, true},
-		{"v0.9.0-rc.1", []config.Group{start("v0.9.0-rc.1"), prometheus}, true},
-		{"0.37.0-rc.0", []config.Group{start("0.37.0-rc.0"), prometheus}, false},
-		{"1.2.3", []config.Group{start("1.2.3"), prometheus}, false},
-		{"main", []config.Group{start("main"), prometheus}, false},
-		{"0.36.1, alone", []config.Group{start("0.36.1")}, false},
-	} {
-		t.Run(tc.version, func(t *testing.T) {
-			top := build(t, Options{}, true, tc.groups...)
-			top.Refresh(t.Context())
-			s := top.Groups[0].Shards[0]
-			d := strings.Join(top.EngineDifferences(s.Replicas[0]), "; ")
-			e := qerr.From(ErrNoRaw(s))
-			for _, said := range []string{d, e.Message} {
-				if strings.Contains(said, "left end") != tc.differs {
-					t.Errorf("differs: %q; the refusal: %q", d, e.Message)
-				}
-			}
-			told := strings.Contains(e.Message, "0.37") && strings.Contains(e.Advice, "the same engine")
-			if told != tc.differs || top.Groups[0].Trusted() == tc.differs {
-				t.Errorf("the refusal: %q, %q; trusted: %t", e.Message, e.Advice, top.Groups[0].Trusted())
-			}
-		})
 	}
 }
 

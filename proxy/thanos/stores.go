@@ -33,6 +33,7 @@ type Store struct {
 	Component string // sidecar, store, rule and so on
 	LabelSets []map[string]string
 	Err       string    // of Thanos' last health check; empty where it found the store well
+	Since     int64     // the time of its oldest sample, as it announces it, in milliseconds; 0 where it does not say
 	Checked   time.Time // when it found it well last, by its own clock; zero where it does not say
 }
 
@@ -42,6 +43,7 @@ func ParseStores(raw []byte) ([]Store, error) {
 		Name      string              `json:"name"`
 		LastError *string             `json:"lastError"`
 		LastCheck any                 `json:"lastCheck"`
+		MinTime   any                 `json:"minTime"`
 		LabelSets []map[string]string `json:"labelSets"`
 	}
 	if err := json.Unmarshal(raw, &data); err != nil {
@@ -56,6 +58,9 @@ func ParseStores(raw []byte) ([]Store, error) {
 			i := Store{Name: clip.Said(d.Name), Component: clip.Said(component), LabelSets: d.LabelSets}
 			if text, ok := d.LastCheck.(string); ok {
 				i.Checked, _ = time.Parse(time.RFC3339, text) // else it does not say
+			}
+			if ms, ok := d.MinTime.(float64); ok && ms > 0 && ms < 1<<53 {
+				i.Since = int64(ms)
 			}
 			if d.LastError != nil {
 				// A gRPC error has its own words behind its code.
@@ -106,6 +111,17 @@ type Stores struct {
 type seenStore struct {
 	Store
 	first, last time.Time // when it was well
+}
+
+// Oldest is the time of the oldest sample that a store which is well announces, in milliseconds;
+// false where none says it.
+func (s *Stores) Oldest() (ms int64, known bool) {
+	for _, i := range s.List {
+		if i.Err == "" && i.Since > 0 && (!known || i.Since < ms) {
+			ms, known = i.Since, true
+		}
+	}
+	return ms, known
 }
 
 // Page takes over a page whose reading began at that time, and returns what was missing before it.
