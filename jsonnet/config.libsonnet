@@ -15,6 +15,8 @@
     namespaceLabel: 'namespace',
     // Label that all targets of one shard's Prometheus servers share (`up{job="prometheus",prometheus_shard="0"}`); without it all of a cluster count as copies of each other.
     prometheusShardLabel: 'prometheus_shard',
+    // Label that tells apart what each shard says of a target that all of them scrape, as deploy/exporters has it.
+    seenByLabel: 'seen_by',
     // Name of the container that Prometheus runs in.
     prometheusContainer: 'prometheus',
     // Label that names a pod.

@@ -53,6 +53,7 @@ var Elsewhere = map[string]string{
 	"PrometheusReplaySlow":             notHere + "the model's servers replay within minutes",
 	"PrometheusRuleFailures":           notHere + "Alertmanager holds it back where *a shard down* names the shard",
 	"PrometheusSeriesAPIUnbounded":     servicesOwn,
+	"PrometheusStoresNothing":          byRuleTest,
 	"ProxyCallsWaiting":                servicesOwn + ", once its rules have begun",
 	"ProxyConfigReloadFailed":          servicesOwn,
 	"ProxyDiscoveryRefused":            servicesOwn,

@@ -228,6 +228,9 @@ func TestLive(t *testing.T) {
 	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
 	shardDownHere := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "jaguar", "group", "jaguar", "shard", "1")
 	pairDown := ls("alertname", "PrometheusHAPairDown", "severity", "critical", "cluster", "jaguar", "prometheus_shard", "1")
+	storesNothing := ls("alertname", "PrometheusStoresNothing", "severity", "critical", "cluster", "jaguar", "reason", "shard")
+	storesItself := ls("alertname", "PrometheusStoresNothing", "severity", "critical", "cluster", "jaguar", "reason", "itself")
+	copyWell := ls("alertname", "PrometheusStoresNothing", "severity", "warning", "cluster", "jaguar", "instance", "a", "reason", "server")
 	accountingIbis := ls("alertname", "NetworkAccountingLost", "severity", "warning", "cluster", "ibis")
 	evalFailsIbis := ls("alertname", "RulerFailing", "severity", "critical", "cluster", "ibis")
 	jobGone := ls("alertname", "ScrapeJobGone", "severity", "critical", "cluster", "jaguar", "job", "kube-state-metrics")
@@ -353,6 +356,13 @@ func TestLive(t *testing.T) {
 		}, map[string][]string{
 			"critical":    {"PrometheusHAPairDown jaguar", "PrometheusOOMLoop jaguar", "ProxyShardDown monitoring"},
 			"remediation": {"GPUXidFatal jaguar n1"},
+		}},
+		{"a shard that stores nothing silences what its silence makes of shares", []map[string]string{storesNothing, storesItself, accounting, noNodes, accountingIbis}, map[string][]string{
+			"critical": {"PrometheusStoresNothing jaguar"},
+			"warning":  {"NetworkAccountingLost ibis"},
+		}},
+		{"a server that stores nothing is a ticket where its copy does", []map[string]string{copyWell, storesItself, accounting}, map[string][]string{
+			"warning": {"NetworkAccountingLost jaguar", "PrometheusStoresNothing jaguar"},
 		}},
 		{"exporters of many nodes", []map[string]string{exportersDown, othersDown, blind, blindIbis}, map[string][]string{
 			"warning": {"NodeExporterMissing ibis n2", "TargetDown ibis", "TargetDown jaguar"},

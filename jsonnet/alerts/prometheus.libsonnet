@@ -23,9 +23,15 @@
     w10: t.d('10m'),
     hour: t.d('1h'),
     w3h: t.d('3h'),
+    w6h: t.d('6h'),
     day: t.d('1d'),
     dayInSeconds: number(t.s('1d')),
     ahead: number(t.s('4h')),
+    // Samples that a server stores, by server, and what it has to scrape: one with its volume full answers, says that it is ready, and stores none.
+    stored: 'sum by (%s, %s, instance) (rate(prometheus_tsdb_head_samples_appended_total{%s}[%s]))' % [c.clusterLabel, c.prometheusShardLabel, c.selectors.prometheus, t.d('5m')],
+    scrapes: 'sum by (%s, %s, instance) (prometheus_target_scrape_pool_targets{%s}) > 0' % [c.clusterLabel, c.prometheusShardLabel, c.selectors.prometheus],
+    oldSeconds: number(t.s('3m')),
+    minute: t.d('1m'),
     // What a server cannot give back as a share of its limit, where it says both.
     told: '(go_gc_heap_live_bytes{%(p)s} + go_memstats_sys_bytes{%(p)s} - go_memstats_heap_sys_bytes{%(p)s}) / (go_gc_gomemlimit_bytes{%(p)s} < 1e15)' % { p: c.selectors.prometheus },
     // Servers that know their limit, those too that could not be scraped of late.
@@ -162,6 +168,44 @@
             severity: 'critical',
             summary: 'All Prometheus servers of a shard are down.',
             description: 'No Prometheus of shard {{ $labels.%(shard)s }} of %(name)s answers; the best of them did {{ $value | humanizePercentage }} of the time in the last five minutes. What they scrape is not measured.',
+          }),
+          own('PrometheusStoresNothing', {
+            // Where a volume is full each scrape is given up as a whole, `up` with it; readiness is sound, and rules go on over what there was. Others see that no sample is added. The server itself, which may be the only one, or all may be full, has no newer sample of
+            // what it scrapes of them, and no mark that these went: what is taken out of the scrape is marked at once and never seen to be old. It need not store anything to say so.
+            expr: |||
+              label_replace(
+                max by (%(cluster)s, %(shard)s) (%(stored)s) == 0
+                and on (%(cluster)s, %(shard)s)
+                max by (%(cluster)s, %(shard)s) (%(scrapes)s),
+                "reason", "shard", "", ""
+              )
+              or
+              label_replace(
+                max by (%(cluster)s) (last_over_time((time() - timestamp(up{%(prometheus)s}))[%(w6h)s:%(minute)s])) > %(oldSeconds)s
+                unless on (%(cluster)s)
+                up{%(prometheus)s},
+                "reason", "itself", "", ""
+              )
+            |||,
+            hold: '8m',
+            severity: 'critical',
+            summary: 'A shard answers and stores nothing.',
+            description: '{{ if eq $labels.reason "itself" }}A Prometheus of %(name)s has stored nothing of late that it scrapes: its newest samples of Prometheus servers are older than five minutes{{ else }}No Prometheus of shard {{ $labels.%(shard)s }} of %(name)s stores a sample ({{ $value }} a second), and all have targets{{ end }}. Its volume may be full. What it scrapes is not measured, and it answers as if that were not there.',
+          }),
+          own('PrometheusStoresNothing', {
+            expr: |||
+              %(stored)s == 0
+              and
+              %(scrapes)s
+              and on (%(cluster)s, %(shard)s)
+              max by (%(cluster)s, %(shard)s) (%(stored)s) > 0
+            |||,
+            hold: '5m',
+            severity: 'warning',
+            labels: { reason: 'server' },
+            vars: { instance: 'instance' },
+            summary: 'A Prometheus answers and stores nothing.',
+            description: 'Prometheus {{ $labels.instance }} of %(name)s has targets and stores no sample of them ({{ $value }} a second), while another server of its shard does. Its volume may be full.',
           }),
           own('PrometheusHACrashLooping', {
             expr: |||

@@ -23,6 +23,19 @@
     hour: t.d('1h'),
   },
 
+  // lost are the clusters of which a shard tells nothing any more, while more shards answer than tell anything: what it scraped is gone with it, and no machine was taken away. One that was given up answers no more.
+  local lost = |||
+    count by (%(cl)s) (
+      last_over_time(cluster_shard:targets:count[%(keep)s])
+      unless
+      cluster_shard:targets:count
+    )
+    and on (%(cl)s)
+    count by (%(cl)s) (group by (%(cl)s, %(shard)s) (up{%(prometheus)s} > 0))
+    > on (%(cl)s)
+    count by (%(cl)s) (cluster_shard:targets:count)
+  ||| % { cl: cl, keep: t.recorded('6h'), shard: c.prometheusShardLabel, prometheus: c.selectors.prometheus },
+
   // gone are the jobs of clusters that had targets and have none, while other jobs of the cluster have some: where nothing is left it is the Prometheus servers, or the cluster was given up.
   local gone(jobs) = |||
     (
@@ -75,7 +88,7 @@
           ),
           a.alert('ScrapeTargetsGone', {
             // Where machines are taken away, what runs on each of them goes with them. What autoscales has fewer each night. What is on all nodes, virtual ones too, is compared
-            // with as many as the machines should be, and the virtual ones that there are.
+            // with as many as the machines should be, and the virtual ones that there are. A shard that stores nothing takes all of this alike, and is no machine that is taken away.
             expr: |||
               (
                 cluster_job:targets:count{job=~"%(read)s", job!~"%(elastic)s"}
@@ -85,28 +98,32 @@
               )
               unless on (%(job)s)
               (
-                cluster_job:targets:count
-                / on (%(job)s)
-                cluster_job:targets_usual:count
-                >= on (%(cl)s) group_left ()
-                %(left)s * cluster:machines:ratio
-              )
-              unless on (%(job)s)
-              (
-                cluster_job:targets:count{job=~"%(everywhere)s"}
-                / on (%(job)s)
-                cluster_job:targets_usual:count
-                >= on (%(cl)s) group_left ()
-                %(left)s
-                * (
-                  cluster:machines:ratio * on (%(cl)s) cluster:nodes_measured_usual:count
-                  + on (%(cl)s)
-                  (cluster:nodes:count - on (%(cl)s) cluster:nodes_measured:count)
+                (
+                  cluster_job:targets:count
+                  / on (%(job)s)
+                  cluster_job:targets_usual:count
+                  >= on (%(cl)s) group_left ()
+                  %(left)s * cluster:machines:ratio
+                  or
+                  cluster_job:targets:count{job=~"%(everywhere)s"}
+                  / on (%(job)s)
+                  cluster_job:targets_usual:count
+                  >= on (%(cl)s) group_left ()
+                  %(left)s
+                  * (
+                    cluster:machines:ratio * on (%(cl)s) cluster:nodes_measured_usual:count
+                    + on (%(cl)s)
+                    (cluster:nodes:count - on (%(cl)s) cluster:nodes_measured:count)
+                  )
+                  / on (%(cl)s)
+                  cluster:nodes_usual:count
                 )
-                / on (%(cl)s)
-                cluster:nodes_usual:count
+                unless on (%(cl)s)
+                (
+                  %(lost)s
+                )
               )
-            ||| % f,
+            ||| % (f { lost: std.strReplace(std.rstripChars(lost, '\n'), '\n', '\n    ') }),
             hold: '8m',
             severity: 'warning',
             summary: 'A job has far fewer targets than usual.',

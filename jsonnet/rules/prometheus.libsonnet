@@ -3,7 +3,7 @@
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
-  local f = { cluster: c.clusterLabel },
+  local f = { cluster: c.clusterLabel, seenBy: c.seenByLabel, prometheus: c.selectors.prometheus },
 
   prometheusRules+:: {
     groups+: [
@@ -32,6 +32,11 @@
           {
             record: 'cluster_job:targets:count',
             expr: 'count by (%(cluster)s, job) (up)' % f,
+          },
+          {
+            // Prometheus servers, which each shard scrapes, by the shard that tells of them.
+            record: 'cluster_shard:targets:count',
+            expr: 'count by (%(cluster)s, %(seenBy)s) (up{%(prometheus)s, %(seenBy)s!=""})' % f,
           },
           {
             record: 'cluster_job:targets_up:sum',
