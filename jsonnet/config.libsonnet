@@ -160,6 +160,10 @@
       perNode: 8,
       // Label of kube_node_labels that names the GPU's model.
       modelLabel: 'label_nvidia_com_gpu_product',
+      // … and the one that does where that is not there: GKE's own device plugin goes without NVIDIA's feature discovery.
+      modelLabelOtherwise: 'label_cloud_google_com_gke_accelerator',
+      // Labels of kube_node_labels that a node only has where what it hands out as GPUs are parts of cards. Of modelLabel its ending says so (-SHARED, -MIG-…).
+      partsLabels: ['label_cloud_google_com_gke_gpu_partition_size', 'label_cloud_google_com_gke_max_shared_clients_per_gpu'],
       // GPU indices by which the largest joins are made in parts, so that each stays below the proxy's max_series.
       indexParts: ['[0-3]'],
     },
@@ -240,13 +244,18 @@
     // Quantiles over all nodes that are recorded.
     quantiles: [0.5, 0.9, 0.99],
 
-    // Money for one GPU-hour by modelName; `default` for every other model.
+    // Money for one GPU-hour by modelName, or by gpu.modelLabelOtherwise; `default` for every other model.
     prices: {
       currency: 'USD',
       gpuHour: {
         'NVIDIA H100 80GB HBM3': 2.5,
         'NVIDIA H200': 3.2,
         'NVIDIA A100-SXM4-80GB': 1.4,
+        // The same as GKE's label has them.
+        'nvidia-h100-80gb': 2.5,
+        'nvidia-h100-mega-80gb': 2.5,
+        'nvidia-h200-141gb': 3.2,
+        'nvidia-a100-80gb': 1.4,
         default: 2,
       },
     },

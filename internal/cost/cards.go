@@ -11,19 +11,25 @@ import (
 
 // What is billed are cards. Where a card is shared, its node hands out more GPUs than it has cards:
 // with time slicing and with MIG's strategy "single" under the name of a whole GPU, and NVIDIA's
-// feature discovery ends the product in -SHARED or -MIG-…; with its renameByDefault as
-// nvidia.com/gpu.shared, and the product stays as it is; with MIG's strategy "mixed" under names
-// of their own, which say how many of a card's seven parts a slice has. The recording rules count
-// the same way (node:gpu_share:ratio and node:gpu_slice:ratio).
+// feature discovery ends the product in -SHARED or -MIG-… (GKE has labels of its own for that);
+// with its renameByDefault as nvidia.com/gpu.shared, and the product stays as it is; with MIG's
+// strategy "mixed" under names of their own, which say how many of a card's seven parts a slice
+// has. The recording rules count the same way (node:gpu_share:ratio and node:gpu_slice:ratio).
 
 const (
 	wholeResource  = "nvidia_com_gpu"
 	sharedResource = wholeResource + "_shared"
 	sliceResources = "nvidia_com_mig_[1-7]g_.+"
 	sevenths       = 7
+	// gkeModel names the model of a card where no feature discovery does.
+	gkeModel = "label_cloud_google_com_gke_accelerator"
 )
 
 var (
+	// gkeShares are the labels that GKE gives to nodes whose GPUs are slices, or are shared.
+	gkeShares = []string{
+		"label_cloud_google_com_gke_gpu_partition_size", "label_cloud_google_com_gke_max_shared_clients_per_gpu",
+	}
 	sharedModel   = regexp.MustCompile(`^(.+?)(?:-SHARED|-MIG-.+)$`)
 	sliceResource = regexp.MustCompile(`^nvidia_com_mig_([1-7])g_.+$`)
 )

@@ -23,7 +23,7 @@ func (n sharedNode) load() string {
 	}
 	pod := fmt.Sprintf("namespace=%q,pod=\"w\",uid=\"u-%s\"", n.name, n.name)
 	ksm("kube_pod_status_phase", pod+`,phase="Running"`, 1)
-	ksm("kube_node_labels", fmt.Sprintf("node=%q,label_nvidia_com_gpu_product=%q", n.name, n.product), 1)
+	ksm("kube_node_labels", fmt.Sprintf("node=%q,", n.name)+n.labels(), 1)
 	ksm("kube_node_status_condition", fmt.Sprintf("node=%q,condition=\"Ready\",status=\"true\"", n.name), 1)
 	for _, resource := range sortedKeys(n.has) {
 		of := fmt.Sprintf("node=%q,resource=%q", n.name, resource)
@@ -38,6 +38,21 @@ func (n sharedNode) load() string {
 	return b.String()
 }
 
+// labels are those of the node by which its cards are known, as NVIDIA's feature discovery writes
+// them, or of a product like nvidia-l4/10 those of GKE: ten clients for each, or slices of a size.
+func (n sharedNode) labels() string {
+	accelerator, of, gke := strings.Cut(n.product, "/")
+	if !gke {
+		return fmt.Sprintf("label_nvidia_com_gpu_product=%q", n.product)
+	}
+	how := "partition_size"
+	if !strings.Contains(of, "g.") {
+		how = "max_shared_clients_per_gpu"
+	}
+	how = "label_cloud_google_com_gke_" + strings.Replace("gpu_"+how, "gpu_max", "max", 1)
+	return fmt.Sprintf("label_cloud_google_com_gke_accelerator=%q,%s=%q", accelerator, how, of)
+}
+
 // TestSharedCards: a machine of eight cards at $2.50 costs $20 an hour, however it is cut.
 func TestSharedCards(t *testing.T) {
 	const h100, gpu, mig = "NVIDIA-H100-80GB-HBM3", "nvidia_com_gpu", "nvidia_com_mig_"
@@ -49,6 +64,9 @@ func TestSharedCards(t *testing.T) {
 		{sharedNode{"sliced", h100 + "-SHARED", map[string]int{gpu: 32}, 8, 0}, "8.000", "0.000"},
 		{sharedNode{"unmeasured", h100 + "-SHARED", map[string]int{gpu: 32}, 0, 0}, "8.000", "0.000"},
 		{sharedNode{"single", h100 + "-MIG-1g.10gb", map[string]int{gpu: 56}, 8, 0}, "8.000", "0.000"},
+		// As GKE labels them, which has no feature discovery.
+		{sharedNode{"gke-single", "nvidia-h100-80gb/1g.10gb", map[string]int{gpu: 56}, 8, 0}, "8.000", "0.000"},
+		{sharedNode{"gke-clients", "nvidia-h100-80gb/4", map[string]int{gpu: 32}, 0, 0}, "8.000", "0.000"},
 		// What renameByDefault calls shares; the GPUs that the node had before stay there as 0.
 		{sharedNode{"renamed", h100, map[string]int{gpu + "_shared": 32, gpu: 0}, 8, 0}, "8.000", "0.000"},
 		{sharedNode{"renamed-unmeasured", h100, map[string]int{gpu + "_shared": 32}, 0, 0}, "8.000", "0.000"},
@@ -66,6 +84,7 @@ func TestSharedCards(t *testing.T) {
 	}
 	o := smallOptions(t, loaded(t, text).URL())
 	o.Range, o.By = Range{smallFrom, smallFrom.Add(time.Hour), time.UTC}, []Dimension{Namespace, Model}
+	o.Directory.Prices["nvidia-h100-80gb"] = 2.5
 	b, err := Make(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +94,13 @@ func TestSharedCards(t *testing.T) {
 		rows[strings.Join(r.Keys, " ")] = r
 	}
 	for _, n := range nodes {
-		r, ok := rows[n.name+" "+h100]
+		model := h100
+		if gke, _, ok := strings.Cut(n.product, "/"); ok {
+			model = gke
+		}
+		r, ok := rows[n.name+" "+model]
 		if !ok {
-			t.Errorf("%s has no row of model %s: %v", n.name, h100, b.Rows)
+			t.Errorf("%s has no row of model %s: %v", n.name, model, b.Rows)
 			continue
 		}
 		if r.GPUHours.String() != n.hours || r.Cost == nil {

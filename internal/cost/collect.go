@@ -310,6 +310,12 @@ func (r *run) readNodes(f *facts, do asking) {
 		if of := sharedModel.FindStringSubmatch(model); of != nil {
 			model, f.shared[k] = of[1], true
 		}
+		if firstOf(m, gkeShares) != "" {
+			f.shared[k] = true
+		}
+		if model == "" {
+			model = m[gkeModel]
+		}
 		f.model[k] = max(f.model[k], model)
 		r.found.models = r.found.models || model != ""
 		f.class[k] = max(f.class[k], classOf(firstOf(m, n.ClassLabels)))

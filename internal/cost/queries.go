@@ -32,7 +32,8 @@ type Names struct {
 	// TeamLabels are looked at in this order, as labels of kube_namespace_labels. Default:
 	// DefaultTeamLabels.
 	TeamLabels []string
-	// ModelLabel is the GPU model, as a label of kube_node_labels. Default:
+	// ModelLabel is the GPU model, as a label of kube_node_labels; of a node without it GKE's own
+	// label counts. Default:
 	// label_nvidia_com_gpu_product.
 	ModelLabel string
 	// ClassLabels are looked at in this order, as labels of kube_node_labels, for the class of a
@@ -63,6 +64,17 @@ var DefaultExperimentLabels = []string{
 
 // DefaultTeamLabels name the team of a namespace. They are those of the recording rules.
 var DefaultTeamLabels = []string{"label_team", "label_owner", "label_cost_center"}
+
+// ofNodes are the labels of nodes that a bill reads.
+func (n Names) ofNodes() []string {
+	var out []string
+	for _, l := range slices.Concat([]string{n.ModelLabel, gkeModel}, gkeShares, n.ClassLabels) {
+		if !slices.Contains(out, l) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
 
 func (n Names) withDefaults() Names {
 	def := func(p *string, v string) {
@@ -216,7 +228,7 @@ func (n Names) queries() queries {
 				"} <= 1)[" + d + ":1m]))"
 		}},
 		nodeLabels: labelled("kube_node_labels", []string{n.ClusterLabel, "node"},
-			append([]string{n.ModelLabel}, n.ClassLabels...), false),
+			n.ofNodes(), false),
 		capacity:    node("kube_node_status_capacity", resource, "resource"),
 		allocatable: node("kube_node_status_allocatable", resource, "resource"),
 		ready:       node("kube_node_status_condition", `condition="Ready",status="true"`),

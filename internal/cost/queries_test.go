@@ -69,7 +69,7 @@ func TestExported(t *testing.T) {
 		}
 	}
 	for kind, want := range map[string][]string{
-		"nodes": append([]string{n.ModelLabel}, n.ClassLabels...), "namespaces": n.TeamLabels, "pods": n.ExperimentLabels,
+		"nodes": n.ofNodes(), "namespaces": n.TeamLabels, "pods": n.ExperimentLabels,
 	} {
 		for _, l := range want {
 			if !strings.Contains(allowed[kind], " "+l+" ") {

@@ -71,7 +71,14 @@
                   "model", "$1", "%(l)s", "(.+?)(?:-SHARED|-MIG-.+)?"
                 )
               )
-            ||| % { node: node, ksm: ksm, l: c.gpu.modelLabel },
+              or on (%(node)s)
+              max by (%(node)s, model) (
+                label_replace(
+                  max by (%(node)s, %(o)s) (kube_node_labels{%(ksm)s, %(o)s!=""}),
+                  "model", "$1", "%(o)s", "(.+)"
+                )
+              )
+            ||| % { node: node, ksm: ksm, l: c.gpu.modelLabel, o: c.gpu.modelLabelOtherwise },
           },
           {
             record: 'namespace:gpu_allocated_by_model:sum',

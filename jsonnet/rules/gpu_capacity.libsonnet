@@ -135,7 +135,7 @@
           },
           {
             // What part of a card one of the node's GPUs is, where it is not all of one: NVIDIA's feature discovery ends the product in -SHARED for time slicing, in -MIG-… for slices
-            // that are handed out as GPUs. The cards are those that DCGM saw, or as many as nodes have.
+            // that are handed out as GPUs; GKE has labels of its own for both. The cards are those that DCGM saw, or as many as nodes have.
             record: 'node:gpu_share:ratio',
             expr: |||
               (
@@ -149,8 +149,17 @@
               / on (%(node)s)
               node:gpu_capacity:max
               and on (%(node)s)
-              max by (%(node)s) (kube_node_labels{%(ksm)s, %(l)s=~".+(-SHARED|-MIG-.+)"})
-            ||| % { node: node, ksm: c.selectors.ksm, l: c.gpu.modelLabel, cards: c.gpu.perNode },
+              max by (%(node)s) (
+                kube_node_labels{%(ksm)s, %(l)s=~".+(-SHARED|-MIG-.+)"}
+                %(parts)s
+              )
+            ||| % {
+              node: node,
+              ksm: c.selectors.ksm,
+              l: c.gpu.modelLabel,
+              cards: c.gpu.perNode,
+              parts: std.join('\n    ', ['or\n    kube_node_labels{%s, %s!=""}' % [c.selectors.ksm, l] for l in c.gpu.partsLabels]),
+            },
           },
           {
             // What part of a card a seventh is, of nodes with slices under their own names: all of its slices together are the cards that DCGM saw and that are not handed out whole, also where
