@@ -48,6 +48,21 @@
   // young are the Nodes that were made within six hours: what was kept so long may be of another machine under their name.
   local young = (import '../lib/young.libsonnet')(c, '6h'),
 
+  // devices are the cards of nodes on which DCGM has seen some: those that it saw last where its exporter has been away for less than six hours.
+  local devices = |||
+    node:gpu_devices:max > 0
+    or on (%(n)s)
+    (
+      last_over_time(node:gpu_devices:max[%(keep)s]) > 0
+      unless on (%(n)s)
+      (
+        %(young)s
+        unless on (%(n)s)
+        node:gpu_devices:max
+      )
+    )
+  ||| % { n: node, keep: t.recorded('6h'), young: young },
+
   prometheusRules+:: {
     groups+: [
       {
@@ -135,12 +150,12 @@
           },
           {
             // What part of a card one of the node's GPUs is, where it is not all of one: NVIDIA's feature discovery ends the product in -SHARED for time slicing, in -MIG-… for slices
-            // that are handed out as GPUs; GKE has labels of its own for both. The cards are those that DCGM saw, or as many as nodes have.
+            // that are handed out as GPUs; GKE has labels of its own for both. The cards are those that DCGM saw, or where it saw none of late as many as nodes have.
             record: 'node:gpu_share:ratio',
             expr: |||
               (
                 (
-                  node:gpu_devices:max > 0
+                  %(devices)s
                   or on (%(node)s)
                   0 * node:gpu_capacity:max + %(cards)g
                 )
@@ -158,6 +173,7 @@
               ksm: c.selectors.ksm,
               l: c.gpu.modelLabel,
               cards: c.gpu.perNode,
+              devices: indented(devices, 6),
               parts: std.join('\n    ', ['or\n    kube_node_labels{%s, %s!=""}' % [c.selectors.ksm, l] for l in c.gpu.partsLabels]),
             },
           },
@@ -168,9 +184,13 @@
             expr: |||
               (
                 (
-                  node:gpu_devices:max - on (%(node)s) node:gpu_capacity:max
+                  (
+                    %(devices)s
+                  )
+                  - on (%(node)s)
+                  node:gpu_capacity:max
                   or on (%(node)s)
-                  node:gpu_devices:max
+                  %(devicesAlone)s
                 )
                 > 0
               )
@@ -200,7 +220,7 @@
               0 *
               %(slices)s
               + 1 / 7
-            ||| % { node: node, keep: t.recorded('6h'), young: young, slices: indented(g.sevenths(node, 'resource', 'kube_node_status_capacity'), 2), deeper: indented(g.sevenths(node, 'resource', 'kube_node_status_capacity'), 4) },
+            ||| % { node: node, keep: t.recorded('6h'), young: young, devices: indented(devices, 8), devicesAlone: indented(devices, 6), slices: indented(g.sevenths(node, 'resource', 'kube_node_status_capacity'), 2), deeper: indented(g.sevenths(node, 'resource', 'kube_node_status_capacity'), 4) },
           },
           // What the kubelet tells of slices while it tells of some.
           ofSlices('told', sliced('kube_node_status_capacity') + ' > 0'),
