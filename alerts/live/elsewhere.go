@@ -52,6 +52,7 @@ var Elsewhere = map[string]string{
 	"PrometheusRemoteWriteFailing":     servicesOwn,
 	"PrometheusReplaySlow":             notHere + "the model's servers replay within minutes",
 	"PrometheusRuleFailures":           notHere + "Alertmanager holds it back where *a shard down* names the shard",
+	"PrometheusRulesLate":              byRuleTest,
 	"PrometheusSeriesAPIUnbounded":     servicesOwn,
 	"PrometheusStoresNothing":          byRuleTest,
 	"ProxyCallsWaiting":                servicesOwn + ", once its rules have begun",

@@ -49,6 +49,15 @@
     description: o.description % (f { name: a.cluster() }),
   }),
 
+  // late are the rule groups of some servers that take longer than from one evaluation to the next, or of which some were left out, with how long the last one took.
+  local late(servers) = |||
+    max by (%(g)s) (prometheus_rule_group_last_duration_seconds{%(s)s}) > max by (%(g)s) (prometheus_rule_group_interval_seconds{%(s)s})
+    or
+    max by (%(g)s) (prometheus_rule_group_last_duration_seconds{%(s)s})
+    and
+    sum by (%(g)s) (increase(prometheus_rule_group_iterations_missed_total{%(s)s}[%(w)s])) > 0
+  ||| % { g: '%s, job, instance, rule_group' % c.clusterLabel, s: servers, w: t.d('10m') },
+
   prometheusAlerts+:: {
     groups+: [
       {
@@ -267,6 +276,15 @@
             vars: { instance: 'instance' },
             summary: 'Rules cannot be evaluated.',
             description: '{{ $value | humanize }} evaluations of rules of group {{ $labels.rule_group }} failed in {{ $labels.job }} {{ $labels.instance }} of %(name)s in ten minutes: their alerts are blind.',
+          }),
+          own('PrometheusRulesLate', {
+            // Longer than the window: an evaluation that was left out once, as while a server starts or a shard is slow, is no trouble. A group that takes longer than its interval leaves some out for as long as it does.
+            expr: late(c.selectors.prometheus) + 'or\n' + late(c.selectors.ruler),
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'Rules are evaluated too seldom.',
+            description: 'Group {{ $labels.rule_group }} in {{ $labels.job }} {{ $labels.instance }} of %(name)s took {{ $value | humanizeDuration }} last time, and evaluations are left out: its alerts come late, and what it records has gaps.',
           }),
         ],
       },
