@@ -149,7 +149,8 @@
           {
             // Cards that a pod has through ResourceClaims, which kube-state-metrics does not count (its issue 2979): by the labels that dcgm-exporter has from the kubelet, without a uid. Pods that share
             // a card or a slice have equal parts of it; a slice of MIG is its part, by its profile, of all slices that the card is cut into. While a node's exporter is silent pods have
-            // what they had last: this rule's own last sample, which ends with the pod, and not all of the time before; for six hours by what keeps no memory of its own. With a node that is gone for ten minutes, while others are told of, they are gone: its name may come back as another machine.
+            // what they had last: this rule's own last sample, which ends with the pod, and not all of the time before; for six hours by what keeps no memory of its own. With a node that is gone for ten minutes, while others are told of, they are gone: its name may come back as another machine. So is a pod of which
+            // kube-state-metrics tells no more on its node while it tells of others: it was taken off a dead node, and may be on another one by now.
             record: 'node_pod:gpu_claimed:sum',
             expr: |||
               %(now)s
@@ -168,6 +169,14 @@
                   and on (%(cl)s)
                   kube_node_status_condition{%(ksm)s, condition="Ready", status="true"}
                 )
+                unless on (%(pods)s)
+                (
+                  node_pod:gpu_claimed:sum
+                  unless on (%(pods)s)
+                  last_over_time(kube_pod_info{%(ksm)s}[%(gone)s])
+                  and on (%(cl)s)
+                  kube_pod_info{%(ksm)s}
+                )
               )
             ||| % {
               cl: cl,
@@ -175,6 +184,7 @@
               ksm: c.selectors.ksm,
               keep: t.recorded('6h'),
               gone: t.d('10m'),
+              pods: '%s, %s, %s' % [node, c.namespaceLabel, c.podLabel],
               now: std.rstripChars(onPods(|||
                 sum by (%(cl)s, %(node)s, %(ns)s, %(pod)s) (
                   (
