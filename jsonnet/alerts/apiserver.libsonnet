@@ -88,14 +88,14 @@
           }),
           alert('KubeAPIServerErrors', {
             expr: |||
-              sum by (%(cluster)s) (cluster_code:apiserver_requests:rate5m{code=~"5.."}) / sum by (%(cluster)s) (cluster_code:apiserver_requests:rate5m) > %(errors)s
+              sum by (%(cluster)s) (cluster_code:apiserver_requests_counted:rate5m{code=~"5.."}) / sum by (%(cluster)s) (cluster_code:apiserver_requests_counted:rate5m) > %(errors)s
               and
-              sum by (%(cluster)s) (cluster_code:apiserver_requests:rate5m{code=~"5.."}) > %(errorsPerSecond)s
+              sum by (%(cluster)s) (cluster_code:apiserver_requests_counted:rate5m{code=~"5.."}) > %(errorsPerSecond)s
             |||,
             hold: '5m',
             severity: 'critical',
             summary: 'The API server answers with errors.',
-            description: '{{ $value | humanizePercentage }} of requests to the API server of %(name)s fail with 5xx. What the aggregator answers for an API it cannot reach is not among them: KubeAPIAggregatorUnavailable.',
+            description: '{{ $value | humanizePercentage }} of requests to the API server of %(name)s fail with 5xx. What it only passes on, and what the aggregator answers for an API it cannot reach, is not among them: KubeAPIAggregatorUnavailable.',
           }),
           alert('KubeAPIServerNotMeasured', {
             // A hung etcd makes /metrics take 20 s: the scrape fails and with it every alert above. /metrics/slis answers all the while, and so do nodes. A control plane that somebody else runs may not be scraped at all: then nothing was lost.

@@ -54,6 +54,13 @@
               ||| % f,
             },
             {
+              // Without streams and what is passed on to kubelets and pods as well: that a dead node's page or log cannot be had is no error of the API server.
+              record: 'cluster_code:apiserver_requests_counted:rate5m',
+              expr: |||
+                sum by (%(cluster)s, code) (rate(apiserver_request_total{%(apiserver)s,subresource!~"%(notCounted)s"}[%(w)s]))
+              ||| % f,
+            },
+            {
               // Refusals. The two counters count the same requests, the second one also those that name no resource;
               // apiserver_flowcontrol_rejected_requests_total stands still where the plain in-flight limit refuses. An eviction that a PodDisruptionBudget forbids is answered 429 too, each five seconds anew, and nothing is short.
               record: 'cluster:apiserver_throttled:rate5m',
