@@ -21,6 +21,20 @@
       > %(bits)g
     ||| % { x: series, by: by, factor: th.egressFactor, week: t.d('1w'), hour: t.d('1h'), bits: th.egressBitsPerSecond },
 
+  // ready are the ready nodes on which an exporter can run: on virtual ones none does.
+  local ready = std.rstripChars(|||
+    (
+      cluster:nodes_ready:sum
+      - on (%(cl)s)
+      (
+        sum by (%(cl)s) (node:ready:max{%(label)s=~"%(unmeasured)s"})
+        or on (%(cl)s)
+        0 * cluster:nodes_ready:sum
+      )
+    )
+  ||| % { cl: cl, label: c.nodeLabel, unmeasured: c.node.unmeasured }, '\n'),
+  local indented(s) = std.strReplace(s, '\n', '\n    '),
+
   prometheusAlerts+:: {
     groups+: [
       {
@@ -37,12 +51,12 @@
                   0 * cluster:nodes:count
                 )
                 / on (%(cl)s)
-                (cluster:nodes_ready:sum > 0)
+                (%(ready)s > 0)
                 < %(share)g
               )
               and on (%(cl)s)
               (
-                cluster:nodes_ready:sum
+                %(ready)s
                 - on (%(cl)s)
                 (
                   cluster:net_accounted_nodes:count
@@ -57,7 +71,7 @@
                 or on (%(cl)s)
                 cluster:net_accounted_nodes:count
               )
-            ||| % { cl: cl, share: th.accounting, nodes: th.accountingNodes, iptables: c.selectors.iptables },
+            ||| % { cl: cl, share: th.accounting, nodes: th.accountingNodes, iptables: c.selectors.iptables, ready: indented(ready) },
             hold: '15m',
             severity: 'warning',
             summary: 'Traffic is not accounted for on some nodes.',
