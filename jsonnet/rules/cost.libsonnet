@@ -113,16 +113,17 @@
             ],
           },
           {
-            // Nodes that a taint keeps for one team.
+            // Nodes that a taint keeps for one team. A node has one taint of a key for each effect: PreferNoSchedule keeps nobody away, and where the two others name two teams it is the one that evicts.
             record: 'node:reserved_for:info',
-            expr: |||
+            local by(effect) = std.rstripChars(|||
               max by (%(node)s, team) (
                 label_replace(
-                  max by (%(node)s, value) (kube_node_spec_taint{%(ksm)s, key="%(key)s", value!=""}),
+                  max by (%(node)s, value) (kube_node_spec_taint{%(ksm)s, key="%(key)s", value!="", effect="%(effect)s"}),
                   "team", "$1", "value", "(.+)"
                 )
               )
-            ||| % { node: node, ksm: ksm, key: c.reservation.taint },
+            ||| % { node: node, ksm: ksm, key: c.reservation.taint, effect: effect }, '\n'),
+            expr: std.join('\nor on (%s)\n' % node, [by('NoExecute'), by('NoSchedule')]),
           },
           {
             // GPUs of nodes that a taint keeps for one team, and how many of them are in use.
