@@ -76,7 +76,7 @@ func (r *Replica) writer(req *endpoint.Request) builder {
 
 // named writes the label whose values are asked for as a Thanos Query reads it.
 func (r *Replica) named(req *endpoint.Request, build builder) builder {
-	if req.ID != endpoint.LabelValues {
+	if !thanos.NamesLabel(req.ID) {
 		return build
 	}
 	return func(ctx context.Context, base *url.URL, timeout time.Duration) (*http.Request, error) {
@@ -97,7 +97,7 @@ func (r *Replica) named(req *endpoint.Request, build builder) builder {
 // errLabel is the refusal of a question for the values of a label that a Thanos Query cannot be
 // asked for; nil where it can.
 func (r *Replica) errLabel(req *endpoint.Request) error {
-	if req.ID != endpoint.LabelValues {
+	if !thanos.NamesLabel(req.ID) {
 		return nil
 	}
 	if _, ok := thanos.LabelPath(req.Label); ok {

@@ -131,3 +131,6 @@ func storeMatch(without []string) string {
 	}
 	return b.String() + "}"
 }
+
+// NamesLabel tells whether the path of an endpoint has the name of a label, which LabelPath writes.
+func NamesLabel(id endpoint.ID) bool { return id == endpoint.LabelValues }
