@@ -199,3 +199,16 @@ func TestProductLinksNoLaboratory(t *testing.T) {
 		}
 	}
 }
+
+// TestProductKnowsTimeZones: the image has no zoneinfo, so spillway brings its own for --timezone.
+func TestProductKnowsTimeZones(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/spillway")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(strings.Fields(string(out)), "time/tzdata") {
+		t.Error("cmd/spillway does not link time/tzdata: spillway cost --timezone would take nothing but UTC in the image")
+	}
+}
