@@ -26,7 +26,7 @@ var sources = []string{
 // templates are the extensions of what other programs make dashboards and rules of.
 var templates = []string{
 	".tpl", ".tftpl", ".tmpl", ".gotmpl", ".j2", ".jinja", ".jinja2", ".erb", ".mustache", ".hbs",
-	".cue", ".hcl", ".tf", ".toml", ".json5", ".jsonc",
+	".cue", ".hcl", ".tf", ".tfvars", ".bicep", ".toml", ".json5", ".jsonc",
 }
 
 // asksInTemplate finds what rules and dashboards have, on whichever line.
@@ -78,7 +78,8 @@ func (s *Set) programs(path string, read []string) (asking, seeming, coded, temp
 			continue
 		}
 		made := strings.ToLower(filepath.Ext(strings.TrimSuffix(file, filepath.Ext(file)))) // README.md.gotmpl makes README.md
-		if slices.Contains(templates, extension) && !slices.Contains(forPeople, made) && asksInTemplate.Match(text) {
+		template := slices.Contains(templates, extension)
+		if template && !slices.Contains(forPeople, made) && (asksInTemplate.Match(text) || asksBehind(text)) {
 			templated = append(templated, file)
 		}
 		source := slices.Contains(sources, extension)
@@ -89,7 +90,7 @@ func (s *Set) programs(path string, read []string) (asking, seeming, coded, temp
 			asking = append(asking, file)
 		case asks:
 			s.script(file, string(text), asked, all)
-		case !source && extension != ".py" && seemsToAsk.Match(text):
+		case !source && extension != ".py" && (seemsToAsk.Match(text) || !template && asksBehind(text)):
 			seeming = append(seeming, file)
 		case (source || extension == ".py") && hasQueries(text):
 			coded = append(coded, file)
