@@ -78,12 +78,11 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 		read([]string{*l.keep}, func(f string) error { return uses.Keep(s, f, now) })
 	}
 	if len(*l.grafana) > 0 {
-		client, err := grafanaClient(*l.grafanaToken)
+		token, err := tokenIn(*l.grafanaToken)
 		if err != nil {
 			return nil, 0, err
 		}
-		defer client.CloseIdleConnections()
-		read(*l.grafana, func(u string) error { return uses.Grafana(ctx, s, client, u) })
+		read(*l.grafana, func(u string) error { return readGrafana(ctx, s, u, token) })
 	}
 	if err := errors.Join(append(errs, s.Unmade())...); err != nil {
 		return nil, 0, err
@@ -94,33 +93,30 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 	return s, time.Duration(window), context.Cause(ctx)
 }
 
-// bearer adds a token to each request.
-type bearer struct {
-	token string
-	next  *http.Transport
-}
-
-func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
-	if b.token != "" {
-		req = req.Clone(req.Context())
-		req.Header.Set("Authorization", "Bearer "+b.token)
-	}
-	return b.next.RoundTrip(req)
-}
-
-// CloseIdleConnections lets http.Client close what the transport keeps.
-func (b bearer) CloseIdleConnections() { b.next.CloseIdleConnections() }
-
-func grafanaClient(tokenFile string) (*http.Client, error) {
-	token := ""
-	if tokenFile != "" {
-		text, err := os.ReadFile(tokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("--grafana.token-file: %w", err)
+// readGrafana adds what a Grafana has that is named by its address. Its token goes nowhere else.
+func readGrafana(ctx context.Context, s *uses.Set, server, token string) error {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Timeout: time.Minute, Transport: transport}
+	if token != "" {
+		var err error
+		if client, err = uses.Bearer(client, server, token); err != nil {
+			return fmt.Errorf("--grafana: %w", err)
 		}
-		token = strings.TrimSpace(string(text))
 	}
-	return &http.Client{Timeout: time.Minute, Transport: bearer{token: token, next: &http.Transport{Proxy: http.ProxyFromEnvironment}}}, nil
+	return uses.Grafana(ctx, s, client, server)
+}
+
+// tokenIn is the token in a file; empty where no file is named.
+func tokenIn(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--grafana.token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
 }
 
 // stored are the flags that say what is stored.

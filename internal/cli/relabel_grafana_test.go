@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+)
+
+// TestGrafanaTokenStays: the token of --grafana.token-file goes to each server that is named, and
+// to no other that one of them sends the client on to.
+func TestGrafanaTokenStays(t *testing.T) {
+	const bearer = "Bearer word"
+	var asked, known atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" {
+			t.Errorf("the other server got %s with the token", r.URL)
+		}
+		fmt.Fprint(w, `[]`)
+	}))
+	defer other.Close()
+	grafana := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != bearer {
+			t.Errorf("Grafana got %s with Authorization %q", r.URL, r.Header.Get("Authorization"))
+		}
+		switch known.Add(1); r.URL.Path {
+		case "/api/search":
+			http.Redirect(w, r, other.URL+r.URL.Path, http.StatusFound)
+		case "/api/library-elements":
+			fmt.Fprint(w, `{"result":{"totalCount":0,"elements":[]}}`)
+		default:
+			fmt.Fprint(w, `[]`)
+		}
+	}))
+	defer grafana.Close()
+	second := httptest.NewServer(grafana.Config.Handler)
+	defer second.Close()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"token": "word\n", "prometheus.yml": "scrape_configs: [{job_name: j}]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	line := []string{
+		"relabel", "verify", "--quiet", "--prometheus=" + filepath.Join(dir, "prometheus.yml"),
+		"--grafana=" + grafana.URL, "--grafana=" + second.URL + "/", "--grafana.token-file=" + filepath.Join(dir, "token"),
+	}
+	if code := Spillway.Run(t.Context(), t.Context(), line, &b, &b); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, &b)
+	}
+	if asked.Load() != 2 || known.Load() != 6 {
+		t.Errorf("%d requests to the other server, %d to Grafana:\n%s", asked.Load(), known.Load(), &b)
+	}
+}
