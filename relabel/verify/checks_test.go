@@ -3,8 +3,11 @@ package verify_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -324,6 +327,56 @@ func TestCouldNotCheck(t *testing.T) {
 	both := check(t, verify.Options{Prometheus: []string{good, "none.yml"}, Uses: queries(t, "a")})
 	if both.State != verify.Faulty || len(both.Unchecked) != 1 {
 		t.Errorf("%s", textOf(t, both))
+	}
+}
+
+// TestNotShown: a source that did not show what it has leaves a hole, and what the set of uses
+// lacks besides is said first.
+func TestNotShown(t *testing.T) {
+	good := withRules(t, "- {source_labels: [__name__], regex: a, action: drop}")
+	set := queries(t, "b")
+	set.Refused, set.Warnings = []string{"http://grafana: no rules"}, []string{"http://grafana: no rules; export them"}
+	r := check(t, verify.Options{Prometheus: []string{good}, Uses: set})
+	if r.State != verify.NotChecked || !slices.Contains(r.Unchecked, "http://grafana: no rules; what only it uses was not looked at") {
+		t.Errorf("%q, unchecked %q", r.State, r.Unchecked)
+	}
+	set = queries(t, "b")
+	set.Unrendered, set.Lost.Requests = []string{"rules: templates are in it"}, 3
+	r = check(t, verify.Options{Prometheus: []string{good}, Uses: set})
+	said := strings.Join(r.Alarms, "\n")
+	if r.State != verify.OK || !strings.Contains(said, "Not rendered, and not read: rules: templates are in it") || !strings.Contains(said, "3 requests") {
+		t.Errorf("%q, alarms %q", r.State, r.Alarms)
+	}
+	if text := textOf(t, r); !strings.Contains(text, "\nok, as far as uses were read: ") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestRulesNotShown: where no rules were given, those of a server that does not show them are a
+// hole; else it may have none.
+func TestRulesNotShown(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/api/v1/rules":
+			http.Error(w, "forbidden", http.StatusForbidden)
+		case "/api/v1/metadata":
+			fmt.Fprint(w, `{"status":"success","data":{}}`)
+		default:
+			fmt.Fprint(w, `{"status":"success","data":[]}`)
+		}
+	}))
+	defer api.Close()
+	good := withRules(t, "- {source_labels: [__name__], regex: a, action: drop}")
+	rules := file(t, "r.yml", "groups: [{name: g, rules: [{alert: A, expr: b > 1}]}]\n")
+	for want, given := range map[verify.State][]string{verify.NotChecked: nil, verify.OK: {rules}} {
+		src, err := inventory.Open(t.Context(), "api+"+api.URL, inventory.OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := check(t, verify.Options{Prometheus: []string{good}, Uses: queries(t, "b"), Rules: given, Source: src})
+		if r.State != want {
+			t.Errorf("with rules %q: %s", given, textOf(t, r))
+		}
 	}
 }
 

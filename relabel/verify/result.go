@@ -100,6 +100,8 @@ type Result struct {
 	// uses.
 	Unchecked []string `json:"unchecked,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
+
+	partly bool // not all that is used was read
 }
 
 func (r *Result) unchecked(err error) { r.Unchecked = append(r.Unchecked, err.Error()) }
@@ -189,8 +191,12 @@ func (r *Result) Text(w io.Writer) error {
 		stored = fmt.Sprintf(", %d series", r.Series)
 	}
 	state := string(r.State)
-	if r.State == OK && len(r.Unrecorded) > 0 {
+	switch {
+	case r.State != OK:
+	case len(r.Unrecorded) > 0:
 		state += ", as far as rules were given"
+	case r.partly:
+		state += ", as far as uses were read"
 	}
 	fmt.Fprintf(b, "%s: %d errors, %d warnings in %d rules of %d jobs, for %d uses%s\n", state, broken, len(r.Findings)-broken, r.Rules, r.Jobs, r.Uses, stored)
 	if err := b.Flush(); err != nil {

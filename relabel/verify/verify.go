@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spillwayproject/spillway/relabel/inventory"
@@ -49,6 +51,7 @@ func Check(ctx context.Context, o Options) (*Result, error) {
 	jobs := r.readJobs(o)
 	set := r.readUses(ctx, o).Copy() // what is added from here on is of this check
 	r.served(ctx, o, set)
+	r.holes(set)
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -106,17 +109,40 @@ func (r *Result) readUses(ctx context.Context, o Options) *uses.Set {
 }
 
 // served adds the rules that the servers behind the source evaluate. One that does not show them
-// gets a warning: not every API has rules.
+// gets a warning: not every API has rules. Where none are known otherwise, nothing was checked for
+// rules.
 func (r *Result) served(ctx context.Context, o Options, set *uses.Set) {
+	var refused []string
 	for _, s := range inventory.Servers(o.Source) {
 		data, err := s.Rules(ctx)
 		if err == nil {
 			err = uses.Served(set, s.String(), data)
 		}
 		if err != nil {
+			refused = append(refused, err.Error())
 			r.Warnings = append(r.Warnings, err.Error()+"; what its rules use counts as unused, but for those that are given (--rules)")
 		}
 	}
+	if !slices.ContainsFunc(set.Uses, func(u *uses.Use) bool { return u.Kind == uses.Rule && !u.Guessed }) {
+		set.Refused = append(set.Refused, refused...)
+	}
+}
+
+// holes tells what the set of uses does not have: a source that refused to show what it has was not
+// checked, and what was not read or not logged is said first.
+func (r *Result) holes(set *uses.Set) {
+	for _, why := range set.Refused {
+		r.Unchecked = append(r.Unchecked, why+"; what only it uses was not looked at")
+	}
+	if len(set.Unrendered) > 0 {
+		r.Alarms = append(r.Alarms, "Not rendered, and not read: "+strings.Join(set.Unrendered, "; ")+
+			". What only these sources ask was not looked at. Give what is made of them, and leave them out (--exclude='*.libsonnet' --exclude='*.jsonnet', or --exclude='*.json.tpl').")
+	}
+	if set.Lost.Requests > 0 {
+		r.Alarms = append(r.Alarms, fmt.Sprintf("The usage log lost requests: %s. What only these asked was not looked at. See why it lost them (spillway_usage_log_dropped_total), and "+
+			"choose a --window that begins after it, once that is as long as the rarest use takes.", set.Lost))
+	}
+	r.partly = len(r.Alarms) > 0
 }
 
 // missing tells of used names that a rule records, of which none is known, and adds what such rules
