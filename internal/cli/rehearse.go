@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -69,20 +70,35 @@ func rehearseUpgradeCommand(e *Env, parent Clause) func() error {
 		if r == nil {
 			return err
 		}
+		write := r.Write
 		if *format == "json" {
-			text, jerr := json.MarshalIndent(r, "", "  ")
-			if jerr != nil {
-				return jerr
-			}
-			fmt.Fprintf(e.Stdout, "%s\n", text)
-		} else {
-			r.Write(e.Stdout)
+			write = func(w io.Writer) error { return writeReport(w, r) }
 		}
-		if err == nil && len(r.Changes)+len(r.Failures) > 0 {
+		if werr := write(e.Stdout); err != nil || werr != nil {
+			return errors.Join(err, werr)
+		}
+		switch nothing := r.ShowsNothing(); {
+		case len(r.Changes)+len(r.Failures) > 0:
 			return errQuiet
+		case r.Asked == 0:
+			return fmt.Errorf("nothing was asked: neither the usage log, as far back as --window=%s, nor --rules has a query that can be asked", *window)
+		case nothing != "":
+			return errors.New(nothing)
 		}
-		return err
+		return nil
 	}
+}
+
+// writeReport writes a report as one object.
+func writeReport(w io.Writer, r *rehearse.Report) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s\n", text)
+	}
+	if err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
 }
 
 // rehearsed are the questions of logs and rules.

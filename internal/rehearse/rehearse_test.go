@@ -246,7 +246,9 @@ func TestPlantedChanges(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	r.Write(&text)
+	if err := r.Write(&text); err != nil {
+		t.Fatal(err)
+	}
 	if !strings.Contains(text.String(), "20 changes, 0 that could not be compared") ||
 		strings.Index(text.String(), "refusal: ") > strings.Index(text.String(), "cost: ") {
 		t.Error(text.String())

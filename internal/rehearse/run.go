@@ -1,6 +1,7 @@
 package rehearse
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
@@ -248,7 +249,8 @@ func (r *Report) tie(o *Options, res *result, ties looser) {
 }
 
 // Write prints the report as text.
-func (r *Report) Write(w io.Writer) {
+func (r *Report) Write(to io.Writer) error {
+	w := bufio.NewWriter(to)
 	fmt.Fprintf(w, "from %s\nto   %s\nat   %s\n\n", r.From, r.To, r.At.Format(time.RFC3339))
 	fmt.Fprintf(w, "%d questions, %d changes, %d that could not be compared\n", r.Asked, len(r.Changes), len(r.Failures))
 	fmt.Fprintf(w, "of the others %d had no series in either answer and %d were refused alike; %d differed once and not again; the cost of %d was compared\n",
@@ -272,6 +274,24 @@ func (r *Report) Write(w io.Writer) {
 	for _, f := range r.Failures {
 		fmt.Fprintf(w, "\nnot compared: %s\n  %s\n", f.Question.say(), f.Why)
 	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+// ShowsNothing says why no change is no good news: no question had an answer that could be
+// compared. It is empty where one had.
+func (r *Report) ShowsNothing() string {
+	if r.Asked == 0 || r.Empty+r.Refused < r.Asked {
+		return ""
+	}
+	were := "were"
+	if r.Refused == 1 {
+		were = "was"
+	}
+	return fmt.Sprintf("nothing was compared: of %d questions %d had no series in either answer and %d %s refused alike: see that both servers have data of %s (--time)",
+		r.Asked, r.Empty, r.Refused, were, r.At.Format(time.RFC3339))
 }
 
 func (q *Question) say() string {

@@ -126,7 +126,9 @@ func TestTies(t *testing.T) {
 			after, asked := altered(t, before, change)
 			r := rehearsedOnce(t, e, tc.query, from, after)
 			var text strings.Builder
-			r.Write(&text)
+			if err := r.Write(&text); err != nil {
+				t.Fatal(err)
+			}
 			if len(r.Changes) != tc.changes || r.Ties != 1-tc.changes || asked.Load() < 3 ||
 				strings.Contains(text.String(), "1 differed only in which of several equal values") != (r.Ties == 1) {
 				t.Errorf("%s, %s: %+v", tc.name, e, r)
