@@ -38,7 +38,7 @@
 // without a name, {app="x"}, metrics that lack the label are not meant.
 //
 // Lists of what there is are no use of what they list, or nothing could ever be dropped:
-// label_values(label) without a metric, label_names(), metrics() of everything, and calls of
+// label_values(label) without a metric, label_names() and metrics() of everything, and calls of
 // series, labels and values whose selectors select nothing in particular, such as {le!=""}. A
 // warning names them. Lists of what a selector without a name selects keep that, but where
 // Set.IgnoreListings says otherwise.

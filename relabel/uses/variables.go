@@ -349,7 +349,7 @@ func (w *walker) variable(d declaration) {
 	}
 	u := &Use{
 		Kind: w.kind, File: w.file, Line: d.line(), Where: w.title + ", variable $" + d.name, Query: query, Needs: []Need{},
-		Lists: labelValues.MatchString(query),
+		Lists: labelValues.MatchString(query) || labelNames.MatchString(query),
 	}
 	if needs != nil {
 		u.Needs = needs
@@ -373,22 +373,19 @@ func (s *scope) asked(query string) (needs []Need, promQL, warning string) {
 		return needs, strings.TrimSpace(m[1]), warning
 	}
 	if m := labelNames.FindStringSubmatch(query); m != nil {
-		return nil, "", "" // names of labels belong to no metric
+		switch argument := strings.TrimSpace(m[1]); {
+		case argument == "":
+			return nil, "", "" // names of labels belong to no metric
+		case strings.Contains(argument, "{"):
+			needs, warning = s.needs(argument)
+			return needs, argument, warning
+		}
+		needs, warning = matching("label_names", m[1], "the names of labels of all metrics", All)
+		return needs, "", warning
 	}
 	if m := metricNames.FindStringSubmatch(query); m != nil {
-		pattern := ".*"
-		if len(referenced(m[1])) == 0 {
-			pattern = ".*(?:" + strings.TrimSpace(m[1]) + ").*"
-		}
-		matcher, err := labels.NewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern)
-		if err != nil {
-			return nil, "", fmt.Sprintf("metrics(%s) is no regular expression and lists nothing: %v", m[1], err)
-		}
-		need := Need{Matchers: []*labels.Matcher{matcher}}
-		if need.everything() {
-			return nil, "", "it lists the names of all metrics; a metric that is dropped is listed no more"
-		}
-		return []Need{need}, "", ""
+		needs, warning = matching("metrics", m[1], "the names of all metrics", Labels{})
+		return needs, "", warning
 	}
 	m := labelValues.FindStringSubmatch(query)
 	if m == nil { // PromQL by itself; Grafana takes the series' texts for values
@@ -406,4 +403,22 @@ func (s *scope) asked(query string) (needs []Need, promQL, warning string) {
 		}
 	}
 	return needs, strings.TrimSpace(m[1]), warning
+}
+
+// matching are the needs of a function of Grafana that takes a regular expression of a part of the
+// names of metrics, as metrics and label_names do.
+func matching(function, argument, all string, of Labels) (needs []Need, warning string) {
+	pattern := ".*"
+	if len(referenced(argument)) == 0 {
+		pattern = ".*(?:" + strings.TrimSpace(argument) + ").*"
+	}
+	matcher, err := labels.NewMatcher(labels.MatchRegexp, model.MetricNameLabel, pattern)
+	if err != nil {
+		return nil, fmt.Sprintf("%s(%s) is no regular expression and lists nothing: %v", function, argument, err)
+	}
+	need := Need{Matchers: []*labels.Matcher{matcher}, Labels: of}
+	if need.everything() {
+		return nil, "it lists " + all + "; a metric that is dropped is listed no more"
+	}
+	return []Need{need}, ""
 }
