@@ -86,6 +86,9 @@ func costCommand(e *Env, parent Clause) func() error {
 		if *allKinds {
 			write = b.WriteCSVOfAll
 		}
+		if *format == "csv" {
+			warnOfMissing(e.Stderr, b)
+		}
 		if *out == "" {
 			err = write(e.Stdout)
 		} else {
@@ -95,6 +98,13 @@ func costCommand(e *Env, parent Clause) func() error {
 			return errors.New(strings.Join(over, "; "))
 		}
 		return err
+	}
+}
+
+// warnOfMissing tells what is missing from a bill whose form, a sheet, has no place for sentences.
+func warnOfMissing(w io.Writer, b *cost.Bill) {
+	for _, said := range b.Missing() {
+		fmt.Fprintf(w, "warning: %s\n", said)
 	}
 }
 

@@ -95,9 +95,10 @@ type Bill struct {
 	// Budgets are those of the directory, in its order.
 	Budgets []BudgetRow `json:"budgets,omitempty"`
 
-	month    string // in which all of the range lies, such as 2026-11; empty where it touches several
-	reserved bool   // whether what stood free of it is billed
-	work     bool   // whether work without GPUs is
+	month    string   // in which all of the range lies, such as 2026-11; empty where it touches several
+	lost     []string // clusters that there were in the week before
+	reserved bool     // whether what stood free of it is billed
+	work     bool     // whether work without GPUs is
 }
 
 // Row is one line of a bill.
@@ -317,7 +318,7 @@ func (r *run) bill(days []Day) (*Bill, error) {
 	r.fleetRows(b, days)
 	b.Borrowed = l.borrowedRows()
 	r.budgets(b)
-	b.Notes = r.notes()
+	b.Notes, b.lost = r.notes(), r.lost
 	return b, nil
 }
 

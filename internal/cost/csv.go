@@ -3,12 +3,14 @@ package cost
 import (
 	"encoding/csv"
 	"io"
+	"slices"
 	"strconv"
 )
 
 // WriteCSV writes the rows with a header line, and nothing else: no total, so that a sheet's own
-// sum is the total. The column kind tells rows (billed) from days of a cluster of which nothing is
-// known (not_covered): these have empty fields, not zeros.
+// sum is the total. The column kind tells rows (billed) from days of a cluster, or clusters where
+// the bill has no days, of which nothing is known (not_covered): these have empty fields, not
+// zeros. What else is missing is said by Missing.
 func (b *Bill) WriteCSV(w io.Writer) error { return csv.NewWriter(w).WriteAll(b.lines()) }
 
 // WriteCSVOfAll writes lines of what is in no row too: of the kinds free, reserved_unused,
@@ -53,16 +55,45 @@ func (b *Bill) lines() [][]string {
 		}
 		lines = append(lines, line)
 	}
-	if b.Daily {
-		for _, d := range b.Days {
-			if d.CoveredHours == 0 {
-				line := b.line("not_covered", d.Day, map[Dimension]string{Cluster: d.Cluster})
-				line[len(line)-1-len(b.extras())] = "0.0000"
-				lines = append(lines, line)
-			}
-		}
+	for _, d := range b.dark() {
+		line := b.line("not_covered", d.Day, map[Dimension]string{Cluster: d.Cluster})
+		line[len(line)-1-len(b.extras())] = "0.0000"
+		lines = append(lines, line)
 	}
 	return lines
+}
+
+// dark are the days of clusters of which nothing is known, those of clusters that are gone too.
+// Where the bill has no days they are the clusters of which nothing is known in all of it.
+func (b *Bill) dark() (out []DayCoverage) {
+	var days, known []string
+	for _, d := range b.Days {
+		if !slices.Contains(days, d.Day) {
+			days = append(days, d.Day)
+		}
+		if d.CoveredHours > 0 {
+			known = append(known, d.Cluster)
+		}
+	}
+	told := map[string]bool{}
+	for _, d := range b.Days {
+		switch {
+		case b.Daily && d.CoveredHours == 0:
+			out = append(out, d)
+		case !b.Daily && !slices.Contains(known, d.Cluster) && !told[d.Cluster]:
+			told[d.Cluster] = true
+			out = append(out, DayCoverage{Cluster: d.Cluster})
+		}
+	}
+	for _, c := range b.lost {
+		if !b.Daily {
+			days = []string{""}
+		}
+		for _, day := range days {
+			out = append(out, DayCoverage{Day: day, Cluster: orNone(c)})
+		}
+	}
+	return out
 }
 
 // line is one of another kind than billed: its keys, and fields that are empty.

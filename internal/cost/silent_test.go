@@ -141,6 +141,13 @@ func TestClusterThatIsGone(t *testing.T) {
 	if len(b.Notes) != 1 || b.Notes[0] != want || b.Total.Covered < 0.99 {
 		t.Errorf("covered %v, the notes are %q", b.Total.Covered, b.Notes)
 	}
+	for daily, want := range map[bool]string{false: "not_covered,ibis,", true: "not_covered,2026-11-01,ibis,"} {
+		var csv bytes.Buffer
+		b.Daily = daily
+		if err := b.WriteCSV(&csv); err != nil || strings.Count(csv.String(), want) != 1 || strings.Contains(csv.String(), "heron") {
+			t.Errorf("daily %t: %v\n%s", daily, err, &csv)
+		}
+	}
 }
 
 // TestClusterWithoutRequests: whose requests are not exported, or no longer, is billed nothing of,

@@ -46,11 +46,8 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	if t.money && b.Total.Unpriced > 0 {
 		fmt.Fprintf(out, "\n%s GPU hours are of models without a price: they are in the hours and not in the money.\n", b.Total.Unpriced)
 	}
-	for _, c := range b.Borrowed {
-		fmt.Fprintf(out, "\n%s GPU hours on %s nodes have no price of that class: they are billed at the price of their model.\n", c.GPUHours, visible(c.Class))
-	}
-	for _, note := range b.Notes {
-		fmt.Fprintf(out, "\n%s\n", note)
+	for _, said := range b.Missing() {
+		fmt.Fprintf(out, "\n%s\n", said)
 	}
 	if err := b.writeBudgets(out, t); err != nil {
 		return err
@@ -61,6 +58,15 @@ func (b *Bill) WriteTable(w io.Writer) error {
 	}
 	fmt.Fprintf(out, "\nA pod's beginning and end are known to %s, the distance of two scrapes. The rows add up to what the servers say was allocated.\n", b.Resolution)
 	return out.Flush()
+}
+
+// Missing are sentences about what is missing from the bill: prices of classes of nodes, then its
+// notes.
+func (b *Bill) Missing() (said []string) {
+	for _, c := range b.Borrowed {
+		said = append(said, fmt.Sprintf("%s GPU hours on %s nodes have no price of that class: they are billed at the price of their model.", c.GPUHours, visible(c.Class)))
+	}
+	return append(said, b.Notes...)
 }
 
 // table is text in columns.
