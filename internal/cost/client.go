@@ -167,6 +167,7 @@ type answer struct {
 	ErrorType string   `json:"errorType"`
 	Error     string   `json:"error"`
 	Warnings  []string `json:"warnings"`
+	IsPartial bool     `json:"isPartial"` // of a cluster of VictoriaMetrics
 	Data      struct {
 		ResultType string   `json:"resultType"`
 		Result     []series `json:"result"`
@@ -208,6 +209,8 @@ func (c *Client) once(ctx context.Context, path string, form url.Values) ([]seri
 		return nil, fmt.Errorf("%s did not answer as a Prometheus API does: %w", u, err)
 	case a.Status != "success":
 		return nil, fmt.Errorf("%s answered 200 and %s: %s", u.Host, a.ErrorType, cut(a.Error))
+	case a.IsPartial:
+		return nil, fmt.Errorf("%s answered with a part of it only (isPartial), and a bill takes whole answers only: is a node of its storage down?", u.Host)
 	case len(a.Warnings) > 0:
 		return nil, fmt.Errorf("%s answered with a warning, and a bill takes whole answers only: %s", u.Host, cut(strings.Join(a.Warnings, "; ")))
 	case a.Data.ResultType != "matrix":

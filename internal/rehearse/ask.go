@@ -59,6 +59,7 @@ type body struct {
 	Error     string
 	Warnings  []string
 	Infos     []string
+	IsPartial bool // of a cluster of VictoriaMetrics
 	Spillway  struct {
 		Bound   string
 		Explain struct{ Plan *node }
@@ -195,6 +196,9 @@ func (s *Side) read(q *Question, resp *http.Response, text []byte) answer {
 	var b body
 	if err := json.Unmarshal(text, &b); err != nil || b.Status == "" {
 		return answer{failed: fmt.Sprintf("status %d, which is no answer of a Prometheus API: %s", resp.StatusCode, clip.Said(string(text)))}
+	}
+	if b.IsPartial {
+		return answer{failed: "it answered with a part only (isPartial): is a node of its storage down?"}
 	}
 	a := answer{cost: -1}
 	for _, note := range slices.Concat(b.Warnings, b.Infos) {
