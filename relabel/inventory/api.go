@@ -170,6 +170,7 @@ type answer struct {
 	Data     json.RawMessage `json:"data"`
 	Error    string          `json:"error"`
 	Warnings []string        `json:"warnings"`
+	Partial  bool            `json:"isPartial"` // of a cluster of VictoriaMetrics
 }
 
 // statusError is an answer that is none.
@@ -199,6 +200,9 @@ func (a *api) get(ctx context.Context, post bool, path string, params url.Values
 			case <-time.After(wait * time.Duration(try)):
 			}
 			continue
+		}
+		if ans.Partial {
+			return false, fmt.Errorf("the answer of %s is not whole (isPartial): is a node of its storage down?", path)
 		}
 		for _, w := range ans.Warnings {
 			switch {
