@@ -306,7 +306,7 @@ state_dir: state
 		return err == nil && bytes.Count(b, []byte("\n")) == 2 && json.Valid(bytes.SplitN(b, []byte("\n"), 2)[0])
 	})
 	r.until("there are samples of the second in which a command asks for its time", func() bool {
-		return strings.Contains(r.get(r.here("http://127.0.0.1:9090/api/v1/query?query=up+offset+3s")), `"__name__":"up"`)
+		return strings.Contains(r.get(r.here("http://127.0.0.1:9190/api/v1/query?query=up+offset+3s")), `"__name__":"up"`)
 	})
 	if n := r.follow(text); n < 13 {
 		t.Errorf("%d commands", n)
