@@ -330,3 +330,121 @@ func BenchmarkTrust(b *testing.B) {
 		}
 	})
 }
+
+// TestBackIsSeenByBoth: while an old configuration lives on, it may be the one that examines a
+// server which is back; the one in force compares it soon all the same.
+func TestBackIsSeenByBoth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
+		var is atomic.Bool
+		bub := newBubble(t, a.config(), away(b.config(), &is))
+		defer bub.close()
+		g := group(bub.urls[0])
+		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
+		o := Options{Dial: bub.dial}
+		old := build(t, o, true, g)
+		top, err := New([]config.Group{g}, o, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top.Start(t.Context())
+		defer top.Close()
+		r := top.Groups[0].Shards[1].Replicas[0]
+		for round := range 8 {
+			is.Store(true)
+			time.Sleep(10 * time.Minute)
+			is.Store(false)
+			var up time.Time
+			for range 3000 {
+				time.Sleep(100 * time.Millisecond)
+				synctest.Wait()
+				if r.State() == Up && up.IsZero() {
+					up = time.Now()
+				}
+				if !up.IsZero() && top.Groups[0].Trusted() {
+					break
+				}
+			}
+			if took := time.Since(up); took > 10*time.Second {
+				t.Errorf("round %d: awaited for %s", round, took)
+			}
+		}
+		old.Close()
+	})
+}
+
+// TestGoneBehindAnIngress: of a server that was taken away an ingress answers 404 to everything. It
+// is gone, whatever it once said of its engine.
+func TestGoneBehindAnIngress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
+		var is atomic.Bool
+		gone := b.config()
+		answer := gone.Answer
+		gone.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if is.Load() {
+				return fakeshard.Answer{Status: http.StatusNotFound, Body: []byte("default backend - 404")}, true
+			}
+			return answer(r)
+		}
+		b.flags = map[string]string{"query.lookback-delta": "1m"}
+		bub := newBubble(t, a.config(), gone)
+		defer bub.close()
+		g := group(bub.urls[0])
+		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
+		top := build(t, Options{Dial: bub.dial}, true, g)
+		defer top.Close()
+		is.Store(true)
+		time.Sleep(2 * time.Hour)
+		if !top.Groups[0].Trusted() {
+			t.Error(top.Groups[0].Sick())
+		}
+	})
+}
+
+// TestRelabelledIsCompared: a reload that gives groups other labels may make shards of them that
+// hold the same. They are compared before anything is trusted, however long that takes.
+func TestRelabelledIsCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(0, 10, "b")}
+		var busy atomic.Bool
+		slow := b.config()
+		answer := slow.Answer
+		slow.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			if busy.Load() && strings.HasSuffix(r.Path, "/api/v1/query") && r.Form.Get("query") == "up" {
+				time.Sleep(3 * time.Second)
+			}
+			return answer(r)
+		}
+		bub := newBubble(t, a.config(), slow)
+		defer bub.close()
+		g, h := group(bub.urls[0]), group(bub.urls[1])
+		h.Name = "other"
+		g.Labels, h.Labels = map[string]string{"cluster": "one"}, map[string]string{"cluster": "two"}
+		o := Options{Dial: bub.dial}
+		old := build(t, o, true, g, h)
+		defer old.Close()
+		time.Sleep(time.Minute)
+		busy.Store(true)
+		g.Labels, h.Labels = nil, nil
+		top, err := New([]config.Group{g, h}, o, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top.Start(t.Context())
+		defer top.Close()
+		wait, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_ = top.WaitFirstProbe(wait)
+		for range 100 {
+			if top.Groups[0].Trusted() || top.Groups[1].Trusted() {
+				t.Fatal("trusted, though both scrape the same")
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+		}
+		if s := top.Groups[1].Sick(); len(s) != 1 || s[0].Kind != SickCopy {
+			t.Errorf("%v", s)
+		}
+	})
+}

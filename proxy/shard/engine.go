@@ -47,6 +47,9 @@ func (r *Replica) readEngine(ctx context.Context, f *selfFacts) {
 // readPage asks a server that has told neither external labels nor flags whether it has a page of
 // stores, which Thanos Queries alone have.
 func (r *Replica) readPage(ctx context.Context, f *selfFacts) {
+	if f.externalOK && !f.engine.Known {
+		f.isThanos = false // no Thanos Query has a configuration
+	}
 	if f.externalOK || f.note == "" || f.engine.Known {
 		return
 	}

@@ -28,14 +28,14 @@ func (o *online) pruned(ctx context.Context, t *Topology, well func(*Replica) bo
 	for i, group := range t.Groups {
 		for _, s := range group.Shards {
 			r := s.Replicas[0] // the others are over the same stores
-			if !r.Thanos() || !well(r) || found[i] != "" {
+			if !r.Thanos() || !well(r) {
 				continue
 			}
-			found[i] = " " // one of each group
 			g.Go(func() error {
 				found[i] = r.prunedBefore(gctx)
 				return nil
 			})
+			break // one of each group
 		}
 	}
 	_ = g.Wait() // they return none

@@ -63,7 +63,7 @@ type health struct {
 	since       time.Time // of the state
 	last        time.Time // of the last probe
 	unreachable int       // probes in a row that could not even connect
-	forbidden   bool      // down since its readiness page is answered with a status of 4xx
+	forbidden   bool      // down since it, or what stands before it, keeps its readiness page to others
 	starting    string    // what it does before it is ready, as it says itself; empty for one that is down otherwise
 	skew        time.Duration
 	skewTold    bool
@@ -211,6 +211,9 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 		defer cancel()
 		r.examine(ctx)
 	}
+	if r.compared.Load() < u.returns.examined.Load() { // by a configuration before this one, perhaps
+		r.Shard.topology.isBack()
+	}
 }
 
 func (r *Replica) markDown(err error, now time.Time) {
@@ -222,7 +225,7 @@ func (r *Replica) markDown(err error, now time.Time) {
 		u.health.since = now
 	}
 	u.health.state, u.health.err, u.health.last, u.health.starting = Down, err.Error(), now, ""
-	u.health.forbidden = clientStatus(err)
+	u.health.forbidden = statusOf(err) == http.StatusUnauthorized || statusOf(err) == http.StatusForbidden
 	var starting *startingError
 	if errors.As(err, &starting) {
 		u.health.starting = starting.text

@@ -102,9 +102,10 @@ func (t *Topology) inherit(previous *Topology) {
 	if previous == nil {
 		return
 	}
-	before, servers := map[string]*Shard{}, map[*upstream]*Replica{}
+	before, servers := map[string]*Shard{}, map[serverOf]*Replica{}
 	for r := range previous.replicas() {
-		before[r.Shard.key], servers[r.up] = r.Shard, r
+		before[r.Shard.key] = r.Shard
+		servers[serverOf{r.up, r.Shard.Group.Name}], servers[serverOf{r.up, ""}] = r, r
 	}
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil {
@@ -121,7 +122,11 @@ func (t *Topology) inherit(previous *Topology) {
 				s.split.Store(was.split.Load())
 			}
 			for _, r := range s.Replicas {
-				if was := servers[r.up]; was != nil {
+				was := servers[serverOf{r.up, g.Name}]
+				if was == nil {
+					was = servers[serverOf{r.up, ""}]
+				}
+				if was != nil {
 					r.inherit(was)
 				}
 			}
@@ -129,14 +134,22 @@ func (t *Topology) inherit(previous *Topology) {
 	}
 }
 
+// serverOf is a server in a group of that name, or in any.
+type serverOf struct {
+	up    *upstream
+	group string
+}
+
 // inherit takes over what the servers were compared by when the same one was asked as was: its
-// targets are known by the labels of its group.
+// targets are known by the labels of its group, and it is to be compared anew under others.
 func (r *Replica) inherit(was *Replica) {
 	r.differs.Store(was.differs.Load())
 	r.longGone.Store(was.longGone.Load())
 	r.compared.Store(was.compared.Load())
 	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
 		r.targets.Store(was.targets.Load())
+	} else if r.Shard.topology.several() {
+		r.compared.Store(-1)
 	}
 }
 
@@ -167,7 +180,7 @@ func (t *Topology) compareLoop(ctx context.Context) {
 	var last time.Time // when the targets were read
 	// What is known of the others from before a reload stands until then, and a reload may come
 	// before all are read.
-	if t.compareBack(ctx) == t.count() {
+	if 10*t.compareBack(ctx) >= 9*t.count() { // the others are down
 		last = time.Now()
 	}
 	t.done.Go(func() { t.backLoop(ctx) })

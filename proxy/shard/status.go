@@ -70,7 +70,7 @@ func (c *call) status(resp *http.Response) error {
 		return e
 	}
 	if c.r.Thanos() && known {
-		if e := c.thanosStatus(resp.StatusCode, api.Error); e != nil {
+		if e := c.thanosStatus(st, api.Error); e != nil {
 			return e
 		}
 	}

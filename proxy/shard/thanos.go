@@ -299,8 +299,8 @@ func (b *body) startsEmpty() (bool, error) {
 
 // thanosStatus tells which of a Thanos Query's errors are failures of its stores: it sends these as
 // 422 too. nil where the status means what it means with a Prometheus.
-func (c *call) thanosStatus(code int, text string) *qerr.Error {
-	name := c.r.Name()
+func (c *call) thanosStatus(st *StatusError, text string) *qerr.Error {
+	name, code := c.r.Name(), st.Code
 	switch {
 	case code == http.StatusUnprocessableEntity && thanos.StoreTrouble(text):
 		said := cleaned(text)
@@ -311,7 +311,7 @@ func (c *call) thanosStatus(code int, text string) *qerr.Error {
 		e.Shards = []string{name}
 		return e
 	case code == http.StatusBadRequest && thanos.RefusedLabel(c.id, text):
-		e := qerr.New(qerr.ShardFailed, "%s, a Thanos Query, does not take the name of that label: %s", name, cleaned(text))
+		e := qerr.Wrap(qerr.ShardFailed, st, "%s, a Thanos Query, does not take the name of that label: %s", name, cleaned(text))
 		e.Advice = "one before 0.40 knows names of letters, digits and underscores alone; run 0.40 or later"
 		e.Shards = []string{name}
 		return e

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -167,5 +169,22 @@ func TestThanosUnderAnotherType(t *testing.T) {
 				t.Errorf("its page of stores was asked for %d times", n)
 			}
 		})
+	}
+}
+
+// TestRefusedLabelIsNoFailure: a label name that an old Thanos Query does not take says nothing
+// about how well it is.
+func TestRefusedLabelIsNoFailure(t *testing.T) {
+	route := fakeshard.Route{Path: "/api/v1/label/k8s.pod/values", Script: `error 400 bad_data 'invalid label name: "k8s.pod"'`}
+	fake := fakeshard.Start(t, fakeThanos(nil, route))
+	s := build(t, Options{}, false, thanosGroup(fake.URL())).Groups[0].Shards[0]
+	for range 2 * breakerFailures {
+		_, err := ask(context.Background(), s, &endpoint.Request{ID: endpoint.LabelValues, Label: "k8s.pod"})
+		if kindOf(err) != "shard_failed" || !strings.Contains(qerr.From(err).Advice, "0.40") {
+			t.Fatal(err)
+		}
+	}
+	if state := s.Replicas[0].up.breaker.current(time.Now()); state != Closed {
+		t.Errorf("its breaker is %s", state)
 	}
 }

@@ -134,6 +134,9 @@ func slotsOf(flags map[string]string) int {
 // Slots and Search is in it, whatever fields there are.
 func (e *Engine) Seal() {
 	all := *e
+	if all.Thanos || all.Features != nil { // what they say of functions is compared instead
+		all.Gates = nil
+	}
 	all.Slots, all.Search, all.flagsHash, all.featuresHash, all.key = 0, false, 0, 0, interned.Handle[string]{}
 	e.key = interned.Make(fmt.Sprintf("%#v", all))
 }
