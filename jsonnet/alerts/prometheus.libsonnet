@@ -180,7 +180,7 @@
           }),
           own('PrometheusStoresNothing', {
             // Where a volume is full each scrape is given up as a whole, `up` with it; readiness is sound, and rules go on over what there was. Others see that no sample is added. The server itself, which may be the only one, or all may be full, has no newer sample of
-            // what it scrapes of them, and no mark that these went: what is taken out of the scrape is marked at once and never seen to be old. It need not store anything to say so.
+            // what it scrapes of them, and no mark that these went: what is taken out of the scrape is marked at once, unless the server was started with another configuration meanwhile: any newer sample, of whatever job, says that it stores. It need not store anything to say so.
             expr: |||
               label_replace(
                 max by (%(cluster)s, %(shard)s) (%(stored)s) == 0
@@ -192,7 +192,7 @@
               label_replace(
                 max by (%(cluster)s) (last_over_time((time() - timestamp(up{%(prometheus)s}))[%(w6h)s:%(minute)s])) > %(oldSeconds)s
                 unless on (%(cluster)s)
-                up{%(prometheus)s},
+                up,
                 "reason", "itself", "", ""
               )
             |||,

@@ -23,7 +23,7 @@
     hour: t.d('1h'),
   },
 
-  // lost are the clusters of which a shard tells nothing any more, while more shards answer than tell anything: what it scraped is gone with it, and no machine was taken away. One that was given up answers no more.
+  // lost are the clusters of which a shard tells nothing any more, while as many answer as ever of late: what it scraped is gone with it, and no machine was taken away. One that was given up answers no more.
   local lost = |||
     count by (%(cl)s) (
       last_over_time(cluster_shard:targets:count[%(keep)s])
@@ -31,10 +31,15 @@
       cluster_shard:targets:count
     )
     and on (%(cl)s)
-    count by (%(cl)s) (group by (%(cl)s, %(shard)s) (up{%(prometheus)s} > 0))
-    > on (%(cl)s)
-    count by (%(cl)s) (cluster_shard:targets:count)
-  ||| % { cl: cl, keep: t.recorded('6h'), shard: c.prometheusShardLabel, prometheus: c.selectors.prometheus },
+    %(shards)s
+    >= on (%(cl)s)
+    max_over_time((%(shards)s)[%(keep)s:%(step)s])
+  ||| % {
+    cl: cl,
+    keep: t.recorded('6h'),
+    step: t.recorded('5m'),
+    shards: 'count by (%s) (group by (%s, %s) (up{%s} > 0))' % [cl, cl, c.prometheusShardLabel, c.selectors.prometheus],
+  },
 
   // gone are the jobs of clusters that had targets and have none, while other jobs of the cluster have some: where nothing is left it is the Prometheus servers, or the cluster was given up.
   local gone(jobs) = |||

@@ -48,7 +48,7 @@
   // young are the Nodes that were made within six hours: what was kept so long may be of another machine under their name.
   local young = (import '../lib/young.libsonnet')(c, '6h'),
 
-  // devices are the cards of nodes on which DCGM has seen some: those that it saw last where its exporter has been away for less than six hours.
+  // devices are the cards of nodes on which DCGM has seen some: those that it saw last where its exporter has been away for less than six hours, or on a Node that is younger for ten minutes.
   local devices = |||
     node:gpu_devices:max > 0
     or on (%(n)s)
@@ -61,7 +61,13 @@
         node:gpu_devices:max
       )
     )
-  ||| % { n: node, keep: t.recorded('6h'), young: young },
+    or on (%(n)s)
+    (
+      last_over_time(node:gpu_devices:max[%(short)s]) > 0
+      unless on (%(n)s)
+      %(new)s
+    )
+  ||| % { n: node, keep: t.recorded('6h'), short: t.recorded('10m'), young: young, new: (import '../lib/young.libsonnet')(c, '10m') },
 
   prometheusRules+:: {
     groups+: [
