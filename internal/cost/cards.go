@@ -21,7 +21,7 @@ const (
 	sharedResource = wholeResource + "_shared"
 	sliceResources = "nvidia_com_mig_[1-7]g_.+"
 	sevenths       = 7
-	// gkeModel names the model of a card where no feature discovery does.
+	// gkeModel names the model of a card where no feature discovery does, within the whole window.
 	gkeModel = "label_cloud_google_com_gke_accelerator"
 )
 

@@ -118,6 +118,30 @@ func TestSharedCards(t *testing.T) {
 	}
 }
 
+// TestModelOfNodeThatJoins: GKE names the accelerator of a node at once, NVIDIA's feature discovery
+// its product minutes later; all of the node's time is of that product.
+func TestModelOfNodeThatJoins(t *testing.T) {
+	const gke = `,label_cloud_google_com_gke_accelerator="nvidia-h100-80gb"`
+	lines := []string{podText("v", "a", "nvidia_com_gpu", 8, everyHour)}
+	for labels, course := range map[string]string{gke: "1x3 stale", gke + anH100: "_x4 1x115"} {
+		lines = append(lines, fmt.Sprintf("  kube_node_labels{%s,node=\"a\"%s} %s\n", ofKSM, labels, course))
+	}
+	_, offers, _ := strings.Cut(nodeText("a", "", 8, everyHour), "\n") // all but its labels
+	o := optionsOf(t, twoDollars, append(lines, offers)...)
+	o.By = []Dimension{Model}
+	b, err := Make(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b.Rows) != 1 || b.Rows[0].Keys[0] != "NVIDIA-H100" || b.Rows[0].GPUHours != 16000 || b.Rows[0].Cost == nil ||
+		*b.Rows[0].Cost != 3200 {
+		t.Errorf("the rows are %+v", b.Rows)
+	}
+	if len(b.Fleet) != 1 || b.Fleet[0].Model != "NVIDIA-H100" || b.Fleet[0].Capacity != 16000 {
+		t.Errorf("the fleet is %+v", b.Fleet)
+	}
+}
+
 func TestCardsPerNode(t *testing.T) {
 	n := Names{CardsPerNode: -1}.withDefaults()
 	if err := n.validate(); err == nil || !strings.Contains(err.Error(), "--cards-per-node=-1") {

@@ -1,6 +1,7 @@
 package cost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -304,6 +305,7 @@ func (r *run) readPods(f *facts, seen map[string]bool, do asking) {
 // readNodes asks for what nodes offer, and what of their cards that is.
 func (r *run) readNodes(f *facts, do asking) {
 	n := r.o.Names
+	gke := map[at[nodeKey]]string{}
 	do(r.q.nodeLabels, nil, func(m map[string]string, w int, _ float64) error {
 		k := at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}
 		model := m[n.ModelLabel]
@@ -313,14 +315,15 @@ func (r *run) readNodes(f *facts, do asking) {
 		if firstOf(m, gkeShares) != "" {
 			f.shared[k] = true
 		}
-		if model == "" {
-			model = m[gkeModel]
-		}
-		f.model[k] = max(f.model[k], model)
-		r.found.models = r.found.models || model != ""
+		f.model[k], gke[k] = max(f.model[k], model), max(gke[k], m[gkeModel])
 		f.class[k] = max(f.class[k], classOf(firstOf(m, n.ClassLabels)))
 		return nil
 	})
+	// A node that joins has GKE's name first, and feature discovery's later in the same window.
+	for k, model := range gke {
+		f.model[k] = cmp.Or(f.model[k], model)
+		r.found.models = r.found.models || f.model[k] != ""
+	}
 	sliced := false
 	for i, q := range []query{r.q.capacity, r.q.allocatable, r.q.ready, r.q.seen} {
 		f.fleet[i] = map[at[nodeKey]]map[device]float64{}
