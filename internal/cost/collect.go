@@ -194,7 +194,7 @@ type facts struct {
 	allocated  map[at[replicaKey]]amounts
 	work       map[at[podKey]]amounts                // cores and bytes, only where they have a price
 	fleet      [4]map[at[nodeKey]]map[device]float64 // capacity, allocatable, ready, seen: samples, by replica and resource
-	reserved   map[at[nodeKey]]map[device]float64    // samples, by replica and team
+	reserved   map[at[nodeKey]]reservations
 	claims     claims
 }
 
@@ -220,7 +220,7 @@ func (r *run) read(ctx context.Context, ws []window) (*facts, error) {
 		node: map[at[podKey]]string{}, experiment: map[at[podKey]]string{}, space: map[at[spaceKey]]string{},
 		model: map[at[nodeKey]]string{}, class: map[at[nodeKey]]string{}, shared: map[at[nodeKey]]bool{}, parts: map[at[nodeKey]]parts{},
 		active: map[at[podKey]]float64{}, allocated: map[at[replicaKey]]amounts{}, work: map[at[podKey]]amounts{},
-		reserved: map[at[nodeKey]]map[device]float64{},
+		reserved: map[at[nodeKey]]reservations{},
 	}
 	var err error
 	do := func(q query, namespaces []string, row rowFunc) {
@@ -335,7 +335,11 @@ func (r *run) readNodes(f *facts, do asking) {
 		})
 	}
 	do(r.q.reservations, nil, func(m map[string]string, w int, v float64) error {
-		put(f.reserved, at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}, device{m[n.ReplicaLabel], m["value"]}, v, plus)
+		k := at[nodeKey]{nodeKey{m[n.ClusterLabel], m["node"]}, w}
+		if f.reserved[k] == nil {
+			f.reserved[k] = reservations{}
+		}
+		put(f.reserved[k], m["effect"], device{m[n.ReplicaLabel], m["value"]}, v, plus)
 		return nil
 	})
 	if len(f.claims.pods) > 0 {

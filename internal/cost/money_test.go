@@ -2,6 +2,7 @@ package cost
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -196,11 +197,11 @@ func TestMoneyRoundsOfReserved(t *testing.T) {
 	}
 }
 
-// TestTwoTeamsReserve: a node that two teams have reserved is not reserved twice.
+// TestTwoTeamsReserve: a node that two teams have reserved by one effect is not reserved twice.
 func TestTwoTeamsReserve(t *testing.T) {
 	o := machinesOptions(t, machinesDirectory)
 	o.Client = testClient(t, loaded(t, machines()+
-		`  kube_node_spec_taint{job="kube-state-metrics",cluster="jaguar",instance="a",node="a",key="team",value="audio"} 1x119`).URL())
+		`  kube_node_spec_taint{job="kube-state-metrics",cluster="jaguar",instance="a",node="a",key="team",value="audio",effect="NoExecute"} 1x119`).URL())
 	b, err := Make(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -213,5 +214,56 @@ func TestTwoTeamsReserve(t *testing.T) {
 	// Half of 8 each in the first hour, then 30 minutes against 60; less what vision holds, 2.
 	if kept["vision"] != 6667 || kept["audio"] != 9333 || b.Machines.Reserved != 2417 {
 		t.Errorf("reserved are %v, %s of money", kept, b.Machines.Reserved)
+	}
+}
+
+// TestTaintsOfTwoEffects: PreferNoSchedule keeps nobody away and reserves nothing; where NoExecute
+// and NoSchedule name two teams the node is kept for the one whose taint evicts, as long as it is
+// there.
+func TestTaintsOfTwoEffects(t *testing.T) {
+	const hour = "Vx59 _x60"
+	taint := func(team, effect, course string) string {
+		return strings.Replace(taintText("r", team, course), "NoSchedule", effect, 1)
+	}
+	for _, c := range []struct {
+		name   string
+		taints []string
+		want   map[string]Milli
+	}{
+		{
+			"preferred beside",
+			[]string{taint("nlp", "NoSchedule", hour), taint("vision", "PreferNoSchedule", hour)},
+			map[string]Milli{"nlp": 8000},
+		},
+		{"preferred alone", []string{taint("vision", "PreferNoSchedule", hour)}, map[string]Milli{}},
+		{"both of one team", []string{taint("nlp", "NoSchedule", hour), taint("nlp", "NoExecute", hour)}, map[string]Milli{"nlp": 8000}},
+		{"evicts", []string{taint("nlp", "NoSchedule", hour), taint("vision", "NoExecute", hour)}, map[string]Milli{"vision": 8000}},
+		{
+			"evicts for a part",
+			[]string{taint("nlp", "NoSchedule", hour), taint("vision", "NoExecute", "Vx14 _x105")},
+			map[string]Milli{"nlp": 6000, "vision": 2000},
+		},
+		{
+			"both of one team, evicts another",
+			[]string{
+				taint("nlp", "NoSchedule", hour), taint("nlp", "NoExecute", "_x30 Vx29 _x60"), taint("vision", "NoExecute", "Vx14 _x105"),
+			},
+			map[string]Milli{"nlp": 6000, "vision": 2000},
+		},
+		{
+			"one after the other",
+			[]string{taint("nlp", "NoSchedule", "Vx29 _x90"), taint("vision", "NoExecute", "_x30 Vx29 _x60")},
+			map[string]Milli{"nlp": 4000, "vision": 4000},
+		},
+	} {
+		b := billOf(t, twoDollars, append(c.taints, nodeText("r", anH100, 8, hour))...)
+		wantMachines(t, b)
+		kept := map[string]Milli{}
+		for _, r := range b.Reserved {
+			kept[r.Team] = r.Reserved
+		}
+		if !maps.Equal(kept, c.want) {
+			t.Errorf("%s: reserved are %v, not %v", c.name, kept, c.want)
+		}
 	}
 }

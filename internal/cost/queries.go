@@ -237,10 +237,10 @@ func (n Names) queries() queries {
 			return "sum " + by(n.ClusterLabel, "node", n.ReplicaLabel) + " (count_over_time(" +
 				ksm("kube_node_status_condition", `condition="Ready",status="true"`, "") + "[" + d + "]))"
 		}},
-		// A taint that is there for several effects is one.
 		reservations: query{name: "kube_node_spec_taint", text: func(d, _ string) string {
-			return "max " + by(n.ClusterLabel, "node", n.ReplicaLabel, "value") + " (sum_over_time(" +
-				ksm("kube_node_spec_taint", "key="+strconv.Quote(n.ReservationTaint)+`,value!=""`, "") + "[" + d + "]))"
+			of := "key=" + strconv.Quote(n.ReservationTaint) + `,value!=""`
+			return "max " + by(n.ClusterLabel, "node", n.ReplicaLabel, "value", "effect") + " (sum_over_time(" +
+				ksm("kube_node_spec_taint", of, oneOf("effect", reserving)) + "[" + d + "]))"
 		}},
 		// Only asked where a card is shared.
 		devices: query{name: "devices", text: func(d, _ string) string {

@@ -10,23 +10,39 @@ const (
 	reservedBilled = "billed" // in the team's rows
 )
 
+// reserving are the effects of a taint that keep pods away, the one that evicts before the other;
+// PreferNoSchedule keeps nobody away. The recording rules say the same (node:reserved_for:info).
+var reserving = []string{"NoExecute", "NoSchedule"}
+
+// reservations are the samples of a node's taints, by effect, then by replica and team.
+type reservations map[string]map[device]float64
+
 // keptFor is what of a node was kept for each team, in GPU ms of its total. A taint that was there
 // for a part of the time that the node was, counts for that part.
 func (p *page) keptFor(k nodeKey, total, there float64) map[string]float64 {
-	taints := p.f.reserved[at[nodeKey]{k, p.i}]
-	if len(taints) == 0 || there == 0 {
-		return nil
+	kept, left := map[string]float64{}, there
+	for _, effect := range reserving {
+		taints := p.f.reserved[at[nodeKey]{k, p.i}][effect]
+		more, sum := map[string]float64{}, 0.0
+		for _, d := range sortedDevices(taints) {
+			more[d.resource] += p.samples(k, map[device]float64{d: taints[d]}, func(string) float64 { return 1 })
+		}
+		// A team's taint that is there for both effects is one. When within the window each was
+		// there is not known: NoSchedule has what NoExecute leaves.
+		for _, team := range sortedKeys(more) {
+			more[team] = max(0, more[team]-kept[team])
+			sum += more[team]
+		}
+		// Of one effect two teams at once have a half each.
+		for team, ms := range more {
+			if ms > 0 && left > 0 {
+				kept[team] += ms * min(1, left/sum)
+			}
+		}
+		left = max(0, left-sum)
 	}
-	kept, sum := map[string]float64{}, 0.0
-	for _, d := range sortedDevices(taints) {
-		team := d.resource
-		ms := p.samples(k, map[device]float64{d: taints[d]}, func(string) float64 { return 1 })
-		kept[team] += ms
-		sum += ms
-	}
-	// Two teams at once have a half each.
 	for team := range kept {
-		kept[team] *= total / max(there, sum)
+		kept[team] *= total / there
 	}
 	return kept
 }
