@@ -26,6 +26,15 @@ func away(cfg fakeshard.Config, is *atomic.Bool) fakeshard.Config {
 	return cfg
 }
 
+// sharded is a group of servers, each a shard.
+func sharded(urls ...string) config.Group {
+	g := group(urls[0])
+	for _, u := range urls[1:] {
+		g.Shards = append(g.Shards, group(u).Shards...)
+	}
+	return g
+}
+
 // TestBackIsCompared: a server that was away for longer than its targets count is a copy of another
 // shard still, or has become one. From the moment it is up again nothing of the groups that it
 // could share series with is trusted, until it was compared; of other groups all is.
@@ -43,8 +52,7 @@ func TestBackIsCompared(t *testing.T) {
 		}
 		bub := newBubble(t, a.config(), slow, c.config())
 		defer bub.close()
-		g := group(bub.urls[0])
-		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
+		g := sharded(bub.urls[:2]...)
 		g.Labels = map[string]string{"cluster": "one"}
 		other := group(bub.urls[2])
 		other.Name, other.Labels = "other", map[string]string{"cluster": "two"}
@@ -96,9 +104,7 @@ func TestGoneEngine(t *testing.T) {
 		var is atomic.Bool
 		bub := newBubble(t, away(a.config(), &is), b.config()) // the one that is listed first is what is usual of two
 		defer bub.close()
-		g := group(bub.urls[0])
-		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
-		top := build(t, Options{Dial: bub.dial}, true, g)
+		top := build(t, Options{Dial: bub.dial}, true, sharded(bub.urls...))
 		defer top.Close()
 		is.Store(true)
 		time.Sleep(time.Minute)
@@ -175,11 +181,7 @@ func TestReloadsWhileReading(t *testing.T) {
 		defer bub.close()
 		o := Options{Dial: bub.dial}
 		of := func(last int) config.Group {
-			g := group(bub.urls[0])
-			for _, u := range append(bub.urls[1:servers-2:servers-2], bub.urls[last]) {
-				g.Shards = append(g.Shards, group(u).Shards...)
-			}
-			return g
+			return sharded(append(bub.urls[:servers-2:servers-2], bub.urls[last])...)
 		}
 		top := build(t, o, true, of(servers-1))
 		defer func() { top.Close() }()
@@ -208,36 +210,65 @@ func TestReloadsWhileReading(t *testing.T) {
 	})
 }
 
-// TestDownAndAnswering: a server whose readiness page is forbidden answers queries all the same,
-// and is held against the others as before.
-func TestDownAndAnswering(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
-		var is atomic.Bool
-		forbidden := b.config()
-		answer := forbidden.Answer
-		forbidden.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
-			if is.Load() && strings.HasSuffix(r.Path, "/-/ready") {
-				return fakeshard.Answer{Status: http.StatusForbidden, Body: []byte("no")}, true
-			}
-			return answer(r)
-		}
-		b.flags = map[string]string{"query.lookback-delta": "1m"}
-		bub := newBubble(t, a.config(), forbidden)
-		defer bub.close()
-		g := group(bub.urls[0])
-		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
-		top := build(t, Options{Dial: bub.dial}, true, g)
-		defer top.Close()
-		if top.Groups[0].Trusted() {
-			t.Fatal("not seen to begin with")
-		}
-		is.Store(true)
-		time.Sleep(20 * time.Minute)
-		if r := top.Groups[0].Shards[1].Replicas[0]; r.State() != Down || top.Groups[0].Trusted() {
-			t.Errorf("%s, %v", r.State(), top.Groups[0].Sick())
-		}
-	})
+// TestDownAndAsked: a server whose readiness page is forbidden answers queries all the same, and is
+// held against the others as before. Of one that was taken away an ingress answers 404 to
+// everything: it is gone, whatever it once said of its engine.
+func TestDownAndAsked(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		status  int
+		page    string // what has the status; empty for everything
+		trusted bool
+	}{
+		{"its readiness page is forbidden", http.StatusForbidden, "/-/ready", false},
+		{"an ingress without it", http.StatusNotFound, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
+				b.flags = map[string]string{"query.lookback-delta": "1m"}
+				var is atomic.Bool
+				cfg := b.config()
+				answer := cfg.Answer
+				cfg.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
+					if is.Load() && strings.HasSuffix(r.Path, tc.page) {
+						return fakeshard.Answer{Status: tc.status, Body: []byte("no")}, true
+					}
+					return answer(r)
+				}
+				bub := newBubble(t, a.config(), cfg)
+				defer bub.close()
+				top := build(t, Options{Dial: bub.dial}, true, sharded(bub.urls...))
+				defer top.Close()
+				if top.Groups[0].Trusted() {
+					t.Fatal("not seen to begin with")
+				}
+				is.Store(true)
+				time.Sleep(20 * time.Minute)
+				if r := top.Groups[0].Shards[1].Replicas[0]; r.State() != Down || top.Groups[0].Trusted() != tc.trusted {
+					t.Errorf("%s, %v", r.State(), top.Groups[0].Sick())
+				}
+			})
+		})
+	}
+}
+
+// twice is a configuration of servers, each a shard, and the same before it, which lives on.
+func twice(t *testing.T, servers ...fakeshard.Config) (top *Topology, end func()) {
+	t.Helper()
+	bub := newBubble(t, servers...)
+	o := Options{Dial: bub.dial}
+	old := build(t, o, true, sharded(bub.urls...))
+	top, err := New([]config.Group{sharded(bub.urls...)}, o, old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top.Start(t.Context())
+	return top, func() {
+		top.Close()
+		old.Close()
+		bub.close()
+	}
 }
 
 // TestBackInTwoTopologies: while an old configuration lives on, both probe a server; whichever sees
@@ -247,19 +278,8 @@ func TestBackInTwoTopologies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
 		var is atomic.Bool
-		bub := newBubble(t, a.config(), away(b.config(), &is))
-		defer bub.close()
-		g := group(bub.urls[0])
-		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
-		o := Options{Dial: bub.dial}
-		old := build(t, o, true, g)
-		defer old.Close()
-		top, err := New([]config.Group{g}, o, old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		top.Start(t.Context())
-		defer top.Close()
+		top, end := twice(t, a.config(), away(b.config(), &is))
+		defer end()
 		r := top.Groups[0].Shards[1].Replicas[0]
 		for round := range 10 {
 			is.Store(true)
@@ -337,18 +357,8 @@ func TestBackIsSeenByBoth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
 		var is atomic.Bool
-		bub := newBubble(t, a.config(), away(b.config(), &is))
-		defer bub.close()
-		g := group(bub.urls[0])
-		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
-		o := Options{Dial: bub.dial}
-		old := build(t, o, true, g)
-		top, err := New([]config.Group{g}, o, old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		top.Start(t.Context())
-		defer top.Close()
+		top, end := twice(t, a.config(), away(b.config(), &is))
+		defer end()
 		r := top.Groups[0].Shards[1].Replicas[0]
 		for round := range 8 {
 			is.Store(true)
@@ -368,36 +378,6 @@ func TestBackIsSeenByBoth(t *testing.T) {
 			if took := time.Since(up); took > 10*time.Second {
 				t.Errorf("round %d: awaited for %s", round, took)
 			}
-		}
-		old.Close()
-	})
-}
-
-// TestGoneBehindAnIngress: of a server that was taken away an ingress answers 404 to everything. It
-// is gone, whatever it once said of its engine.
-func TestGoneBehindAnIngress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}
-		var is atomic.Bool
-		gone := b.config()
-		answer := gone.Answer
-		gone.Answer = func(r fakeshard.Record) (fakeshard.Answer, bool) {
-			if is.Load() {
-				return fakeshard.Answer{Status: http.StatusNotFound, Body: []byte("default backend - 404")}, true
-			}
-			return answer(r)
-		}
-		b.flags = map[string]string{"query.lookback-delta": "1m"}
-		bub := newBubble(t, a.config(), gone)
-		defer bub.close()
-		g := group(bub.urls[0])
-		g.Shards = append(g.Shards, group(bub.urls[1]).Shards...)
-		top := build(t, Options{Dial: bub.dial}, true, g)
-		defer top.Close()
-		is.Store(true)
-		time.Sleep(2 * time.Hour)
-		if !top.Groups[0].Trusted() {
-			t.Error(top.Groups[0].Sick())
 		}
 	})
 }
