@@ -30,7 +30,7 @@ func asksBehind(text []byte) bool {
 	prometheus := ofPrometheus.Match(text)
 	is := func(query string) bool {
 		query = strings.TrimSpace(putIn.ReplaceAllString(statements.ReplaceAllString(templated(query), ""), "${x}"))
-		return isQuery(query) || prometheus && nameAlone.MatchString(query)
+		return isQuery(query) && !onlySets(query) && !condition.MatchString(query) || prometheus && nameAlone.MatchString(query)
 	}
 	return slices.ContainsFunc(behindWord.FindAllSubmatchIndex(text, maxFlags), func(at []int) bool {
 		line := text[bytes.LastIndexByte(text[:at[0]], '\n')+1 : at[0]]
@@ -40,7 +40,18 @@ func asksBehind(text []byte) bool {
 }
 
 // nameAlone is a query that is the name of a metric, and more than a word.
-var nameAlone = regexp.MustCompile(`^[a-zA-Z]\w*[_:]\w+$`)
+var nameAlone = regexp.MustCompile(`^[a-zA-Z][\w:]*_[\w:]*\w$`)
+
+// setWords finds the words that searches for logs have in common with sets of series.
+var setWords = regexp.MustCompile(`(?i)\s(?:and|or|unless)\s`)
+
+// condition is a value that a template puts in, or another language's variable, beside a number.
+var condition = regexp.MustCompile(`^\$\{?\w+\}?\s*(?:[<>]=?|[=!]=)\s*-?[\d.]+$`)
+
+// onlySets tells whether nothing but such a word speaks for PromQL: level:error AND service:api.
+func onlySets(query string) bool {
+	return setWords.MatchString(query) && !strings.ContainsAny(query, "({[<>=+*")
+}
 
 // behind are the texts that may be meant by what a value begins with: what a heredoc or quotes
 // have, or, where the language may be YAML, the lines that are indented more than its key.

@@ -38,6 +38,10 @@ func TestQueriesInTemplates(t *testing.T) {
 		{"Log Analytics", "kql.bicep", "query: 'AzureDiagnostics | where a == 1 | summarize count() by b'\n", false},
 		{"a cron", "c.tf", "schedule_expression = \"rate(5 minutes)\"\nexpression = \"cron(0 1 * * ? *)\"\n", false},
 		{"a condition", "i.tf", "condition { expression = \"request.time < timestamp('2027-01-01T00:00:00Z')\" }\n", false},
+		{"a search for logs", "l.tf", "query = \"level:error AND service:api\"\n# beside prometheus\n", false},
+		{"a search for a status", "l.tf", "query = \"status:500\"\n# beside prometheus\n", false},
+		{"Grafana's math", "m.tf", "expression = \"$B > 0\"\n", false},
+		{"a condition of a variable", "m.tf", "expression = \"${var.a} > 5\"\n", false},
 		{"a name alone", "d.tf", "query = \"some_table\"\n", false},
 	} {
 		dir := folder(t, "rules.yaml", "groups:\n- name: g\n  rules:\n  - {alert: A, expr: up == 0}\n", c.file, c.text)

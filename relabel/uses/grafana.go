@@ -27,6 +27,15 @@ func Bearer(client *http.Client, server, token string) (*http.Client, error) {
 		out.Transport = http.DefaultTransport
 	}
 	out.Transport = &bearer{next: out.Transport, scheme: u.Scheme, host: u.Host, token: token}
+	out.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		switch {
+		case r.URL.Scheme != u.Scheme || r.URL.Host != u.Host:
+			return fmt.Errorf("it sends on to %s://%s, where the token does not go: name that address, if it is Grafana's", r.URL.Scheme, r.URL.Host)
+		case len(via) >= 10:
+			return errors.New("it sends on without end")
+		}
+		return nil
+	}
 	return out, nil
 }
 
@@ -189,8 +198,12 @@ func (g *grafana) elements(ctx context.Context, b *board) error {
 
 func (g *grafana) alerts(ctx context.Context, set *Set) error {
 	list, err := g.get(ctx, "/api/v1/provisioning/alert-rules")
+	if missing(err) {
+		set.Warnings = append(set.Warnings, fmt.Sprintf("%s: it has no alert rules of its own there (%v): they are switched off, or it is older than 9.4 and has to be given as an export", g.server, err))
+		return nil
+	}
 	if denied(err) {
-		set.refused(fmt.Sprintf("%s: Grafana's own alert rules cannot be read (%v)", g.server, err), "; export them and give them as rules")
+		set.refused(fmt.Sprintf("%s: Grafana's own alert rules cannot be read (%v)", g.server, err), "; give the token the role Editor, or the permission alert.provisioning:read")
 		return nil
 	}
 	if err != nil {
@@ -228,6 +241,12 @@ func (e *statusError) Error() string {
 		text += "; is the token right?"
 	}
 	return text
+}
+
+// missing tells whether the server has no such page.
+func missing(err error) bool {
+	var e *statusError
+	return errors.As(err, &e) && e.status == http.StatusNotFound
 }
 
 // denied tells whether the server has this not, or not for us.

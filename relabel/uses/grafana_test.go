@@ -178,6 +178,24 @@ func TestGrafanaRefuses(t *testing.T) {
 	if err := Grafana(t.Context(), new(Set), client, server.URL); err == nil || !strings.Contains(err.Error(), "library panel") {
 		t.Error(err)
 	}
+	// Without alerting of its own, or before 9.4, there is nothing to be refused.
+	server = fakeGrafana(t, 0)
+	handler := server.Config.Handler
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/provisioning") {
+			http.NotFound(w, r)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+	if client, err = Bearer(nil, server.URL, "secret"); err != nil {
+		t.Fatal(err)
+	}
+	set = new(Set)
+	if err := Grafana(t.Context(), set, client, server.URL); err != nil || len(set.Refused) > 0 ||
+		!strings.Contains(strings.Join(set.Warnings, "\n"), "no alert rules of its own") {
+		t.Errorf("%v, refused %q, %q", err, set.Refused, set.Warnings)
+	}
 	// The token goes to no other server.
 	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
@@ -190,7 +208,7 @@ func TestGrafanaRefuses(t *testing.T) {
 	if client, err = Bearer(nil, redirect.URL, "secret"); err != nil {
 		t.Fatal(err)
 	}
-	if err := Grafana(t.Context(), new(Set), client, redirect.URL); err == nil {
-		t.Error("an empty answer is no error")
+	if err := Grafana(t.Context(), new(Set), client, redirect.URL); err == nil || !strings.Contains(err.Error(), "sends on to "+other.URL) {
+		t.Errorf("it is not said where it leads: %v", err)
 	}
 }
