@@ -29,7 +29,10 @@ var (
 func asksBehind(text []byte) bool {
 	prometheus := ofPrometheus.Match(text)
 	is := func(query string) bool {
-		query = strings.TrimSpace(putIn.ReplaceAllString(statements.ReplaceAllString(templated(query), ""), "${x}"))
+		query = strings.TrimSpace(putIn.ReplaceAllLiteralString(statements.ReplaceAllString(templated(query), ""), "${x}"))
+		if ofVariable.MatchString(query) && len(parsed(query)) > 0 {
+			return true
+		}
 		return isQuery(query) && !onlySets(query) && !condition.MatchString(query) || prometheus && nameAlone.MatchString(query)
 	}
 	return slices.ContainsFunc(behindWord.FindAllSubmatchIndex(text, maxFlags), func(at []int) bool {
@@ -41,6 +44,9 @@ func asksBehind(text []byte) bool {
 
 // nameAlone is a query that is the name of a metric, and more than a word.
 var nameAlone = regexp.MustCompile(`^[a-zA-Z][\w:]*_[\w:]*\w$`)
+
+// ofVariable finds a metric whose name a template puts in, by what only a selector has.
+var ofVariable = regexp.MustCompile(`\$\{\w+\}\w*[\[{]`)
 
 // setWords finds the words that searches for logs have in common with sets of series.
 var setWords = regexp.MustCompile(`(?i)\s(?:and|or|unless)\s`)

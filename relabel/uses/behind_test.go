@@ -42,6 +42,8 @@ func TestQueriesInTemplates(t *testing.T) {
 		{"a search for a status", "l.tf", "query = \"status:500\"\n# beside prometheus\n", false},
 		{"Grafana's math", "m.tf", "expression = \"$B > 0\"\n", false},
 		{"a condition of a variable", "m.tf", "expression = \"${var.a} > 5\"\n", false},
+		{"a metric that a variable names", "m.tf", "expression = \"rate(${var.metric}[5m]) > 5\"\n", true},
+		{"a metric that a template names", "m.yaml.j2", "prometheus:\n  query: sum({{ metric }}{job=\"a\"})\n", true},
 		{"a name alone", "d.tf", "query = \"some_table\"\n", false},
 	} {
 		dir := folder(t, "rules.yaml", "groups:\n- name: g\n  rules:\n  - {alert: A, expr: up == 0}\n", c.file, c.text)
