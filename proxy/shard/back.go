@@ -21,7 +21,8 @@ type returns struct {
 	examined atomic.Int64 // the last one that was examined after it
 }
 
-// changes counts what may make a topology await a server: returns, and new topologies.
+// changes counts the returns of all servers: while it stands, a topology that awaits nobody goes on
+// awaiting nobody.
 var changes atomic.Uint64
 
 // isBack notes that the server is up, before anybody is told so. What is known of one that was away

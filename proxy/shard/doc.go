@@ -20,10 +20,11 @@
 //
 // Queries go to one of a shard's whole replicas (Wholes; proxy/trust judges them), and a second one
 // is asked where the first is unusually slow (Hedged). The servers of a topology are compared with
-// each other every half minute, and when one says something new about itself. Where they do not fit
-// together (Group.Sick), nothing that they compute is trusted, only their series. Replicas that
-// label the same targets differently are never put together, nor over a time in which they were
-// seen to (Shard.Relabelled).
+// each other every half minute, and when one says something new about itself; one that is up after
+// it was away for long is examined and compared before its group is trusted (back.go). Where they
+// do not fit together (Group.Sick), nothing that they compute is trusted, only their series.
+// Replicas that label the same targets differently are never put together, nor over a time in which
+// they were seen to (Shard.Relabelled).
 //
 // Requests never have more than 24 calls to one replica under way, nor more than 640 to all
 // (calls.go); a request that finds no place waits its turn, and is refused by name shortly before
@@ -31,9 +32,9 @@
 // for a call, that is no failure of a server (dial.go).
 //
 // What a configuration says of which shard and which group holds what (hashmod, names) is believed
-// only while every server has been seen to keep it: Group.Prune. A Thanos Query (type: thanos) is
-// told what must not be left to its flags, and its answer counts as one only if all of its stores
-// were there and its time was not over; see proxy/thanos.
+// only while every server has been seen to keep it, and has told its values of late: Group.Prune. A
+// Thanos Query (type: thanos) is told what must not be left to its flags, and its answer counts as
+// one only if all of its stores were there and its time was not over; see proxy/thanos.
 //
 // Each server's own metrics are read every ten seconds (proxy/vitals). One that has little memory
 // left is spared what needs much of it (shed.go), and one that says that it is starting is not

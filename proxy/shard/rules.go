@@ -16,7 +16,7 @@ import (
 )
 
 // trusted tells whether on every shard a replica has been seen to keep a promise, and none that may
-// be asked has not. A replica that cannot be asked now counts as when it was asked last.
+// be asked has not. A replica that answers no queries counts as when it was asked last.
 func (g *Group) trusted(promise func(*Replica, time.Time) (trust.State, string)) bool {
 	now := time.Now()
 	for _, s := range g.Shards {
