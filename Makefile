@@ -90,7 +90,7 @@ tools: ## real prometheus, promtool and thanos, pinned, into tools/bin
 
 # Programs that are built for tests need no commit in them: git refuses to tell it in a clone that belongs to somebody else, and then go refuses to build.
 UNSTAMPED := $(strip $(shell go env GOFLAGS 2>/dev/null) -buildvcs=false)
-test test-full fuzz vet staticcheck panels page-check plugin-check race proofs: export GOFLAGS := $(UNSTAMPED)
+test test-full fuzz vet staticcheck panels page-check plugin-check race proofs plain: export GOFLAGS := $(UNSTAMPED)
 
 # One commit, one verdict: its random tests have a seed of its own, the same wherever it is tested. Without git it is 1. (docs/decisions/0017)
 test: export SPILLWAY_SEED ?= $(shell hash=$$(git -c safe.directory='*' rev-parse HEAD 2>/dev/null) && printf '%d' "0x$${hash:0:10}" || echo 1)
@@ -101,8 +101,7 @@ test: ## install what tests need, then lint, unit, race and real-server tests
 	@$(LOAD) modules go list -deps -test -f '{{""}}' ./...
 	@$(STEP) gofumpt $(MAKE) --no-print-directory fmt-check
 	@$(MAKE) --no-print-directory -j3 npm vet staticcheck panels
-	@$(MAKE) --no-print-directory -j2 race proofs
-	@$(STEP) test go test -vet=off -p 3 -timeout 40m $(PLAIN)
+	@$(MAKE) --no-print-directory -j2 race plain
 	@$(MAKE) --no-print-directory -j2 page-check plugin-check
 	@$(STEP) live go test -vet=off -timeout 20m $(LIVE)
 
@@ -128,12 +127,15 @@ page-check:
 plugin-check:
 	@$(STEP) plugin ./tools/plugin.sh check
 
-# Both at once: the longest package of race keeps one processor busy. Who measures times is race; proofs give way to it.
+# Race beside proofs and all that it does not have: its longest package keeps one processor busy for minutes. Who measures times is race; the others give way to it.
 race:
 	@$(STEP) race go test -race -vet=off -timeout 80m -skip '^($(PROOFS)|$(ALONE))$$' $(RACE)
 
 proofs:
 	@$(STEP) proofs nice -n 5 go test -vet=off -p 1 -timeout 60m -run '^($(PROOFS)|$(ALONE))$$' ./proxy/server ./proxy/merge ./proxy/plan ./proxy/plan/raw ./proxy/admit ./proxy/rewrite ./proxy/cost ./proxy/policy ./proxy/shard ./grafana-plugin/pkg/experiments
+
+plain: proofs
+	@$(STEP) test nice -n 5 go test -vet=off -p 3 -timeout 60m $(PLAIN)
 
 fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 	@$(STEP) fuzz ./tools/fuzz.sh $(FUZZTIME)
@@ -186,4 +188,4 @@ fmt-check: tools/bin/gofumpt
 tools/bin/gofumpt:
 	./tools/build.sh misc
 
-.PHONY: help demo dashboards screenshots pictures build image cut release completions vulncheck plugin generate tools test npm vet staticcheck panels page-check plugin-check race proofs fuzz test-full bench fmt fmt-check
+.PHONY: help demo dashboards screenshots pictures build image cut release completions vulncheck plugin generate tools test npm vet staticcheck panels page-check plugin-check race proofs plain fuzz test-full bench fmt fmt-check
