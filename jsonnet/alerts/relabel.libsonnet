@@ -12,11 +12,17 @@
         name: 'relabel',
         rules: [
           a.alert('DropRulesNotEffective', {
+            // A page of which each shard keeps its own lines is scraped as often as there are shards, and counts once. Of Prometheus' own every shard keeps all.
             expr: |||
-              1 - sum by (%(cluster)s, job) (scrape_samples_post_metric_relabeling) / sum by (%(cluster)s, job) (scrape_samples_scraped)
+              1 - sum by (%(cluster)s, job) (scrape_samples_post_metric_relabeling) / (
+                sum by (%(cluster)s, job) (scrape_samples_scraped)
+                / count by (%(cluster)s, job) (count by (%(cluster)s, job, %(seenBy)s) (scrape_samples_scraped))
+                unless on (%(cluster)s, job) count by (%(cluster)s, job) (scrape_samples_scraped{%(prometheus)s})
+                or sum by (%(cluster)s, job) (scrape_samples_scraped)
+              )
               < on (%(cluster)s, job)
               %(achieved)s * max by (%(cluster)s, job) (drop_rules:expected_ratio)
-            ||| % { cluster: c.clusterLabel, achieved: number(c.thresholds.relabel.achieved) },
+            ||| % { cluster: c.clusterLabel, seenBy: c.seenByLabel, prometheus: c.selectors.prometheus, achieved: number(c.thresholds.relabel.achieved) },
             hold: '1h',
             severity: 'warning',
             dashboard: 'cardinality',
