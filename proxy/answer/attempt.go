@@ -14,6 +14,9 @@ type Attempt struct {
 	// Parcels tells that series for which no replica is whole are read and evaluated here, in
 	// parcels.
 	Parcels bool
+	// NoStats tells that the answer has no statistics of its evaluation, since what counts them here
+	// would read too many series.
+	NoStats bool
 	// Sorted tells that the series of a spliced answer are gathered and sorted here.
 	Sorted bool
 	// Without are the names of the shards that the answer goes without, sorted.
@@ -80,6 +83,8 @@ const (
 	Apart Reason = "apart"
 	// Parcels: series that nobody is trusted to evaluate are too many to be read at once.
 	Parcels Reason = "parcels"
+	// NoStats: series that are only read so that statistics are of one evaluation are too many.
+	NoStats Reason = "stats"
 	// Order: setting labels changes the order of the series, so they are gathered and sorted.
 	Order Reason = "order"
 	// Replica: a replica failed in the middle of its answer, and its shard has another one.
@@ -97,6 +102,10 @@ func (a Attempt) Next(err error, c Case) (Attempt, Reason) {
 	if apart := (*Inexact)(nil); errors.As(err, &apart) && a.Raw == "" {
 		a.Raw = apart.Why
 		return a, Apart
+	}
+	if counted := (*TooManyCounted)(nil); errors.As(err, &counted) && !a.NoStats {
+		a.NoStats = true
+		return a, NoStats
 	}
 	if many := (*TooMany)(nil); errors.As(err, &many) && !a.Parcels && a.Raw == "" {
 		a.Parcels = true

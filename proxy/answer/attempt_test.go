@@ -16,7 +16,7 @@ var errFailed = errors.New("failed")
 // TestNext is the table of what a second attempt is.
 func TestNext(t *testing.T) {
 	apart, order := &Inexact{Why: "the parts overlap"}, fmt.Errorf("%w: {a}", ErrOrder)
-	many := &TooMany{Err: errFailed}
+	many, counted := &TooMany{Err: errFailed}, &TooManyCounted{Err: errFailed}
 	replica := &LostReplica{Names: []string{"b", "a"}, Err: errFailed}
 	shard := &LostShard{Name: "s1", Err: errFailed}
 	for _, tc := range []struct {
@@ -40,6 +40,8 @@ func TestNext(t *testing.T) {
 		{"too many series are read in parcels", Attempt{}, fmt.Errorf("x: %w", many), Case{Shards: 3}, Attempt{Parcels: true}, Parcels},
 		{"but once", Attempt{Parcels: true}, many, Case{Shards: 3}, Attempt{Parcels: true}, None},
 		{"not where all is computed here", Attempt{Raw: "before"}, many, Case{Shards: 3}, Attempt{Raw: "before"}, None},
+		{"statistics give way", Attempt{}, fmt.Errorf("x: %w", counted), Case{Shards: 3}, Attempt{NoStats: true}, NoStats},
+		{"but once", Attempt{NoStats: true}, counted, Case{Shards: 3}, Attempt{NoStats: true}, None},
 		{"not once a byte was sent", Attempt{}, apart, Case{Over: true, Shards: 3}, Attempt{}, None},
 		{"series in another order are sorted", Attempt{}, order, Case{}, Attempt{Sorted: true}, Order},
 		{"but once", Attempt{Sorted: true}, order, Case{}, Attempt{Sorted: true}, None},
@@ -147,7 +149,7 @@ func clone(a Attempt) Attempt {
 }
 
 // TestNextEnds: whatever fails, there are at most as many attempts as there are shards and
-// replicas, and three more; and nothing that was given up is taken back.
+// replicas, and four more; and nothing that was given up is taken back.
 func TestNextEnds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(randseed.Of(t, 0), 3))
 	const shards, replicas = 4, 6
@@ -161,7 +163,9 @@ func TestNextEnds(t *testing.T) {
 		a := Attempt{}
 		for n := 1; ; n++ {
 			var err error
-			switch rng.IntN(5) {
+			switch rng.IntN(6) {
+			case 5:
+				err = &TooManyCounted{Err: errFailed}
 			case 4:
 				err = &TooMany{Err: errFailed}
 			case 0:
@@ -179,12 +183,12 @@ func TestNextEnds(t *testing.T) {
 				longest = max(longest, n)
 				break
 			}
-			if n > shards+replicas+3 {
+			if n > shards+replicas+4 {
 				t.Fatalf("attempt %d: %+v", n, next)
 			}
-			gaveUp := next.Raw != a.Raw || next.Sorted != a.Sorted || next.Parcels != a.Parcels ||
+			gaveUp := next.Raw != a.Raw || next.Sorted != a.Sorted || next.Parcels != a.Parcels || next.NoStats != a.NoStats ||
 				len(next.Avoid) > len(a.Avoid) || len(next.Without) > len(a.Without)
-			kept := (a.Raw == "" || next.Raw == a.Raw) && (!a.Sorted || next.Sorted) && (!a.Parcels || next.Parcels) &&
+			kept := (a.Raw == "" || next.Raw == a.Raw) && (!a.Sorted || next.Sorted) && (!a.Parcels || next.Parcels) && (!a.NoStats || next.NoStats) &&
 				!slices.ContainsFunc(a.Avoid, func(s string) bool { return !next.Avoids(s) }) &&
 				!slices.ContainsFunc(a.Without, func(s string) bool { return !next.LeavesOut(s) })
 			if !gaveUp || !kept {

@@ -29,6 +29,19 @@ func (e *TooMany) Error() string { return e.Err.Error() }
 // Unwrap implements the protocol of package errors.
 func (e *TooMany) Unwrap() error { return e.Err }
 
+// TooManyCounted is the error of an attempt that would have to read more series than may be held at
+// a time, because statistics are asked for, which count the samples of one evaluation.
+type TooManyCounted struct {
+	// Err is the refusal.
+	Err error
+}
+
+// Error implements error.
+func (e *TooManyCounted) Error() string { return e.Err.Error() }
+
+// Unwrap implements the protocol of package errors.
+func (e *TooManyCounted) Unwrap() error { return e.Err }
+
 // ErrOrder is the error of an attempt that streamed series whose order changes when labels are set.
 var ErrOrder = errors.New("labels that are set change the order of the series")
 

@@ -205,7 +205,7 @@ func (e *evaluator) query(ctx context.Context, expr parser.Expr, tables []*merge
 		e.x.madeSeries(e.meter.Hold))
 	engine, text := e.x.s.engines.take(e.kind, expr)
 	req, start := e.x.dec.Request, time.UnixMilli(e.grid.Start)
-	opts := promql.NewPrometheusQueryOpts(req.Stats == "all", req.LookbackDelta)
+	opts := promql.NewPrometheusQueryOpts(e.x.stats() == "all", req.LookbackDelta)
 	if !e.ranged {
 		return engine.NewInstantQuery(ctx, from, opts, text, start)
 	}

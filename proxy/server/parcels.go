@@ -31,10 +31,16 @@ import (
 // targets, or some of one that has too many. What a parcel holds is given back once it is
 // evaluated; meanwhile the next one is read.
 
-// tooMany marks a refusal of an evaluation that can be made in parcels: of series that are read
-// because of the servers' state, and are more than may be held at a time.
+// tooMany marks a refusal of an evaluation that can be made in parcels, of series that are read
+// because of the servers' state, or left to the shards, of those that are read for statistics; both
+// are more than may be held at a time.
 func (x *exchange) tooMany(p *plan.Plan, err error) error {
-	if p.Cause.Parcels() && x.dec.Request.Stats == "" && moreThanAtOnce(err) {
+	switch {
+	case !moreThanAtOnce(err):
+		return err
+	case x.stats() != "" && x.trial == nil:
+		return &answer.TooManyCounted{Err: err}
+	case x.stats() == "" && p.Cause.Parcels():
 		return &answer.TooMany{Err: err}
 	}
 	return err

@@ -29,6 +29,9 @@ func (x *exchange) query() error {
 	if x.s.observeSteps != nil {
 		x.s.observeSteps(q.Grid, false)
 	}
+	if x.attempt.NoStats {
+		x.infos.Add("statistics are left out: they count the samples of one evaluation, and its series are more than may be held here at once; the shards computed parts of this answer")
+	}
 	p, err := x.plan(q)
 	if err != nil {
 		return err
@@ -109,7 +112,7 @@ func (x *exchange) tell(root *plan.Node, refused error) (told bool, err error) {
 // set is checked to be in order, and a Thanos Query does not know limit.
 func (x *exchange) spliced(l *plan.Leaf) bool {
 	req, part := x.dec.Request, l.Parts[0]
-	if req.Stats != "" {
+	if x.stats() != "" {
 		return false
 	}
 	return l.Range && part.Relabel != nil || req.Limit > 0 && part.Shard.Thanos() && x.dec.Expr.Type() == parser.ValueTypeVector
@@ -153,7 +156,7 @@ func (x *exchange) question() plan.Query {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
 	}
 	q.Inexact = q.Raw != ""
-	if q.Raw == "" && req.Stats != "" {
+	if q.Raw == "" && x.stats() != "" {
 		q.Raw = "stats counts the samples of one evaluation"
 	}
 	if q.Raw == "" {
@@ -161,6 +164,14 @@ func (x *exchange) question() plan.Query {
 		q.Inexact = q.Raw != ""
 	}
 	return q
+}
+
+// stats is the parameter stats, empty where statistics are left out.
+func (x *exchange) stats() string {
+	if x.attempt.NoStats {
+		return ""
+	}
+	return x.dec.Request.Stats
 }
 
 // form is the query with how it is asked, with a limit or not: what is not exact over a week of
@@ -270,7 +281,7 @@ func (x *exchange) encode(res *promql.Result, qry promql.Query, turn *evaluation
 	}
 	enc := merge.NewEncoder(x.out, x.limits.MaxResponseBytes)
 	enc.Look = turn.Look
-	if req.Stats != "" {
+	if x.stats() != "" {
 		enc.Stats = stats.NewQueryStats(qry.Stats())
 	}
 	cut := func(n int) int {
