@@ -14,8 +14,8 @@ type Attempt struct {
 	// Parcels tells that series for which no replica is whole are read and evaluated here, in
 	// parcels.
 	Parcels bool
-	// NoStats tells that the answer has no statistics of its evaluation, since what counts them here
-	// would read too many series.
+	// NoStats tells that the answer has no statistics of its evaluation, since what counts them
+	// here would read too many series.
 	NoStats bool
 	// Sorted tells that the series of a spliced answer are gathered and sorted here.
 	Sorted bool

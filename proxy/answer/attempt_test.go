@@ -186,9 +186,11 @@ func TestNextEnds(t *testing.T) {
 			if n > shards+replicas+4 {
 				t.Fatalf("attempt %d: %+v", n, next)
 			}
-			gaveUp := next.Raw != a.Raw || next.Sorted != a.Sorted || next.Parcels != a.Parcels || next.NoStats != a.NoStats ||
+			gaveUp := next.Raw != a.Raw || next.Sorted != a.Sorted || next.Parcels != a.Parcels ||
+				next.NoStats != a.NoStats ||
 				len(next.Avoid) > len(a.Avoid) || len(next.Without) > len(a.Without)
-			kept := (a.Raw == "" || next.Raw == a.Raw) && (!a.Sorted || next.Sorted) && (!a.Parcels || next.Parcels) && (!a.NoStats || next.NoStats) &&
+			kept := (a.Raw == "" || next.Raw == a.Raw) && (!a.Sorted || next.Sorted) && (!a.Parcels || next.Parcels) &&
+				(!a.NoStats || next.NoStats) &&
 				!slices.ContainsFunc(a.Avoid, func(s string) bool { return !next.Avoids(s) }) &&
 				!slices.ContainsFunc(a.Without, func(s string) bool { return !next.LeavesOut(s) })
 			if !gaveUp || !kept {
