@@ -26,12 +26,8 @@ const (
 
 // longer are the functions that may be longer, and why.
 var longer = map[string]string{
-	"internal/fakeshard/answer.go about":                     "one case for each document",
-	"internal/fakeshard/run.go step":                         "one case for each word of the language of scripts",
-	"loadtest/cluster/host.go host":                          "what a node is, one part after the other",
-	"loadtest/cluster/ksm.go ksmFamilies":                    "families of one page, in the order in which the exporter writes them",
-	"loadtest/cluster/ksmfull.go ksmFullFamilies":            "families of one page, in the order in which the exporter writes them",
-	"loadtest/cluster/plane_apiserver.go apiServerReactions": "one entry for each trouble",
+	"internal/fakeshard/answer.go about": "one case for each document",
+	"internal/fakeshard/run.go step":     "one case for each word of the language of scripts",
 }
 
 // exampleLine is code, a table or a list in a comment, which counts as code; directives too.

@@ -74,44 +74,15 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 	boot := s.machine.starts[0]
 
 	m.systemPods(node, s.machine.starts, until, func(p *pod) { s.pods = append(s.pods, *p) })
-	deltas, idle := map[device][]delta{}, map[device][]delta{}
-	var load, running []delta
-	out := egress{m: m}
-	running = append(running, delta{boot, float64(len(s.pods))})
+	o := occupation{m: m, s: s, busy: map[device][]delta{}, idle: map[device][]delta{}, out: egress{m: m}}
+	o.running = append(o.running, delta{boot, float64(len(s.pods))})
 	for _, pi := range m.byNode[node] {
 		p := &m.pools[pi]
 		exps := m.experiments(p, boot, until)
 		for i := range exps {
 			e := &exps[i]
 			for n := range e.attempts {
-				a := &e.attempts[n]
-				own := a.of(e, node-p.first)
-				if own.ended <= own.started {
-					continue
-				}
-				works := min(a.works(e), a.ended)
-				running = append(running, delta{own.started, 1}, delta{a.ended, -1})
-				out.pod(e, a)
-				for _, l := range m.lanes(node, p, e.intensity()) {
-					g, x := l.device, l.load
-					at := own.started
-					if at < works { // it has its node and waits for the others
-						idle[g] = append(idle[g], delta{at, -x}, delta{works, x})
-					}
-					if node == p.first { // rank 0 restarts in place
-						for _, r := range a.inPlace {
-							deltas[g] = append(deltas[g], delta{at, x}, delta{r.died, -x})
-							at = r.back
-						}
-					}
-					deltas[g] = append(deltas[g], delta{at, x}, delta{a.ended, -x})
-					m.idleSpans(e, a, node == p.first, func(from, until int64) {
-						idle[g] = append(idle[g], delta{from, -x}, delta{until, x})
-					})
-				}
-				if a.failed && a.xid != 0 && node == p.first && a.ended > boot {
-					s.xids[p.gpu] = append(s.xids[p.gpu], event{from: a.ended, value: a.xid})
-				}
+				o.attempt(p, e, &e.attempts[n])
 			}
 			e.pods(from, until, func(q *pod) {
 				if q.node == node {
@@ -125,30 +96,80 @@ func (m *Model) host(node int, from, until int64) *nodeState {
 			s.xids[a.gpu] = append(s.xids[a.gpu], event{from: a.from, value: x})
 		}
 	}
-	finish := func(d device) {
-		s.held[d] = stepsFromDeltas(deltas[d])
-		s.works[d] = s.held[d]
-		if len(idle[d]) > 0 {
-			deltas[d] = append(deltas[d], idle[d]...)
-			s.works[d] = stepsFromDeltas(deltas[d])
-		}
-		s.works[d] = slowed(s.works[d], s.of(d.gpu, GPUSlow), func(e event) float64 { return e.or(0.5) })
+	o.devices()
+	s.gangs = stepsFromDeltas(slices.Clone(o.running[1:]))
+	s.running = stepsFromDeltas(o.running)
+	s.sent, s.surge = o.out.steps()
+	return s
+}
+
+// occupation is what experiments take of a node, as it is collected.
+type occupation struct {
+	m          *Model
+	s          *nodeState
+	busy, idle map[device][]delta // what pods hold, and what of it does nothing
+	running    []delta            // pods, the node's own first
+	out        egress
+}
+
+// attempt adds what one attempt of an experiment takes of the node.
+func (o *occupation) attempt(p *pool, e *experiment, a *attempt) {
+	m, node := o.m, o.s.node
+	own := a.of(e, node-p.first)
+	if own.ended <= own.started {
+		return
 	}
-	for _, d := range m.devices(node) {
+	works := min(a.works(e), a.ended)
+	o.running = append(o.running, delta{own.started, 1}, delta{a.ended, -1})
+	o.out.pod(e, a)
+	for _, l := range m.lanes(node, p, e.intensity()) {
+		g, x := l.device, l.load
+		at := own.started
+		if at < works { // it has its node and waits for the others
+			o.idle[g] = append(o.idle[g], delta{at, -x}, delta{works, x})
+		}
+		if node == p.first { // rank 0 restarts in place
+			for _, r := range a.inPlace {
+				o.busy[g] = append(o.busy[g], delta{at, x}, delta{r.died, -x})
+				at = r.back
+			}
+		}
+		o.busy[g] = append(o.busy[g], delta{at, x}, delta{a.ended, -x})
+		m.idleSpans(e, a, node == p.first, func(from, until int64) {
+			o.idle[g] = append(o.idle[g], delta{from, -x}, delta{until, x})
+		})
+	}
+	if a.failed && a.xid != 0 && node == p.first && a.ended > o.s.machine.starts[0] {
+		o.s.xids[p.gpu] = append(o.s.xids[p.gpu], event{from: a.ended, value: a.xid})
+	}
+}
+
+// devices gives the node's GPUs, and slices of them, what was collected, and puts Xids by time.
+func (o *occupation) devices() {
+	s := o.s
+	for _, d := range o.m.devices(s.node) {
 		if d.slice >= 0 {
-			finish(d)
+			o.device(d)
 		}
 	}
-	for g := range m.o.GPUsPerNode {
-		finish(device{g, -1})
-		load = append(load, deltas[device{g, -1}]...)
+	var load []delta
+	for g := range o.m.o.GPUsPerNode {
+		o.device(device{g, -1})
+		load = append(load, o.busy[device{g, -1}]...)
 		sort.Slice(s.xids[g], func(i, j int) bool { return s.xids[g][i].from < s.xids[g][j].from })
 	}
 	s.load = stepsFromDeltas(load)
-	s.gangs = stepsFromDeltas(slices.Clone(running[1:]))
-	s.running = stepsFromDeltas(running)
-	s.sent, s.surge = out.steps()
-	return s
+}
+
+func (o *occupation) device(d device) {
+	s := o.s
+	s.held[d] = stepsFromDeltas(o.busy[d])
+	s.works[d] = s.held[d]
+	if len(o.idle[d]) > 0 {
+		o.busy[d] = append(o.busy[d], o.idle[d]...)
+		s.works[d] = stepsFromDeltas(o.busy[d])
+	}
+	s.works[d] = slowed(s.works[d], s.of(d.gpu, GPUSlow), func(e event) float64 { return e.or(0.5) })
 }
 
 // holder is the pod that a GPU is given to in [from, until); nil: none.

@@ -9,9 +9,18 @@ import (
 
 // kube-state-metrics: a page over the whole cluster, made node by node.
 
+// ksmFamilies are the families of the page, in the order in which the exporter writes them.
 func ksmFamilies(d Detail) []family {
+	fams := slices.Concat(ksmNamespaces(), ksmNodes(), ksmPods(), ksmJobs())
+	if d == Full {
+		fams = append(fams, ksmFullFamilies()...)
+	}
+	return fams
+}
+
+func ksmNamespaces() []family {
 	g := model.MetricTypeGauge
-	fams := []family{
+	return []family{
 		{"kube_namespace_created", "Unix creation timestamp.", g, eachNamespace(func(p *page, e *emitter, n *namespace) {
 			e.add(curve{base: float64(p.m.start / 1000)}, "namespace", n.name)
 		})},
@@ -29,6 +38,12 @@ func ksmFamilies(d Detail) []family {
 			e.add(curve{base: 1}, "namespace", n.name, "phase", "Active")
 			e.add(curve{}, "namespace", n.name, "phase", "Terminating")
 		})},
+	}
+}
+
+func ksmNodes() []family {
+	g := model.MetricTypeGauge
+	return []family{
 		{"kube_node_created", "Unix creation timestamp.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
 			for _, c := range p.m.created(s.node) {
 				e.addIn(c.from, c.until, curve{base: float64(c.from / 1000)}, "node", name)
@@ -53,37 +68,16 @@ func ksmFamilies(d Detail) []family {
 				e.add(c, "node", name)
 			}),
 		},
-		{"kube_node_spec_taint", "The taint of a cluster node.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
-			for _, d := range s.down {
-				e.addIn(d.from+notReadyAfter, d.until+readyAfter, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unreachable",
-					"value", "", "effect", "NoSchedule")
-			}
-			for _, d := range spans(s.of(-1, NodeNotReady)) {
-				for _, effect := range []string{"NoSchedule", "NoExecute"} {
-					e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/not-ready", "value", "", "effect",
-						effect)
-				}
-			}
-			for _, d := range spans(s.of(-1, NodeCordoned, NodeUpgrade, NodeAbsent)) {
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unschedulable", "value", "", "effect",
-					"NoSchedule")
-			}
-			for _, d := range s.of(-1, NodeAbsent) {
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "ToBeDeletedByClusterAutoscaler", "value",
-					strconv.FormatInt(d.from/1000, 10), "effect", "NoSchedule")
-			}
-			for _, d := range spans(s.of(-1, NodeCordoned)) {
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect",
-					"NoSchedule")
-			}
-			for _, d := range spans(s.of(-1, NodesReserved)) {
-				e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", p.m.usualTeam(s.node), "effect",
-					"NoSchedule")
-			}
-		})},
+		{"kube_node_spec_taint", "The taint of a cluster node.", g, eachNode(emitNodeTaints)},
 		{"kube_node_status_allocatable", "The allocatable for different resources of a node that are available for scheduling.", g, eachNode(emitNodeResources)},
 		{"kube_node_status_capacity", "The capacity for different resources of a node.", g, eachNode(emitNodeResources)},
 		{"kube_node_status_condition", "The condition of a cluster node.", g, eachNode(emitNodeCondition)},
+	}
+}
+
+func ksmPods() []family {
+	g := model.MetricTypeGauge
+	return []family{
 		{"kube_pod_container_resource_requests", "The number of requested resource by a container.", g, eachPod(emitPodResources)},
 		{"kube_pod_container_resource_limits", "The number of requested limit resource by a container.", g, eachPod(emitPodLimits)},
 		{
@@ -114,13 +108,15 @@ func ksmFamilies(d Detail) []family {
 				e.addIn(q.a.created+5*second, q.a.scheduled, curve{base: 1}, q.id()...)
 			}
 		})},
+	}
+}
+
+func ksmJobs() []family {
+	g := model.MetricTypeGauge
+	return []family{
 		{"kube_job_status_failed", "The number of pods which reached Phase Failed and the reason for failure.", g, emitJobs(func(x *experiment) float64 { return float64(len(x.attempts) - 1) })},
 		{"kube_job_spec_parallelism", "The maximum desired number of pods the job should run at any given time.", g, emitJobs(func(x *experiment) float64 { return float64(x.size()) })},
 	}
-	if d == Full {
-		fams = append(fams, ksmFullFamilies()...)
-	}
-	return fams
 }
 
 // The control plane notices a silent node after the grace period, and a
@@ -194,6 +190,35 @@ func emitNodeInfo(p *page, e *emitter, s *nodeState, name string) {
 		"kubelet_version", "v1.34.4", "kubeproxy_version", "deprecated", "provider_id", "sim://"+p.m.o.Cluster+"/"+name, "pod_cidr",
 		p.m.nodeIP(s.node)+"/24",
 		"system_uuid", uuid(hash(p.m.seed, 'u', uint64(s.node))), "internal_ip", p.m.nodeIP(s.node))
+}
+
+func emitNodeTaints(p *page, e *emitter, s *nodeState, name string) {
+	for _, d := range s.down {
+		e.addIn(d.from+notReadyAfter, d.until+readyAfter, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unreachable",
+			"value", "", "effect", "NoSchedule")
+	}
+	for _, d := range spans(s.of(-1, NodeNotReady)) {
+		for _, effect := range []string{"NoSchedule", "NoExecute"} {
+			e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/not-ready", "value", "", "effect",
+				effect)
+		}
+	}
+	for _, d := range spans(s.of(-1, NodeCordoned, NodeUpgrade, NodeAbsent)) {
+		e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "node.kubernetes.io/unschedulable", "value", "", "effect",
+			"NoSchedule")
+	}
+	for _, d := range s.of(-1, NodeAbsent) {
+		e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "ToBeDeletedByClusterAutoscaler", "value",
+			strconv.FormatInt(d.from/1000, 10), "effect", "NoSchedule")
+	}
+	for _, d := range spans(s.of(-1, NodeCordoned)) {
+		e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "spillway.dev/remediation", "value", "drain", "effect",
+			"NoSchedule")
+	}
+	for _, d := range spans(s.of(-1, NodesReserved)) {
+		e.addIn(d.from, d.until, curve{base: 1}, "node", name, "key", "team", "value", p.m.usualTeam(s.node), "effect",
+			"NoSchedule")
+	}
 }
 
 func emitNodeResources(p *page, e *emitter, s *nodeState, name string) {

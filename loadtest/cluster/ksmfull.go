@@ -1,34 +1,20 @@
 package cluster
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/common/model"
 )
 
 // ksmFullFamilies are the families of kube-state-metrics that few look at and
-// every server has.
+// every server has, in the order in which it writes them.
 func ksmFullFamilies() []family {
+	return slices.Concat(ksmFullNodes(), ksmFullContainers(), ksmFullPods(), ksmFullDeployments())
+}
+
+func ksmFullNodes() []family {
 	g := model.MetricTypeGauge
-	flag := func(name, help string, more ...string) family {
-		return family{name, help, g, eachPod(func(_ *page, e *emitter, q *pod) {
-			e.addIn(q.a.created, q.a.removed, curve{base: 1}, append(q.id(), more...)...)
-		})}
-	}
-	when := func(name, help string, at func(*pod) int64) family {
-		return family{name, help, g, eachPod(func(_ *page, e *emitter, q *pod) {
-			e.addIn(at(q), q.a.removed, curve{base: float64(at(q)) / 1000}, q.id()...)
-		})}
-	}
-	state := func(name, help string, from, until func(*pod) int64) family {
-		return family{name, help, g, eachPod(func(_ *page, e *emitter, q *pod) {
-			e.addIn(q.a.scheduled, q.a.removed, curve{kind: span, a: from(q), b: until(q)}, q.container1()...)
-		})}
-	}
-	scheduled := func(q *pod) int64 { return q.a.scheduled }
-	started := func(q *pod) int64 { return q.a.started }
-	ended := func(q *pod) int64 { return q.a.ended }
-	removed := func(q *pod) int64 { return q.a.removed }
 	return []family{
 		{"kube_lease_owner", "Information about the Lease's owner.", g, eachNode(func(_ *page, e *emitter, s *nodeState, name string) {
 			e.add(curve{base: 1}, "lease", name, "owner_kind", "Node", "owner_name", name, "namespace", "kube-node-lease", "lease_holder",
@@ -40,6 +26,21 @@ func ksmFullFamilies() []family {
 		{"kube_node_status_addresses", "Node address information.", g, eachNode(func(p *page, e *emitter, s *nodeState, name string) {
 			e.add(curve{base: 1}, "node", name, "type", "InternalIP", "address", p.m.nodeIP(s.node))
 		})},
+	}
+}
+
+func ksmFullContainers() []family {
+	g := model.MetricTypeGauge
+	state := func(name, help string, from, until func(*pod) int64) family {
+		return family{name, help, g, eachPod(func(_ *page, e *emitter, q *pod) {
+			e.addIn(q.a.scheduled, q.a.removed, curve{kind: span, a: from(q), b: until(q)}, q.container1()...)
+		})}
+	}
+	scheduled := func(q *pod) int64 { return q.a.scheduled }
+	started := func(q *pod) int64 { return q.a.started }
+	ended := func(q *pod) int64 { return q.a.ended }
+	removed := func(q *pod) int64 { return q.a.removed }
+	return []family{
 		{"kube_pod_container_info", "Information about a container in a pod.", g, eachPod(func(_ *page, e *emitter, q *pod) {
 			image := "registry.research.example/" + q.app + ":2026.11"
 			e.addIn(q.a.scheduled, q.a.removed, curve{base: 1}, append(q.container1(), "image_spec", image, "image", image,
@@ -56,6 +57,24 @@ func ksmFullFamilies() []family {
 		state("kube_pod_container_status_running", "Describes whether the container is currently in running state.", started, ended),
 		state("kube_pod_container_status_terminated", "Describes whether the container is currently in terminated state.", ended, removed),
 		state("kube_pod_container_status_waiting", "Describes whether the container is currently in waiting state.", scheduled, started),
+	}
+}
+
+func ksmFullPods() []family {
+	g := model.MetricTypeGauge
+	flag := func(name, help string, more ...string) family {
+		return family{name, help, g, eachPod(func(_ *page, e *emitter, q *pod) {
+			e.addIn(q.a.created, q.a.removed, curve{base: 1}, append(q.id(), more...)...)
+		})}
+	}
+	when := func(name, help string, at func(*pod) int64) family {
+		return family{name, help, g, eachPod(func(_ *page, e *emitter, q *pod) {
+			e.addIn(at(q), q.a.removed, curve{base: float64(at(q)) / 1000}, q.id()...)
+		})}
+	}
+	scheduled := func(q *pod) int64 { return q.a.scheduled }
+	started := func(q *pod) int64 { return q.a.started }
+	return []family{
 		{"kube_pod_ips", "Pod IP addresses.", g, eachPod(func(p *page, e *emitter, q *pod) {
 			e.addIn(q.a.scheduled, q.a.removed, curve{base: 1}, append(q.id(), "ip", p.m.podIP(q), "ip_family", "4")...)
 		})},
@@ -90,6 +109,12 @@ func ksmFullFamilies() []family {
 					append(q.id(), "key", key, "operator", "Exists", "value", "", "effect", "NoExecute", "toleration_seconds", "300")...)
 			}
 		})},
+	}
+}
+
+func ksmFullDeployments() []family {
+	g := model.MetricTypeGauge
+	return []family{
 		{"kube_deployment_status_condition", "The current status conditions of a deployment.", g, func(p *page, e *emitter) {
 			for _, row := range p.m.table("deployment").rows {
 				for _, c := range [][2]string{{"Available", "MinimumReplicasAvailable"}, {"Progressing", "NewReplicaSetAvailable"}} {

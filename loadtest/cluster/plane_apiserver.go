@@ -1,5 +1,7 @@
 package cluster
 
+import "maps"
+
 // How the API servers' pages follow troubles: their own, and those of etcd.
 
 // apiTroubles is what concerns the requests of one API server.
@@ -79,39 +81,67 @@ const metricsAPI = "v1beta1.metrics.k8s.io"
 // failingWebhook is the one behind APIErrors.
 const failingWebhook = "gpu-quota.platform.example"
 
+// apiServerReactions are how the families of one API server follow troubles.
 func apiServerReactions() map[string]reaction {
+	r := map[string]reaction{}
+	for _, part := range []map[string]reaction{apiRequestReactions(), apiCalleeReactions(), apiWatchReactions(), apiHeapReactions()} {
+		maps.Copy(r, part)
+	}
+	return r
+}
+
+// apiRequestReactions are those of requests, and of what holds them back.
+func apiRequestReactions() map[string]reaction {
 	r := map[string]reaction{
 		"apiserver_request_duration_seconds":     reactLatency,
 		"apiserver_request_sli_duration_seconds": reactLatency,
-		"apiserver_request_terminations_total": func(p *page) change {
-			var c change
-			if tr := p.apiTroubles(); tr.throttled != nil {
-				c.each = func(s *series) {
-					if s.label("code") == "429" {
-						s.curve.more(p.pr, tr.throttled)
-					}
-				}
-			}
-			if evs := p.troubles(APIAggregatorDown); len(evs) > 0 {
-				c.then = func(e *emitter) {
-					gone := curve{}
-					gone.more(p.pr, levels(evs, eventValue))
-					e.addIn(evs[0].from, never, gone, "code", "503", "component", "aggregator", "group", "metrics.k8s.io", "resource",
-						"pods", "scope", "cluster",
-						"subresource", "", "verb", "LIST", "version", "v1beta1")
-				}
-			}
-			return c
-		},
-		"aggregator_unavailable_apiservice": func(p *page) change {
-			return setWhile(p.troubles(APIAggregatorDown), 1, "name", metricsAPI)
-		},
+		"apiserver_current_inflight_requests":    reactInflight,
+		"apiserver_request_terminations_total":   reactTerminations,
 		"apiserver_flowcontrol_rejected_requests_total": func(p *page) change {
 			return eachThrottled(p, func(s *series, evs []event) {
 				if s.label("reason") == "concurrency-limit" {
 					s.curve.more(p.pr, levels(evs, p.shareOfRequests))
 				}
 			})
+		},
+	}
+	// A client at its limit has all of its priority level's seats.
+	for _, name := range []string{"apiserver_flowcontrol_current_executing_seats", "apiserver_flowcontrol_current_executing_requests"} {
+		r[name] = func(p *page) change {
+			return eachThrottled(p, func(s *series, evs []event) { s.curve.over = levels(evs, func(event) float64 { return seatLimit }) })
+		}
+	}
+	return r
+}
+
+// reactTerminations: what is throttled ends with 429, and what nobody answers behind the aggregator
+// with 503.
+func reactTerminations(p *page) change {
+	var c change
+	if tr := p.apiTroubles(); tr.throttled != nil {
+		c.each = func(s *series) {
+			if s.label("code") == "429" {
+				s.curve.more(p.pr, tr.throttled)
+			}
+		}
+	}
+	if evs := p.troubles(APIAggregatorDown); len(evs) > 0 {
+		c.then = func(e *emitter) {
+			gone := curve{}
+			gone.more(p.pr, levels(evs, eventValue))
+			e.addIn(evs[0].from, never, gone, "code", "503", "component", "aggregator", "group", "metrics.k8s.io", "resource",
+				"pods", "scope", "cluster",
+				"subresource", "", "verb", "LIST", "version", "v1beta1")
+		}
+	}
+	return c
+}
+
+// apiCalleeReactions are those of what the servers call: webhooks, aggregated APIs and etcd.
+func apiCalleeReactions() map[string]reaction {
+	return map[string]reaction{
+		"aggregator_unavailable_apiservice": func(p *page) change {
+			return setWhile(p.troubles(APIAggregatorDown), 1, "name", metricsAPI)
 		},
 		"apiserver_admission_webhook_rejection_count": func(p *page) change {
 			evs := p.troubles(APIErrors)
@@ -132,17 +162,6 @@ func apiServerReactions() map[string]reaction {
 					"validating")
 			})
 		},
-		"apiserver_current_inflight_requests": reactInflight,
-		"apiserver_watch_events_sizes": func(p *page) change {
-			return eachWatched(p, func(s *series, evs []event, rate func(event) float64) {
-				extra(s, p.pr, evs, rate, bigEvents)
-			})
-		},
-		"apiserver_watch_events_total": func(p *page) change {
-			return eachWatched(p, func(s *series, evs []event, rate func(event) float64) {
-				s.curve.more(p.pr, levels(evs, rate))
-			})
-		},
 		"etcd_request_errors_total": func(p *page) change {
 			tr := p.apiTroubles()
 			if len(tr.main)+len(tr.events) == 0 {
@@ -159,13 +178,27 @@ func apiServerReactions() map[string]reaction {
 			}}
 		},
 	}
-	// A client at its limit has all of its priority level's seats.
-	for _, name := range []string{"apiserver_flowcontrol_current_executing_seats", "apiserver_flowcontrol_current_executing_requests"} {
-		r[name] = func(p *page) change {
-			return eachThrottled(p, func(s *series, evs []event) { s.curve.over = levels(evs, func(event) float64 { return seatLimit }) })
-		}
+}
+
+// apiWatchReactions are those of what watchers are sent.
+func apiWatchReactions() map[string]reaction {
+	return map[string]reaction{
+		"apiserver_watch_events_sizes": func(p *page) change {
+			return eachWatched(p, func(s *series, evs []event, rate func(event) float64) {
+				extra(s, p.pr, evs, rate, bigEvents)
+			})
+		},
+		"apiserver_watch_events_total": func(p *page) change {
+			return eachWatched(p, func(s *series, evs []event, rate func(event) float64) {
+				s.curve.more(p.pr, levels(evs, rate))
+			})
+		},
 	}
-	// The heap is what grows; the rest of the process goes along.
+}
+
+// apiHeapReactions are those of the process: the heap is what grows, and the rest goes along.
+func apiHeapReactions() map[string]reaction {
+	r := map[string]reaction{}
 	for name, part := range map[string]float64{
 		"process_resident_memory_bytes": 1, "process_virtual_memory_bytes": 1.1, "go_memstats_sys_bytes": 1.02,
 		"go_memstats_heap_sys_bytes":   0.98,
