@@ -24,12 +24,6 @@ const (
 	longest = 80
 )
 
-// longer are the functions that may be longer, and why.
-var longer = map[string]string{
-	"internal/fakeshard/answer.go about": "one case for each document",
-	"internal/fakeshard/run.go step":     "one case for each word of the language of scripts",
-}
-
 // exampleLine is code, a table or a list in a comment, which counts as code; directives too.
 var exampleLine = regexp.MustCompile(`^\s*//(\t| {3,}|[a-z]+:)`)
 
@@ -90,10 +84,6 @@ func widths(path string, text []byte) map[int]int {
 
 // TestLength holds functions to what a screen shows.
 func TestLength(t *testing.T) {
-	left := map[string]bool{}
-	for name := range longer {
-		left[name] = true
-	}
 	eachFile(t, func(path string, text []byte) {
 		if strings.HasSuffix(path, "_test.go") {
 			return
@@ -108,19 +98,12 @@ func TestLength(t *testing.T) {
 			if !ok {
 				continue
 			}
-			name := strings.TrimPrefix(path, "../") + " " + fn.Name.Name
 			lines := files.Position(fn.End()).Line - files.Position(fn.Pos()).Line + 1
-			switch reason, allowed := longer[name]; {
-			case lines > longest && !allowed:
-				t.Errorf("%s has %d lines; divide it, at most %d are seen at once", name, lines, longest)
-			case lines > longest && reason != "":
-				delete(left, name)
+			if lines > longest {
+				t.Errorf("%s %s has %d lines; divide it, at most %d are seen at once", path, fn.Name.Name, lines, longest)
 			}
 		}
 	})
-	for name := range left {
-		t.Errorf("%s is listed as longer than %d lines and is not", name, longest)
-	}
 }
 
 // eachFile reads all Go files of the repository.

@@ -150,53 +150,6 @@ func (s *Shard) about(p string) (data any, ok bool) {
 	const rfc = time.RFC3339
 	now := time.Now().UTC().Format(rfc)
 	switch p {
-	case "/api/v1/status/buildinfo":
-		return map[string]string{
-			"version": s.cfg.Version, "revision": "fake", "branch": "HEAD", "buildUser": "fake",
-			"buildDate": "20261001-00:00:00", "goVersion": "go1.26.8",
-		}, true
-	case "/api/v1/status/config":
-		return map[string]string{"yaml": s.configYAML()}, true
-	case "/api/v1/status/flags":
-		flags := map[string]string{
-			"query.lookback-delta": "5m", "query.max-concurrency": "20", "query.max-samples": "50000000", "query.timeout": "2m",
-			"storage.remote.read-concurrent-limit": "10", "storage.remote.read-max-bytes-in-frame": "1048576",
-			"storage.remote.read-sample-limit": "50000000",
-			"enable-feature":                   "", "web.enable-admin-api": "false", "web.enable-lifecycle": "false",
-		}
-		maps.Copy(flags, s.cfg.Flags)
-		return flags, true
-	case "/api/v1/status/runtimeinfo":
-		return map[string]any{
-			"startTime": s.start.UTC().Format(rfc), "CWD": "/", "hostname": "fake", "serverTime": now, "reloadConfigSuccess": true,
-			"lastConfigTime":  s.start.UTC().Format(rfc),
-			"corruptionCount": 0, "goroutineCount": 42, "GOMAXPROCS": 2, "GOMEMLIMIT": 1 << 30, "GOGC": "75", "GODEBUG": "",
-			"storageRetention": "15d",
-		}, true
-	case "/api/v1/status/tsdb":
-		type stat struct {
-			Name  string `json:"name"`
-			Value int    `json:"value"`
-		}
-		count := map[string]int{}
-		for _, set := range s.series {
-			count[set["__name__"]]++
-		}
-		var names []stat
-		for _, n := range slices.Sorted(maps.Keys(count)) {
-			names = append(names, stat{n, count[n]})
-		}
-		return map[string]any{
-			"headStats": map[string]int64{
-				"numSeries": int64(len(s.series)), "numLabelPairs": 4,
-				"chunkCount": int64(len(s.series)), "minTime": s.start.UnixMilli(), "maxTime": time.Now().UnixMilli(),
-			},
-			"seriesCountByMetricName": names, "labelValueCountByLabelName": []stat{{"__name__", len(names)}},
-			"memoryInBytesByLabelName":    []stat{{"__name__", 8}},
-			"seriesCountByLabelValuePair": []stat{},
-		}, true
-	case "/api/v1/status/walreplay":
-		return map[string]int{"min": 0, "max": 0, "current": 0}, true
 	case "/api/v1/features":
 		return map[string]map[string]bool{
 			"api": {"exclude_alerts": true, "search": true}, "promql": {"at_modifier": true, "negative_offset": true},
@@ -239,7 +192,67 @@ func (s *Shard) about(p string) (data any, ok bool) {
 			"help": "Up.", "unit": "",
 		}}, true
 	}
+	return s.status(p)
+}
+
+// status answers what the server says of how it runs.
+func (s *Shard) status(p string) (data any, ok bool) {
+	const rfc = time.RFC3339
+	now := time.Now().UTC().Format(rfc)
+	switch p {
+	case "/api/v1/status/buildinfo":
+		return map[string]string{
+			"version": s.cfg.Version, "revision": "fake", "branch": "HEAD", "buildUser": "fake",
+			"buildDate": "20261001-00:00:00", "goVersion": "go1.26.8",
+		}, true
+	case "/api/v1/status/config":
+		return map[string]string{"yaml": s.configYAML()}, true
+	case "/api/v1/status/flags":
+		flags := map[string]string{
+			"query.lookback-delta": "5m", "query.max-concurrency": "20", "query.max-samples": "50000000", "query.timeout": "2m",
+			"storage.remote.read-concurrent-limit": "10", "storage.remote.read-max-bytes-in-frame": "1048576",
+			"storage.remote.read-sample-limit": "50000000",
+			"enable-feature":                   "", "web.enable-admin-api": "false", "web.enable-lifecycle": "false",
+		}
+		maps.Copy(flags, s.cfg.Flags)
+		return flags, true
+	case "/api/v1/status/runtimeinfo":
+		return map[string]any{
+			"startTime": s.start.UTC().Format(rfc), "CWD": "/", "hostname": "fake", "serverTime": now, "reloadConfigSuccess": true,
+			"lastConfigTime":  s.start.UTC().Format(rfc),
+			"corruptionCount": 0, "goroutineCount": 42, "GOMAXPROCS": 2, "GOMEMLIMIT": 1 << 30, "GOGC": "75", "GODEBUG": "",
+			"storageRetention": "15d",
+		}, true
+	case "/api/v1/status/tsdb":
+		return s.tsdb(), true
+	case "/api/v1/status/walreplay":
+		return map[string]int{"min": 0, "max": 0, "current": 0}, true
+	}
 	return nil, false
+}
+
+func (s *Shard) tsdb() map[string]any {
+	type stat struct {
+		Name  string `json:"name"`
+		Value int    `json:"value"`
+	}
+	count := map[string]int{}
+	for _, set := range s.series {
+		count[set["__name__"]]++
+	}
+	var names []stat
+	for _, n := range slices.Sorted(maps.Keys(count)) {
+		names = append(names, stat{n, count[n]})
+	}
+	return map[string]any{
+		"headStats": map[string]int64{
+			"numSeries": int64(len(s.series)), "numLabelPairs": 4,
+			"chunkCount": int64(len(s.series)), "minTime": s.start.UnixMilli(), "maxTime": time.Now().UnixMilli(),
+		},
+		"seriesCountByMetricName": names, "labelValueCountByLabelName": []stat{{"__name__", len(names)}},
+		"memoryInBytesByLabelName":    []stat{{"__name__", 8}},
+		"seriesCountByLabelValuePair": []stat{},
+	}
 }
 
 func (s *Shard) configYAML() string {

@@ -80,14 +80,10 @@ func (x *execution) steps(script Script) error {
 	return nil
 }
 
-// step does one step. Its arguments were validated, so reading them cannot fail.
+// step does one step. Its arguments were validated, so reading them cannot fail. The words that are
+// not of time and of the connection are headStep's and bodyStep's.
 func (x *execution) step(st Step) error {
-	arg := func(i int, def string) string {
-		if i < len(st.Args) {
-			return st.Args[i]
-		}
-		return def
-	}
+	arg := st.arg
 	switch st.Op {
 	case "status", "redirect", "flush", "send", "answer", "error", "generate", "garbage", "raw", "badchunk", "truncate":
 		x.spoke = true
@@ -134,7 +130,14 @@ func (x *execution) step(st Step) error {
 	case "raw":
 		x.rawSent = true
 		return x.wire(arg(0, ""))
+	}
+	return x.headStep(st)
+}
 
+// headStep does a step that is of the head or of the framing.
+func (x *execution) headStep(st Step) error {
+	arg := st.arg
+	switch st.Op {
 	case "status":
 		x.status, _ = argStatus(arg(0, ""))
 	case "header":
@@ -170,7 +173,16 @@ func (x *execution) step(st Step) error {
 		return errCut
 	case "unframed":
 		x.framing, x.keep = frameNone, false
+	default:
+		return x.bodyStep(st)
+	}
+	return nil
+}
 
+// bodyStep does a step that is of the body.
+func (x *execution) bodyStep(st Step) error {
+	arg := st.arg
+	switch st.Op {
 	case "send":
 		return x.body([]byte(arg(0, "")))
 	case "answer":
@@ -193,6 +205,14 @@ func (x *execution) step(st Step) error {
 		x.atLimit = arg(1, "")
 	}
 	return nil
+}
+
+// arg is an argument, def where the step has not so many.
+func (st Step) arg(i int, def string) string {
+	if i < len(st.Args) {
+		return st.Args[i]
+	}
+	return def
 }
 
 func (x *execution) sleep(d time.Duration) error {
