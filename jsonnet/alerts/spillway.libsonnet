@@ -409,6 +409,8 @@
                 or
                 label_replace(1 - spillway_shard_names_trusted{%(proxy)s}, "kind", "names", "", "")
                 or
+                label_replace(1 - spillway_shard_own_names_trusted{%(proxy)s}, "kind", "shard_names", "", "")
+                or
                 label_replace(1 - spillway_shard_by_trusted{%(proxy)s}, "kind", "shard_by", "", "")
               ) == 1
             |||,

@@ -166,7 +166,7 @@ function(c, f) {
       g.table('Groups whose servers do not fit together', {
         description: 'What a group is sick with, or does not keep to. engine: query engines that differ. clock: more than 30 s off. copy: a replica listed as a shard. overlap: a target scraped by two shards. split: a shard listed as a replica. Queries of such a group are evaluated in Spillway. hashmod: series of another shard. names: a metric that the group is not said to have. More servers are asked then than need be. shard_by: series with the same labels on two shards. Nothing that relies on it runs on the shards then.',
         w: 12,
-        targets: [g.q('max by (%(cluster)s, group, kind) ((spillway_group_sick{%(on)s} or label_replace(1 - spillway_shard_hashmod_trusted{%(on)s}, "kind", "hashmod", "", "") or label_replace(1 - spillway_shard_names_trusted{%(on)s}, "kind", "names", "", "") or label_replace(1 - spillway_shard_by_trusted{%(on)s}, "kind", "shard_by", "", "")) == 1)' % (f { on: '%(cl)s, %(job)s, instance=~"$instance", group=~"$group"' % (f { job: c.selectors.proxy }) }))],
+        targets: [g.q('max by (%(cluster)s, group, kind) ((spillway_group_sick{%(on)s} or label_replace(1 - spillway_shard_hashmod_trusted{%(on)s}, "kind", "hashmod", "", "") or label_replace(1 - spillway_shard_names_trusted{%(on)s}, "kind", "names", "", "") or label_replace(1 - spillway_shard_own_names_trusted{%(on)s}, "kind", "shard_names", "", "") or label_replace(1 - spillway_shard_by_trusted{%(on)s}, "kind", "shard_by", "", "")) == 1)' % (f { on: '%(cl)s, %(job)s, instance=~"$instance", group=~"$group"' % (f { job: c.selectors.proxy }) }))],
         columns: [
           { field: 'group', title: 'Group' },
           { field: 'kind', title: 'What does not fit' },

@@ -196,7 +196,7 @@ func (Hashmod) meaning() map[string]string {
 	}
 }
 
-// MaxNames is how many patterns of names a group may have.
+// MaxNames is how many patterns of names a group may have, or a shard.
 const MaxNames = 1000
 
 // MaxModulus is the largest modulus of hashmod: more shards than one proxy can ask.
@@ -224,6 +224,10 @@ type Shard struct {
 	Replicas []Replica `yaml:"replicas" is:"required"`
 	// Hash is the shard's number under the group's hashmod; set where that is.
 	Hash Hash `yaml:"hash"`
+	// Names are anchored regular expressions, at most MaxNames: every series of the group whose
+	// name one of them matches is on this shard, and on no other one of the group. Empty means no
+	// such promise.
+	Names []string `yaml:"names" is:"filled max=1000"`
 	// From is where the slice begins, inclusive; within the group's own span.
 	From Moment `yaml:"from"`
 	// Until is where it ends, exclusive.
@@ -234,6 +238,9 @@ func (Shard) meaning() map[string]string {
 	return map[string]string{
 		"hash": "The shard's number under `hashmod`, from 0, below the modulus. Two shards have the same one only where their " +
 			"times do not overlap.",
+		"names": "Regular expressions, anchored at both ends: every series of the group whose name one of them matches is on this shard, in its time, " +
+			"and on no other one of the group, as those of kube-state-metrics are that one shard scrapes. Requests for such metrics go to this shard alone, " +
+			"for as long as the others are seen to have none; see [trust.md](trust.md#which-shard-holds-what).",
 		"replicas": "Servers that hold copies of the slice. At least one, all of one type.",
 		"from":     "Where the slice begins, inclusive, within the group's own span.",
 		"until":    "Where it ends, exclusive.",

@@ -47,16 +47,34 @@ func (v *validator) shardBy(g *Group, path string) {
 	}
 }
 
-// names checks the patterns of metric names.
+// names checks the group's patterns of metric names, and those of its shards.
 func (v *validator) names(g *Group, path string) {
-	path += ".names"
+	v.patterns(g.Names, path+".names", "name the metrics that the group has, such as [\"cluster:.+\", ALERTS]")
+	on := map[string][]int{} // by pattern: shards
+	for i := range g.Shards {
+		p := path + ".shards[" + strconv.Itoa(i) + "].names"
+		v.patterns(g.Shards[i].Names, p, "name the metrics that no other shard has, such as [\"kube_(pod|node)_.+\"]")
+		for n, text := range g.Shards[i].Names {
+			for _, j := range on[text] {
+				if j != i && v.shardsOverlap(g, i, j) {
+					v.problem(p+"["+strconv.Itoa(n)+"]", "shards[%d] has the pattern %q too and their times overlap; a metric is on one shard alone or on none, so leave it to one of them, or let one end (until) where the other begins (from)", j, clip.Text(text, 40))
+					break
+				}
+			}
+			on[text] = append(on[text], i)
+		}
+	}
+}
+
+// patterns checks a list of regular expressions for metric names.
+func (v *validator) patterns(list []string, path, write string) {
 	if v.wrong[path] || !v.has(path) {
 		return
 	}
-	if n := len(g.Names); n == 0 || n > MaxNames {
-		v.problem(path, "the list has %d patterns; name the metrics that the group has, such as [\"cluster:.+\", ALERTS], at most %d patterns, or remove the key", n, MaxNames)
+	if n := len(list); n == 0 || n > MaxNames {
+		v.problem(path, "the list has %d patterns; %s, at most %d patterns, or remove the key", n, write, MaxNames)
 	}
-	for i, text := range g.Names {
+	for i, text := range list {
 		p := path + "[" + strconv.Itoa(i) + "]"
 		m, err := labels.NewFastRegexMatcher(text)
 		switch {
@@ -66,7 +84,7 @@ func (v *validator) names(g *Group, path string) {
 			v.problem(p, "%q is no regular expression: %v", clip.Text(text, 40), err)
 		case m.MatchString(""):
 			v.problem(p, "%q matches the empty string, so it says nothing; name metrics, such as \"cluster:.+\", or remove the key", clip.Text(text, 40))
-		case slices.Index(g.Names, text) < i:
+		case slices.Index(list, text) < i:
 			v.problem(p, "%q is listed twice", clip.Text(text, 40))
 		}
 	}

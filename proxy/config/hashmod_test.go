@@ -49,7 +49,7 @@ func hashmodRows() []problemRow {
 	with := func(group, first, second string) string {
 		return "groups: [{name: a, labels: {cluster: c}, replica_labels: [r], " + group + ", shards: [{replicas: [{url: \"http://a\"}]" + first + "}, {replicas: [{url: \"http://b\"}]" + second + "}]}]\n"
 	}
-	const rule = "hashmod: {labels: [node], modulus: 2}"
+	const rule, any = "hashmod: {labels: [node], modulus: 2}", "heartbeat: up"
 	return []problemRow{
 		{"no shard_by", with("shard_by: []", "", ""), "groups[0].shard_by", "the list is empty"},
 		{"shard_by without a value", with("shard_by: ", "", ""), "groups[0].shard_by", "the list is empty"},
@@ -104,6 +104,18 @@ func hashmodRows() []problemRow {
 		{"names everything", with(`names: [up, ".*"]`, "", ""), "groups[0].names[1]", "matches the empty string"},
 		{"names an empty one", with(`names: [""]`, "", ""), "groups[0].names[0]", "matches the empty string"},
 		{"names twice", with("names: [up, up]", "", ""), "groups[0].names[1]", "listed twice"},
+		{"a shard's names of nothing", with(any, ", names: []", ""), "groups[0].shards[0].names", "has 0 patterns"},
+		{"a shard's names no pattern", with(any, ", names: [\"a(\"]", ""), "groups[0].shards[0].names[0]", "no regular expression"},
+		{"a shard's names everything", with(any, "", `, names: [up, ".*"]`), "groups[0].shards[1].names[1]", "matches the empty string"},
+		{"a shard's names twice", with(any, "", ", names: [up, up]"), "groups[0].shards[1].names[1]", "listed twice"},
+		{
+			"a metric alone on two shards", with(any, `, names: ["a.+"]`, `, names: [up, "a.+"]`),
+			"groups[0].shards[1].names[1]", `shards[0] has the pattern "a.+" too and their times overlap`,
+		},
+		{
+			"a metric alone on two shards for a while", with(any, ", names: [up], until: -1d", ", names: [up], from: -2d"),
+			"groups[0].shards[1].names[0]", "their times overlap",
+		},
 		{"two types", `groups: [{name: a, shards: [{replicas: [{url: "http://a"}, {url: "http://b", type: thanos}]}]}]`, "groups[0].shards[0].replicas[1].type", "give each type its own shard"},
 		{"victoriametrics", `groups: [{name: a, shards: [{replicas: [{url: "http://a", type: victoriametrics}]}]}]`, "groups[0].shards[0].replicas[0].type", "its rate and its look-back are not PromQL's"},
 	}
@@ -116,5 +128,22 @@ func TestRemaindersWithoutAShard(t *testing.T) {
 	if len(cfg.Notes) != 1 || cfg.Notes[0].Path != "groups[0].hashmod" ||
 		!strings.Contains(cfg.Notes[0].Message, "2 of 4 remainders are on no shard, the first is 1") {
 		t.Errorf("notes: %v", cfg.Notes)
+	}
+}
+
+// TestNamesOfShards: the same pattern stands on two shards that are not at the same time.
+func TestNamesOfShards(t *testing.T) {
+	cfg := parse(t, `
+groups:
+  - name: a
+    shards:
+      - {names: ["kube_.+", up], until: -2d, replicas: [{url: "http://a"}]}
+      - {names: ["kube_.+"], from: -2d, replicas: [{url: "http://b"}]}
+`)
+	if got := fmt.Sprint(cfg.Groups[0].Shards[0].Names, cfg.Groups[0].Shards[1].Names); got != "[kube_.+ up] [kube_.+]" {
+		t.Errorf("got %s", got)
+	}
+	if again := parse(t, cfg.String()); again.String() != cfg.String() {
+		t.Errorf("printed\n%s\nthen\n%s", cfg, again)
 	}
 }

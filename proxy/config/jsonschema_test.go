@@ -265,6 +265,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"a label of the group": others, "no hash": others, "hash without hashmod": others,
 		"hash too large": others, "the same hash": others, "the same hash for a while": others, "the same hash some day": others,
 		"names twice": others, "two types": others,
+		"a shard's names no pattern": words, "a shard's names everything": words, "a shard's names twice": others,
+		"a metric alone on two shards": others, "a metric alone on two shards for a while": others,
 		"metrics of servers that are found": others,
 		"metrics of another host":           others, "metrics of another scheme": others, "metrics with a query": others,
 		"metrics above its url": others,

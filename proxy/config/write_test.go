@@ -148,7 +148,7 @@ func TestWriteOnlyWhatDiffers(t *testing.T) {
 			ShardBy: []string{"node"}, Hashmod: Hashmod{Labels: []string{"node"}, Modulus: 2},
 			Shards: []Shard{
 				{Hash: Hash{N: 0, Set: true}, Replicas: Replicas("http://10.0.0.1:9090", "http://10.0.0.2:9090")},
-				{Hash: Hash{N: 1, Set: true}, Replicas: Replicas("http://10.0.0.3:9090")},
+				{Hash: Hash{N: 1, Set: true}, Names: []string{"kube_pod_.+"}, Replicas: Replicas("http://10.0.0.3:9090")},
 			},
 		},
 		{Name: "rules", Names: []string{"cluster:.+", "ALERTS"}, Shards: []Shard{{Replicas: Replicas("http://10.0.0.9:9090")}}},
@@ -168,6 +168,7 @@ func TestWriteOnlyWhatDiffers(t *testing.T) {
         hash: 0
       - replicas: [{url: 'http://10.0.0.3:9090'}]
         hash: 1
+        names: [kube_pod_.+]
   - name: rules
     names: ['cluster:.+', ALERTS]
     shards:

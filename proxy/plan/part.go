@@ -44,7 +44,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	leaf.Node = &Node{Mode: leaf.Mode, Expr: tree.String(e), Why: reason(leaf)}
 	notes := 0
 	for i, part := range leaf.Parts {
-		leaf.Node.Why += alone(part.Shard)
+		leaf.Node.Why += homed(legs[i]) + alone(part.Shard)
 		if notes < maxNotes {
 			if note := short(part.Shard, len(part.Replicas), p.beside.window(legs[i], w), p.v.now); note != "" {
 				leaf.Node.Why += note
@@ -174,6 +174,14 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 func alone(s *shard.Shard) string {
 	if r := s.Alone(); r != nil {
 		return "; of shard " + s.Name() + " only " + r.Name() + " can be asked, so nothing that it lacks can be filled"
+	}
+	return ""
+}
+
+// homed says that a shard is asked for what it has alone.
+func homed(l Leg) string {
+	if l.Alone {
+		return "; by its names shard " + l.Shard.Name() + " alone has such metrics"
 	}
 	return ""
 }

@@ -73,6 +73,8 @@ type Leg struct {
 	Matchers []*labels.Matcher
 	// From is the shard's first millisecond, Until the first one after it.
 	From, Until int64
+	// Alone tells that the shard is asked since it has the selector's metrics alone, by its names.
+	Alone bool
 }
 
 // Legs returns the shards that can hold series of the selector between from and until
@@ -84,7 +86,7 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 		if !ok {
 			continue
 		}
-		holds := g.Prune(ms)
+		holds, alone := g.Prune(ms, from, until, v.now)
 		if holds == nil {
 			legs = slices.Grow(legs, len(g.Shards))
 		}
@@ -93,7 +95,7 @@ func (v *View) Legs(ms []*labels.Matcher, from, until int64) []Leg {
 			if f >= u || f > until || u != math.MaxInt64 && u <= from || holds != nil && !holds(s) {
 				continue
 			}
-			legs = append(legs, Leg{Shard: s, Matchers: sent, From: f, Until: u})
+			legs = append(legs, Leg{Shard: s, Matchers: sent, From: f, Until: u, Alone: alone})
 		}
 	}
 	return legs

@@ -60,8 +60,12 @@ func (p *planner) reach(e parser.Expr) (legs []Leg, w Window, info bool) {
 			return
 		}
 		for _, l := range own.legs {
-			if !slices.ContainsFunc(legs, func(o Leg) bool { return o.Shard == l.Shard }) {
+			switch i := slices.IndexFunc(legs, func(o Leg) bool { return o.Shard == l.Shard }); {
+			case i < 0:
 				legs = append(legs, l)
+			case legs[i].Alone && !l.Alone: // it is asked for other metrics, too
+				legs = slices.Clone(legs) // they are the selector's
+				legs[i].Alone = false
 			}
 		}
 	})

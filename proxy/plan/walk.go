@@ -294,7 +294,7 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 			if base, err := l.Shard.Base(); err == nil {
 				call.Replica = base.Name()
 			}
-			node.Why += alone(l.Shard)
+			node.Why += homed(l) + alone(l.Shard)
 			if w := p.read(vs).window; notes < maxNotes && !strings.Contains(why, l.Shard.Name()) { // which says it already
 				if note := short(l.Shard, 0, w, p.v.now); note != "" {
 					node.Why += note

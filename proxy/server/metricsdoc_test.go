@@ -245,7 +245,7 @@ func metricKind(t *testing.T, c prometheus.Collector, f metricRow) string {
 // their registry, in which each has a series.
 func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 	t.Helper()
-	cfg, err := config.Parse([]byte(`groups: [{name: main, heartbeat: up, names: [up], shard_by: [node], hashmod: {labels: [node], modulus: 1}, shards: [{hash: 0, replicas: [{url: "http://127.0.0.1:1"}, {url: "http://127.0.0.1:2"}]}]}]`), t.TempDir())
+	cfg, err := config.Parse([]byte(`groups: [{name: main, heartbeat: up, names: [up], shard_by: [node], hashmod: {labels: [node], modulus: 1}, shards: [{hash: 0, names: [x], replicas: [{url: "http://127.0.0.1:1"}, {url: "http://127.0.0.1:2"}]}]}]`), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

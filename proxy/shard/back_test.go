@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
@@ -330,19 +332,31 @@ func BenchmarkTrust(b *testing.B) {
 	for i := range 800 {
 		urls = append(urls, fmt.Sprintf("http://a%d:1", i))
 	}
-	top, err := New([]config.Group{hashed(urls...)}, Options{}, nil)
+	top, err := New([]config.Group{homed(urls, "kube_(pod|node)_.+", "kube_namespace_.+", "kube_x")}, Options{}, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer top.Close()
 	g := top.Groups[0]
 	believe(g)
+	trustShardNames(g)
 	b.Run("hashmod", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			_ = g.HashmodTrusted()
 		}
 	})
+	for name, ms := range map[string][]*labels.Matcher{
+		"prune by hash": append(named1("up"), labels.MustNewMatcher(labels.MatchEqual, "node", "a")),
+		"prune by name": named1("kube_pod_info"), "prune nothing": named1("up"),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = prune(g, ms)
+			}
+		})
+	}
 	b.Run("group", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -60,6 +61,12 @@ func believe(g *Group) {
 	}
 }
 
+// prune is Prune for any time.
+func prune(g *Group, ms []*labels.Matcher) func(*Shard) bool {
+	holds, _ := g.Prune(ms, math.MinInt64, math.MaxInt64, time.Now())
+	return holds
+}
+
 func TestPrune(t *testing.T) {
 	const modulus = 4
 	top := build(t, Options{}, false, hashed("http://a:1", "http://a:2", "http://a:3", "http://a:4"), group("http://b:1"))
@@ -90,14 +97,14 @@ func TestPrune(t *testing.T) {
 		{"not one of", []*labels.Matcher{labels.MustNewMatcher(labels.MatchNotRegexp, "node", v(1)+"|"+v(2))}, nil},
 	}
 	for _, tc := range cases {
-		if g.Prune(tc.ms) != nil {
+		if prune(g, tc.ms) != nil {
 			t.Errorf("%s: pruned before anything was checked", tc.name)
 		}
 	}
 	believe(g)
 	for _, tc := range cases {
 		t.Run(tc.name, func(t *testing.T) {
-			keep := g.Prune(tc.ms)
+			keep := prune(g, tc.ms)
 			if (keep == nil) != (tc.want == nil) {
 				t.Fatalf("pruned %t", keep != nil)
 			}
@@ -118,7 +125,7 @@ func TestPrune(t *testing.T) {
 			}
 		})
 	}
-	if top.Groups[1].Prune([]*labels.Matcher{eq("node", v(1))}) != nil || top.Groups[1].HashmodTrusted() {
+	if prune(top.Groups[1], []*labels.Matcher{eq("node", v(1))}) != nil || top.Groups[1].HashmodTrusted() {
 		t.Error("a group without hashmod is pruned")
 	}
 }
@@ -130,14 +137,14 @@ func TestPruneWithoutAShard(t *testing.T) {
 	cfg.Hashmod.Modulus = 3
 	g := build(t, Options{}, false, cfg).Groups[0]
 	believe(g)
-	prune := func(values ...string) func(*Shard) bool {
-		return g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "node", strings.Join(values, "|"))})
+	pruned := func(values ...string) func(*Shard) bool {
+		return prune(g, []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "node", strings.Join(values, "|"))})
 	}
 	held, away := valueOf(t, 1, 3, 0), valueOf(t, 2, 3, 0)
-	if prune(away) != nil || prune(held, away) != nil {
+	if pruned(away) != nil || pruned(held, away) != nil {
 		t.Error("a value that no shard is known to hold is asked for on some of them, or none")
 	}
-	if keep := prune(held); keep == nil || keep(g.Shards[0]) || !keep(g.Shards[1]) {
+	if keep := pruned(held); keep == nil || keep(g.Shards[0]) || !keep(g.Shards[1]) {
 		t.Error("a value that one shard holds is not asked for there alone")
 	}
 }
@@ -161,7 +168,7 @@ func TestPruneLosesNothing(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		keep := g.Prune([]*labels.Matcher{m})
+		keep := prune(g, []*labels.Matcher{m})
 		if keep == nil {
 			continue
 		}
@@ -223,7 +230,7 @@ func TestHashmodCheck(t *testing.T) {
 			if key := g.ShardKey(); (len(key) == 0) != (tc.state == trust.Broken) { // what is not known yet stands as promised
 				t.Errorf("shard key %q", key)
 			}
-			if keep := g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node",
+			if keep := prune(g, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node",
 				good)}); (keep != nil) != (tc.state == trust.Trusted) {
 				t.Errorf("pruned %t", keep != nil)
 			}
@@ -311,7 +318,7 @@ func TestHashmodOverTime(t *testing.T) {
 			t.Errorf("got %q, want %q", seen, want)
 		}
 		pruned := func() bool {
-			return g.Prune([]*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}) != nil
+			return prune(g, []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, "node", good)}) != nil
 		}
 		if _, why := g.Shards[0].Replicas[0].Hashmod(); pruned() || !strings.Contains(why, "could not be read since") {
 			t.Errorf("pruned %t, %q", pruned(), why)

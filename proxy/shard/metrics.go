@@ -47,6 +47,8 @@ var (
 		"1 while requests are sent only to the shards that a group's hashmod names, 0 while some server of the group is not seen to keep that rule.", []string{"group"}, nil)
 	descNames = prometheus.NewDesc("spillway_shard_names_trusted",
 		"1 while a group is left out of requests for metrics that its names do not match, 0 while some server of the group is not seen to keep to them.", []string{"group"}, nil)
+	descShardNames = prometheus.NewDesc("spillway_shard_own_names_trusted",
+		"1 while metrics that a shard of the group has alone, by its names, are asked of that shard only, 0 while some other server of the group is not seen to have none of them.", []string{"group"}, nil)
 	descWhole = prometheus.NewDesc("spillway_shard_replica_whole",
 		"1 while a replica can be asked and lacks nothing that another of its shard has over the last closed five minutes and the last minute, by heartbeat; also of the only one that can be asked.", replicaLabels, nil)
 	descLacking = prometheus.NewDesc("spillway_shard_replica_lacking_since_timestamp_seconds",
@@ -118,7 +120,7 @@ func (m *metrics) forget(l []string) {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descState, descBreaker, descInflight, descUnanswered, descWaiting, descSkew, descWhole,
-		descLacking, descUnreached, descHashmod, descNames, descSick, descLag, descMute, descShardBy, descStoresLeftOut,
+		descLacking, descUnreached, descHashmod, descNames, descShardNames, descSick, descLag, descMute, descShardBy, descStoresLeftOut,
 		descMemory, descMemoryLimit, descHealth,
 	} {
 		ch <- d
@@ -157,6 +159,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		if g.Names != nil {
 			gauge(descNames, is(g.NamesTrusted()), g.Name)
+		}
+		if g.homes != nil {
+			gauge(descShardNames, is(g.ShardNamesTrusted()), g.Name)
 		}
 	}
 	now := time.Now()

@@ -68,13 +68,13 @@ func TestNamesPrune(t *testing.T) {
 		{"nothing", nil, false},
 	}
 	for _, tc := range cases {
-		if g.Prune(tc.ms) != nil {
+		if prune(g, tc.ms) != nil {
 			t.Errorf("%s: left out before anything was checked", tc.name)
 		}
 	}
 	trustNames(g)
 	for _, tc := range cases {
-		holds := g.Prune(tc.ms)
+		holds := prune(g, tc.ms)
 		if out := holds != nil && !holds(g.Shards[0]); out != tc.out {
 			t.Errorf("%s: left out %t", tc.name, out)
 		}
@@ -82,7 +82,7 @@ func TestNamesPrune(t *testing.T) {
 			t.Errorf("%s: a shard of another group is left out", tc.name)
 		}
 	}
-	if top.Groups[1].Prune(cases[0].ms) != nil || top.Groups[1].NamesTrusted() {
+	if prune(top.Groups[1], cases[0].ms) != nil || top.Groups[1].NamesTrusted() {
 		t.Error("a group without names is left out")
 	}
 }
@@ -112,7 +112,7 @@ func TestNamesLoseNothing(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			holds := g.Prune([]*labels.Matcher{m})
+			holds := prune(g, []*labels.Matcher{m})
 			if holds == nil || holds(g.Shards[0]) {
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,33 +18,41 @@ import (
 // Which series are where, as the configuration promises it and the servers are seen to keep it:
 // proxy/trust knows the promises and judges what a server has, here it is read.
 
-// Prune tells which shards can hold series that match ms: nil where that is not known, so that all
-// must be asked; else the predicate of those that can. It may hold for none of the group's shards:
-// where two matchers exclude each other, or where the group's Names have none that the matchers
-// select. It is nil where a value belongs to a shard that the group does not have: nobody is known
-// to hold it, and it is asked for everywhere instead of nowhere.
+// Prune tells which shards can hold series that match ms between from and until (milliseconds,
+// inclusive): nil where that is not known, so that all must be asked; else the predicate of those
+// that can. It may hold for none of the group's shards: where two matchers exclude each other, or
+// where the group's Names have none that the matchers select. It is nil where a value belongs to a
+// shard that the group does not have: nobody is known to hold it, and it is asked for everywhere
+// instead of nowhere. Metrics that shards have alone, by their Names, are there whatever else the
+// matchers say; alone tells that those are they.
 //
 // What it says holds only at the moment: it is asked anew for each request, and only while every
 // shard has been seen to keep the promise.
-func (g *Group) Prune(ms []*labels.Matcher) func(*Shard) bool {
+func (g *Group) Prune(ms []*labels.Matcher, from, until int64, now time.Time) (holds func(*Shard) bool, alone bool) {
 	if g.Names != nil && g.Names.Exclude(ms) && g.NamesTrusted() {
-		return func(s *Shard) bool { return s.Group != g }
+		return func(s *Shard) bool { return s.Group != g }, false
+	}
+	if g.homes != nil {
+		covers := func(i int) bool { return g.Shards[i].covers(from, until, now) }
+		if at, known := g.homes.Hold(ms, covers); known && g.ShardNamesTrusted() {
+			return func(s *Shard) bool { return s.Group != g || slices.Contains(at, s.Index) }, true
+		}
 	}
 	if g.Hashmod == nil {
-		return nil
+		return nil, false
 	}
 	hold := g.Hashmod.Hold(ms)
 	if hold == nil || !g.HashmodTrusted() {
-		return nil
+		return nil, false
 	}
 	away := maps.Clone(hold)
 	for _, s := range g.Shards {
 		delete(away, s.Hash)
 	}
 	if len(away) > 0 {
-		return nil
+		return nil, false
 	}
-	return func(s *Shard) bool { return s.Group != g || hold[s.Hash] }
+	return func(s *Shard) bool { return s.Group != g || hold[s.Hash] }, false
 }
 
 // HashmodTrusted tells whether requests of the group are pruned by its hashmod: on every shard a
@@ -139,17 +148,27 @@ func (g *Group) apartOf() *trust.Apart {
 	return trust.NewApart(g.ShardBy, names)
 }
 
-// checkPromises looks whether the server keeps what its group's hashmod and names promise, and logs
-// what has changed since before, when that was done last.
+// checkPromises looks whether the server keeps what its group's hashmod and names promise, and the
+// names of other shards, and logs what has changed since before, when that was done last.
 func (r *Replica) checkPromises(ctx context.Context, f *selfFacts, before time.Time) {
-	hashmod, names := f.hashmod, f.names
-	f.hashmod, f.names = r.checkHashmod(ctx, hashmod), r.checkNames(ctx, names)
+	hashmod, names, shardNames := f.hashmod, f.names, f.shardNames
+	read := map[[2]int64]trust.Values{} // names, by the time that they are of
+	has := func(from, until int64) trust.Values {
+		v, ok := read[[2]int64{from, until}]
+		if !ok {
+			v = r.values(ctx, model.MetricNameLabel, from, until)
+			read[[2]int64{from, until}] = v
+		}
+		return v
+	}
+	f.hashmod, f.names, f.shardNames = r.checkHashmod(ctx, hashmod), r.checkNames(has, names), r.checkShardNames(has, shardNames)
 	now, bound := time.Now(), r.believed()
 	if h := r.Shard.Group.Hashmod; h != nil {
 		r.tell("hashmod", withoutHashmod, hashmod.After(bound, before, h.Label), f.hashmod.After(bound, now, h.Label))
 	}
 	const label = model.MetricNameLabel
 	r.tell("names", withoutNames, names.After(bound, before, label), f.names.After(bound, now, label))
+	r.tell("shards[].names", withoutHomes, shardNames.After(bound, before, label), f.shardNames.After(bound, now, label))
 }
 
 // checkHashmod looks whether each value of the hashmod's label that the server has in its shard's
@@ -167,14 +186,13 @@ func (r *Replica) checkHashmod(ctx context.Context, last trust.Fact) trust.Fact 
 
 // checkNames looks whether the group's patterns have each metric name that the server has in its
 // shard's time.
-func (r *Replica) checkNames(ctx context.Context, last trust.Fact) trust.Fact {
+func (r *Replica) checkNames(has func(from, until int64) trust.Values, last trust.Fact) trust.Fact {
 	n := r.Shard.Group.Names
 	if n == nil {
 		return trust.Fact{}
 	}
 	now := time.Now()
-	from, until := r.Shard.Span(r.up.opts.Clock())
-	v := r.values(ctx, model.MetricNameLabel, from, until)
+	v := has(r.Shard.Span(r.up.opts.Clock()))
 	return trust.Check(last, r.Shard.promised.names, model.MetricNameLabel, v, now, n.Wrong)
 }
 

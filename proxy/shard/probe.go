@@ -87,6 +87,7 @@ type selfFacts struct {
 	thanos     thanos.Flags // zero for a Prometheus
 	hashmod    trust.Fact
 	names      trust.Fact
+	shardNames trust.Fact
 	agrees     map[labels.Label]bool // whether all values it has of a group label's name are the group's; missing: not known
 	told       map[string]time.Time  // when it told that of a label name
 	stores     map[string]bool       // label names of ours that the server has stored series with, or not; missing: not known
@@ -114,7 +115,7 @@ func (t *Topology) targetsEvery() time.Duration { return t.stretch(t.opts.FactsE
 // shard_by, names) may be broken by any new series, and is checked as often with many servers as
 // with few.
 func (r *Replica) factsEvery() time.Duration {
-	if g := r.Shard.Group; g.Hashmod != nil || len(g.ShardBy) > 0 || g.Names != nil {
+	if g := r.Shard.Group; g.Hashmod != nil || len(g.ShardBy) > 0 || g.Names != nil || g.homes != nil {
 		return r.up.opts.FactsEvery
 	}
 	return r.Shard.topology.stretch(r.up.opts.FactsEvery)

@@ -59,7 +59,7 @@ func (r *Replica) known(at *trust.Fact, now time.Time, promise, label string) (s
 }
 
 // promised is what the shard's servers have to keep in its time, as texts that are made once.
-type promised struct{ hashmod, names string }
+type promised struct{ hashmod, names, shardNames string }
 
 func (s *Shard) promises() (p promised) {
 	g := s.Group
@@ -69,6 +69,9 @@ func (s *Shard) promises() (p promised) {
 	}
 	if g.Names != nil {
 		p.names = g.Names.Promise() + span
+	}
+	if g.homes != nil {
+		p.shardNames = s.homesPromise(span)
 	}
 	return p
 }
@@ -135,11 +138,12 @@ func (r *Replica) tell(rule, meanwhile string, was, is trust.Fact) {
 const (
 	withoutHashmod = "every shard of the group is asked for everything"
 	withoutNames   = "the group is asked for every name"
+	withoutHomes   = "every shard of the group is asked for what one has alone"
 )
 
 // promises reports to check config --online what the configuration says of one server and the
-// server does not keep: its group's hashmod and names, and that a Thanos Query has all of its
-// stores and these the group's labels.
+// server does not keep: its group's hashmod and names, the names of other shards, and that a Thanos
+// Query has all of its stores and these the group's labels.
 func (o *online) promises(r *Replica) {
 	if !r.asked() {
 		return
@@ -156,6 +160,13 @@ func (o *online) promises(r *Replica) {
 		o.problems = append(o.problems, config.Problem{
 			Path:    "groups[" + strconv.Itoa(gi) + "].names",
 			Message: r.Name() + ": " + why + "; add a pattern for it, or remove names; until then the group is asked for every name",
+		})
+	}
+	if state, why := r.ShardNames(); state == trust.Broken || state == trust.Unchecked {
+		gi := slices.Index(r.Shard.topology.Groups, r.Shard.Group)
+		o.problems = append(o.problems, config.Problem{
+			Path:    "groups[" + strconv.Itoa(gi) + "].shards[" + strconv.Itoa(r.promisedBy()) + "].names",
+			Message: r.Name() + ": " + why + "; see docs/trust.md, or remove names; until then every shard is asked for what one has alone",
 		})
 	}
 	if missing := r.MissingStores(); missing != "" {

@@ -165,6 +165,7 @@ type Group struct {
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
 
+	homes *trust.Homes // the metrics that shards have alone; nil where there are none
 	sick  atomic.Pointer[[]Sickness]
 	apart *trust.Apart
 }
@@ -179,6 +180,9 @@ type Shard struct {
 	From, Until config.Moment
 	// Hash is the shard's number under its group's Hashmod; meaningless without one.
 	Hash uint64
+	// Names are the metrics that it has alone: no other shard of the group has one of them in its
+	// time. nil where none are said to be. Ask Prune here too.
+	Names *trust.Names
 	// Replicas hold copies of the slice, in the order of the configuration.
 	Replicas []*Replica
 
@@ -288,6 +292,10 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		sc := &c.Shards[si]
 		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t}
 		s.name = s.Name()
+		if s.Names, err = trust.NewNames(sc.Names); err != nil {
+			t.drop(g.Shards...)
+			return nil, fmt.Errorf("shards[%d].%w", si, err)
+		}
 		keys := []string{g.Heartbeat}
 		for ri := range sc.Replicas {
 			up, err := t.upstream(&sc.Replicas[ri], ups)
@@ -318,7 +326,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 		s.hedge, s.calls = newHedger(), t.crowd.of(s.name, t.opts.MaxCalls, t.opts.Lanes)
 		g.Shards = append(g.Shards, s)
 	}
-	g.apart = g.apartOf()
+	g.apart, g.homes = g.apartOf(), g.homesOf()
 	for _, s := range g.Shards {
 		s.promised = s.promises()
 	}

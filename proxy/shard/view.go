@@ -72,6 +72,10 @@ type Info struct {
 	// others.
 	Names      trust.State `json:"names"`
 	NamesError string      `json:"namesError"`
+	// ShardNames tells whether it is seen to have no metric that another shard of its group has
+	// alone, by the names of that one; empty where no shard of the group has names.
+	ShardNames      trust.State `json:"shardNames"`
+	ShardNamesError string      `json:"shardNamesError"`
 	// ShardBy tells whether the group's shard_by holds, ShardByError why it does not.
 	ShardBy      trust.State `json:"shardBy"`
 	ShardByError string      `json:"shardByError"`
@@ -135,6 +139,7 @@ func (t *Topology) Status() []Info {
 		}
 		i.Hashmod, i.HashmodError = r.Hashmod()
 		i.Names, i.NamesError = r.Names()
+		i.ShardNames, i.ShardNamesError = r.ShardNames()
 		i.ShardBy, i.ShardByError = g.ShardByState()
 		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
 		i.MissingStores, i.Silent = r.MissingStores(), r.Mute()

@@ -25,8 +25,9 @@
 // written in docs/replicas.md is decided here: judge.go says which replica lacks what,
 // heartbeats.go keeps it, ask.go asks for what is not known, lacking.go puts it into words.
 //
-// A promise is hashmod, names or shard_by. Hashmod and Names say what matchers can select where,
-// and a Fact says whether one server is known to keep it, from the Values that it has:
+// A promise is hashmod, names of a group or of a shard, or shard_by. Hashmod, Names and Homes say
+// what matchers can select where, and a Fact says whether one server is known to keep it, from the
+// Values that it has:
 //
 //	fact = trust.Check(fact, h.Promise(hash), h.Label, values, now, h.Wrong(hash))
 //

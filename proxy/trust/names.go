@@ -11,9 +11,9 @@ import (
 	"github.com/spillwayproject/spillway/internal/clip"
 )
 
-// Names are the metric names that a group's series may have: those that one of the patterns
-// matches. A group without labels of its own, such as that of what a ruler has recorded, would
-// otherwise take part in every query.
+// Names are the metric names that a group's series may have, or that a shard has alone (Homes):
+// those that one of the patterns matches. A group without labels of its own, such as that of what a
+// ruler has recorded, would otherwise take part in every query.
 type Names struct {
 	patterns []*labels.FastRegexMatcher
 	promise  string
@@ -39,6 +39,16 @@ func NewNames(patterns []string) (*Names, error) {
 // Has tells whether a series of the group may have the name.
 func (n *Names) Has(name string) bool {
 	return slices.ContainsFunc(n.patterns, func(p *labels.FastRegexMatcher) bool { return p.MatchString(name) })
+}
+
+// pattern is the first one that matches the name; empty where none does.
+func (n *Names) pattern(name string) string {
+	for _, p := range n.patterns {
+		if p.MatchString(name) {
+			return p.GetRegexString()
+		}
+	}
+	return ""
 }
 
 // Exclude tells whether no series that matches ms can be in the group: one of the matchers gives
