@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/plan"
 )
 
 // What one shard of a group has alone, by its names, is asked of that shard, and what joins is
@@ -114,25 +117,85 @@ func (h *exactHarness) tellsShardNames(t *testing.T, at time.Time) {
 		`sum({__name__=~"kube_pod|baz"})`:                       {1, 1, 0},
 		`sum by (cluster) (kube_pod) + sum by (cluster) (foo)`:  {0, 1, 0},
 	} {
-		form := url.Values{"query": {query}, "time": {stamp(at)}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.base+"/api/v1/query?"+form.Encode(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set(explainHeader, explainPlan)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("%d, %s, %v", resp.StatusCode, body, err)
-		}
+		body, _ := h.planned(t, query, at)
 		for i, n := range want {
-			if got := strings.Count(string(body), fmt.Sprintf(says, i)); got != n {
+			if got := strings.Count(body, fmt.Sprintf(says, i)); got != n {
 				t.Errorf("%s: explain says %d times that shard %d alone has such metrics, want %d:\n%s", query, got, i, n, body)
 			}
 		}
 	}
+}
+
+// Where what a shard has alone moves to another one, each is asked alone about its own time, and
+// all about what reaches over the moment.
+func TestExactByNameWithShardNamesInTime(t *testing.T) {
+	const kube, moved = "kube_pod{pod=\"p\"} 2\nkube_labels{pod=\"p\",team=\"x\"} 1\n", 12 * time.Minute
+	w := newTable()
+	g := &exactGroup{name: "jaguar", replicaLabels: []string{"prometheus_replica"}}
+	w.table(t, g, 1, kube, kube, "foo{node=\"c\"} 7\n")
+	for i, s := range g.shards[:2] {
+		s.keys = "        names: [\"kube_(pod|labels)\"]\n"
+		*[]*time.Time{&s.until, &s.from}[i] = w.start.Add(moved)
+	}
+	h := (&exactHarness{t: t, w: w, tally: &exactTally{modes: map[string]int{}}}).serve()
+	for _, c := range []struct {
+		query string
+		at    time.Duration
+		on    string // the shards that are asked
+	}{
+		{`kube_pod`, 24 * time.Minute, "1"},
+		{`kube_pod * on (pod) group_left (team) kube_labels`, 24 * time.Minute, "1"},
+		{`kube_pod offset 14m`, 24 * time.Minute, "0"},
+		{`kube_pod * on (pod) group_left (team) kube_labels`, 10 * time.Minute, "0"},
+		{`count_over_time(kube_pod[14m])`, 24 * time.Minute, "012"},
+		{`kube_pod`, 14 * time.Minute, "012"},
+		{`kube_pod + (kube_pod offset 14m)`, 24 * time.Minute, "01"},
+		{`foo`, 24 * time.Minute, "12"},
+	} {
+		end := w.start.Add(c.at)
+		q := exactQuestion{query: c.query, start: end, end: end}
+		if v := h.check(q); v.failed {
+			t.Errorf("%s at +%s (ran as %s): %s", c.query, c.at, v.mode, v.text)
+		}
+		_, asked := h.planned(t, c.query, end)
+		if on := strings.NewReplacer("jaguar[", "", "]", "").Replace(strings.Join(asked, "")); on != c.on {
+			t.Errorf("%s at +%s: the shards %s were asked, want %s", c.query, c.at, on, c.on)
+		}
+	}
+}
+
+// planned is what explain says of a query at an instant, and the shards that it asks.
+func (h *exactHarness) planned(t *testing.T, query string, at time.Time) (text string, shards []string) {
+	t.Helper()
+	form := url.Values{"query": {query}, "time": {stamp(at)}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.base+"/api/v1/query?"+form.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set(explainHeader, explainPlan)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d, %s, %v", resp.StatusCode, body, err)
+	}
+	var answer struct{ Data plan.Explanation }
+	if err := json.Unmarshal(body, &answer); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	asked := map[string]bool{}
+	var walk func(*plan.Node)
+	walk = func(n *plan.Node) {
+		for _, c := range n.Calls {
+			asked[c.Shard] = true
+		}
+		for _, c := range n.Children {
+			walk(c)
+		}
+	}
+	walk(answer.Data.Plan)
+	return string(body), slices.Sorted(maps.Keys(asked))
 }

@@ -169,7 +169,58 @@ func newExactWorld(seed uint64, kind exactKind, now time.Time) *exactWorld {
 			w.names(g)
 		}
 	}
+	own := rand.New(rand.NewPCG(seed, 14))
+	for _, g := range w.groups {
+		if len(g.shards) > 1 && own.IntN(3) == 0 {
+			w.shardNames(g, own)
+		}
+	}
 	return w
+}
+
+// shardNames leaves some of the group's metrics to one shard at a time, and says in the
+// configuration to which. What the heartbeat counts stays where it is.
+func (w *exactWorld) shardNames(g *exactGroup, rng *rand.Rand) {
+	overlap := func(a, b *exactShard) bool {
+		af, au := a.span()
+		bf, bu := b.span()
+		return max(af, bf) < min(au, bu)
+	}
+	all, patterns, homes := map[string]bool{}, map[*exactShard][]string{}, 0
+	for _, s := range g.shards {
+		for _, r := range s.replicas {
+			for i := range r.series {
+				all[r.series[i].lbls.Get(model.MetricNameLabel)] = true
+			}
+		}
+	}
+	delete(all, "up")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if rng.IntN(2) == 0 {
+			continue
+		}
+		var on []*exactShard // none of them at the same time
+		for _, i := range rng.Perm(len(g.shards)) {
+			if s := g.shards[i]; !slices.ContainsFunc(on, func(o *exactShard) bool { return overlap(o, s) }) && rng.IntN(5) > 0 {
+				on = append(on, s)
+			}
+		}
+		for _, s := range g.shards {
+			if slices.Contains(on, s) {
+				patterns[s] = append(patterns[s], strconv.Quote(regexp.QuoteMeta(name)))
+				homes++
+			} else if slices.ContainsFunc(on, func(o *exactShard) bool { return overlap(o, s) }) {
+				for _, r := range s.replicas {
+					r.series = slices.DeleteFunc(r.series, func(x storedSeries) bool { return x.lbls.Get(model.MetricNameLabel) == name })
+					r.index(g)
+				}
+			}
+		}
+	}
+	for s, list := range patterns {
+		s.keys += fmt.Sprintf("        names: [%s]\n", strings.Join(list, ", "))
+	}
+	w.trait("%s has %d metrics on one shard alone", g.name, homes)
 }
 
 // names leaves the group some of its metrics, and says in the configuration which those are. What
