@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/policy"
@@ -26,6 +28,9 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 	case e.Bound == policy.BoundMaxSeries && x.rawHere != "":
 		out.Message = fmt.Sprintf("the query reads %s series, and max_series allows %s; they have to be read since it is evaluated here: %s", e.Seen, e.Value, x.rawHere)
 		out.Advice = "now: add a label matcher, such as namespace=\"…\"; for good: record the expression by a rule on the shards, or mend what keeps it from running there (explain tells)"
+		if g := x.undivided(); g != "" {
+			out.Advice += "; where one shard of group " + g + " has all of these metrics, as that which scrapes kube-state-metrics has its, say so under names of that shard (docs/trust.md)"
+		}
 		if x.rawCause == plan.CauseNotWhole {
 			out.Advice = "now: add a label matcher, such as namespace=\"…\", or ask for a time over which one replica lacks nothing; for good: mend the replica that does not scrape what another one does (docs/runbooks/ProxyReplicaNotWhole.md)"
 		}
@@ -36,6 +41,48 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 		x.tellTrouble(&out)
 	}
 	return &out
+}
+
+// undivided is a group of several shards of which nothing says how series are spread, where the
+// request joins metrics of it that it gives by name; empty where there is none.
+func (x *exchange) undivided() string {
+	if c := x.rawCause; c != plan.CauseExpression && c != plan.CauseNone || x.dec.Expr == nil || !joins(x.dec.Expr) {
+		return ""
+	}
+	named := func(m *labels.Matcher) bool { return m.Type == labels.MatchEqual && m.Name == model.MetricNameLabel }
+	var found *shard.Group
+	for _, ms := range x.dec.Selectors {
+		if !slices.ContainsFunc(ms, named) {
+			return ""
+		}
+		legs := x.view.Legs(ms, x.dec.Start, x.dec.End)
+		i := slices.IndexFunc(legs, func(l plan.Leg) bool {
+			g := l.Shard.Group
+			return !l.Alone && len(g.Shards) > 1 && len(g.ShardBy) == 0 && g.Hashmod == nil && (found == nil || found == g)
+		})
+		if i < 0 {
+			return ""
+		}
+		found = legs[i].Shard.Group
+	}
+	if found == nil {
+		return ""
+	}
+	return found.Name
+}
+
+// joins tells whether series are matched with others in it.
+func joins(n parser.Node) bool {
+	if b, ok := n.(*parser.BinaryExpr); ok && b.VectorMatching != nil &&
+		b.LHS.Type() == parser.ValueTypeVector && b.RHS.Type() == parser.ValueTypeVector {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if joins(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // tellTrouble says of a failure of shards since when they fail, that the others are well, and how
