@@ -215,3 +215,69 @@ func TestRunbookAdmin(t *testing.T) {
 		t.Errorf("the way to the admin listener: %q, port-forward at %d, admin.exposed at %d", row, forward, exposed)
 	}
 }
+
+// sh are the lines of a page's blocks of commands, without comments.
+func sh(t *testing.T, page string) []string {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	in := false
+	for line := range strings.SplitSeq(string(text), "\n") {
+		switch {
+		case strings.HasPrefix(line, "```"):
+			in = strings.HasPrefix(line, "```sh")
+		case in && line != "" && !strings.HasPrefix(line, "#"):
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// inTrouble are what commands of runbooks must have, or must not have, so as to work in the very
+// trouble of their page, wherever clusters are made as by kubeadm, and take nobody's work away.
+var inTrouble = []struct {
+	pages, which string // the pages, and those of their commands, as regular expressions
+	want, never  string // what each of these has, and has not
+	why          string
+}{
+	{
+		".", `etcdctl`, `--endpoints=`, `--cluster|member list`,
+		"etcd answers for all its members only where it has a leader: each is named, and asked for itself",
+	},
+	{".", `etcdctl`, `--cacert=.* --cert=.* --key=`, "", "etcd answers nobody without a certificate"},
+	{".", `etcdctl`, `crictl exec`, "", "with kubeadm etcd is a static pod, and no host has etcdctl"},
+	{".", `(systemctl \S+|journalctl -u) etcd`, `crictl`, "", "with kubeadm etcd is a static pod, and no unit"},
+}
+
+// TestRunbooksWorkInTheirTrouble holds the runbooks' commands against inTrouble.
+func TestRunbooksWorkInTheirTrouble(t *testing.T) {
+	pages, err := filepath.Glob("runbooks/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range inTrouble {
+		which, want := regexp.MustCompile(c.which), regexp.MustCompile(c.want)
+		read, checked := 0, 0
+		for _, page := range pages {
+			if !regexp.MustCompile("^(" + c.pages + ")").MatchString(filepath.Base(page)) {
+				continue
+			}
+			read++
+			for _, line := range sh(t, page) {
+				if !which.MatchString(line) {
+					continue
+				}
+				checked++
+				if !want.MatchString(line) || c.never != "" && regexp.MustCompile(c.never).MatchString(line) {
+					t.Errorf("%s: %s: %s", page, c.why, line)
+				}
+			}
+		}
+		if read == 0 || c.want != "" && checked == 0 {
+			t.Errorf("%d pages are called %s, and %d of their commands have %s: nothing was checked", read, c.pages, checked, c.which)
+		}
+	}
+}
