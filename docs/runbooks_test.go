@@ -250,6 +250,10 @@ var inTrouble = []struct {
 	{".", `etcdctl`, `--cacert=.* --cert=.* --key=`, "", "etcd answers nobody without a certificate"},
 	{".", `etcdctl`, `crictl exec`, "", "with kubeadm etcd is a static pod, and no host has etcdctl"},
 	{".", `(systemctl \S+|journalctl -u) etcd`, `crictl`, "", "with kubeadm etcd is a static pod, and no unit"},
+	{
+		"NodeFilesystem|NodeDisk|NodeNotReady|NodeUnreachable|NodeExporterMissing|FleetNodes", `kubectl .*debug`, "", `node/`,
+		"under DiskPressure a kubelet admits no such pod, and none can be made on a disk that is dead or takes no writes",
+	},
 }
 
 // TestRunbooksWorkInTheirTrouble holds the runbooks' commands against inTrouble.
