@@ -254,6 +254,10 @@ var inTrouble = []struct {
 		"NodeFilesystem|NodeDisk|NodeNotReady|NodeUnreachable|NodeExporterMissing|FleetNodes", `kubectl .*debug`, "", `node/`,
 		"under DiskPressure a kubelet admits no such pod, and none can be made on a disk that is dead or takes no writes",
 	},
+	{
+		".", `pprof/goroutine.* > `, `^curl .*--cert <\(.* --key <\(.*https://127\.0\.0\.1:`, `/proxy/`,
+		"the API server's proxy hands no identity on: scheduler and controller manager answer 401 or 403, or nobody reaches them",
+	},
 }
 
 // TestRunbooksWorkInTheirTrouble holds the runbooks' commands against inTrouble.
