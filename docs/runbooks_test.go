@@ -258,6 +258,14 @@ var inTrouble = []struct {
 		".", `pprof/goroutine.* > `, `^curl .*--cert <\(.* --key <\(.*https://127\.0\.0\.1:`, `/proxy/`,
 		"the API server's proxy hands no identity on: scheduler and controller manager answer 401 or 403, or nobody reaches them",
 	},
+	{
+		".", `conntrack -L -o extended`, `sysctl net\.netfilter\.nf_conntrack_acct.*bytes=`, `sort -t=`,
+		"connections have bytes only where nf_conntrack_acct is 1, and then each way, in no column that is always the same",
+	},
+	{
+		".", `dump_requests\?includeRequestDetails`, `cut -d, -f2,5,11,12,17`, "",
+		"flow schema, flow, user, verb and resource are columns 2, 5, 11, 12 and 17 (Kubernetes 1.28 to 1.37)",
+	},
 }
 
 // TestRunbooksWorkInTheirTrouble holds the runbooks' commands against inTrouble.
