@@ -266,6 +266,10 @@ var inTrouble = []struct {
 		".", `dump_requests\?includeRequestDetails`, `cut -d, -f2,5,11,12,17`, "",
 		"flow schema, flow, user, verb and resource are columns 2, 5, 11, 12 and 17 (Kubernetes 1.28 to 1.37)",
 	},
+	{
+		".", `kubectl `, "", `kubectl [^|;&]*\bdelete `,
+		"a user's work is suspended, and what others own is theirs to delete: it does not come back",
+	},
 }
 
 // TestRunbooksWorkInTheirTrouble holds the runbooks' commands against inTrouble.
