@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -389,6 +390,30 @@ func TestEveryMetricIsExported(t *testing.T) {
 	}
 	if checked < 50 {
 		t.Errorf("%d metrics were checked: the rules were not read", checked)
+	}
+}
+
+// TestWhatDashboardsReadIsExported: alerts/metrics.yaml lists what dashboards read, too; of jobs
+// that are set up here each of those is let through.
+func TestWhatDashboardsReadIsExported(t *testing.T) {
+	b, err := os.ReadFile("../../alerts/metrics.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var facts map[string]struct{ Metrics map[string]any }
+	if err := yaml.Unmarshal(b, &facts); err != nil {
+		t.Fatal(err)
+	}
+	e := newExporter(t)
+	for _, job := range []string{"dcgm-exporter", "kube-state-metrics", "node-exporter"} {
+		if len(facts[job].Metrics) < 15 {
+			t.Errorf("metrics.yaml has %d metrics of %s", len(facts[job].Metrics), job)
+		}
+		for _, metric := range slices.Sorted(maps.Keys(facts[job].Metrics)) {
+			if why := e.missing(metric, job); why != "" {
+				t.Errorf("%s of %s: %s; a rule or a dashboard reads it (alerts/metrics.yaml)", metric, job, why)
+			}
+		}
 	}
 }
 
