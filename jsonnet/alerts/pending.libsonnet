@@ -80,7 +80,7 @@
             hold: '5m',
             severity: 'warning',
             summary: 'Pods wait for GPUs, and the scheduler does not look at them.',
-            description: '{{ $value }} pods in namespace {{ $labels.%s }} of {{ $labels.%s }} have asked for GPUs for more than half an hour without being tried anywhere, while GPUs are free: the scheduler hangs, or something holds them back (Kueue, a scheduling gate, a scheduler name that nobody serves).' % [ns, cl],
+            description: '{{ $value }} pods in namespace {{ $labels.%s }} of {{ $labels.%s }} have asked for GPUs for more than half an hour without being tried anywhere, while GPUs are free: the scheduler hangs, or something holds them back (Kueue, a scheduling gate, a pod group that is not all there, a scheduler name that nobody serves).' % [ns, cl],
             dashboard: 'pending',
             vars: { namespace: ns },
           }),

@@ -171,7 +171,7 @@
             ],
           }),
           g.timeseries("The scheduler's queues", {
-            description: "Pods of all sorts in the scheduler's queues. unschedulable: tried and found no room; backoff: to be tried again soon; gated: held back on purpose, by a quota or a gang; active: about to be tried.",
+            description: "Pods of all sorts in the scheduler's queues. unschedulable: tried and found no room; backoff: to be tried again soon; gated: held back on purpose, by a quota or a gang; incomplete and pending: of a pod group that is not there yet or is just being tried (Kubernetes 1.37); active: about to be tried.",
             unit: 'short',
             decimals: 0,
             w: 24,
