@@ -13,16 +13,19 @@ import (
 // already, so that the label's value has the backslashes in it.
 
 // trafficRules account for traffic: their comment names it, they have no
-// target, and packets go on to the next rule.
+// target, and packets go on to the next rule. FORWARD sees pods with networks of
+// their own, INPUT and OUTPUT what is the host's.
 var trafficRules = []struct {
-	traffic, match string
-	egress         bool    // what pods send to the internet
-	idle, perPod   float64 // bytes a second: of the node's daemons, of a gang's pod
+	chain, traffic, match string
+	egress                bool    // what pods send to the internet
+	idle, perPod          float64 // bytes a second: of the node's daemons, of a gang's pod
 }{
-	{"internet-in", "! -s 10.0.0.0/8", false, 30e3, 420e3},
-	{"internet-out", "! -d 10.0.0.0/8", true, 20e3, 0},
-	{"cluster-in", "-s 10.0.0.0/8", false, 900e3, 5e6},
-	{"cluster-out", "-d 10.0.0.0/8", false, 1.1e6, 4e6},
+	{"FORWARD", "internet-in", "! -s 10.0.0.0/8", false, 10e3, 420e3},
+	{"FORWARD", "internet-out", "! -d 10.0.0.0/8", true, 5e3, 0},
+	{"FORWARD", "cluster-in", "-s 10.0.0.0/8", false, 900e3, 5e6},
+	{"FORWARD", "cluster-out", "-d 10.0.0.0/8", false, 1.1e6, 4e6},
+	{"INPUT", "internet-in", "! -s 10.0.0.0/8 ! -i lo", false, 20e3, 0},
+	{"OUTPUT", "internet-out", "! -d 10.0.0.0/8 ! -o lo", false, 15e3, 0},
 }
 
 // bytesPerPacket is what one packet of accounted traffic carries.
@@ -107,7 +110,7 @@ func emitRules(d Detail, unit float64) func(*page, *emitter) {
 		}
 		pr, lost := p.accountingClock()
 		for _, r := range trafficRules {
-			h := hash(p.h, hashString(2, r.traffic))
+			h := hash(p.h, hashString(2, r.chain+r.traffic))
 			c := e.rate(r.idle*between(mix(h), 0.5, 1.5), true, h, pr)
 			c.k, c.st = r.perPod, p.host.gangs
 			if r.egress {
@@ -116,7 +119,7 @@ func emitRules(d Detail, unit float64) func(*page, *emitter) {
 			// Bytes and packets are one count, in two units.
 			c.base, c.amp, c.k = c.base*unit/bytesPerPacket, c.amp*unit/bytesPerPacket, c.k*unit/bytesPerPacket
 			without(lost, 0, never, func(from, until int64) {
-				put(from, until, c, "FORWARD", ruleText(r.match, trafficComment(r.traffic)), "mangle")
+				put(from, until, c, r.chain, ruleText(r.match, trafficComment(r.traffic)), "mangle")
 			})
 		}
 		// Of every service kube-proxy has a rule, of every endpoint three, with the

@@ -289,9 +289,13 @@ func TestAccountingCoverage(t *testing.T) {
 	tr := Trouble{Kind: NetworkAccountingLost, Target: fleet, From: testUntil.Add(-time.Hour), Until: testUntil, Value: 0.3}
 	m := mustNew(t, Options{Nodes: 20, IdleShare: 1, APIServers: 1, Exporters: WithIPTables, Troubles: []Trouble{tr}})
 	rule := ruleText("! -d 10.0.0.0/8", trafficComment("internet-out"))
+	host := ruleText("! -d 10.0.0.0/8 ! -o lo", trafficComment("internet-out"))
 	for at, want := range map[time.Time]int{tr.From.Add(-time.Second): 20, tr.From: 14, tr.Until.Add(-time.Second): 14, tr.Until: 20} {
-		if _, n := look(t, m, at, JobIPTables, "iptables_rule_bytes_total", "rule", rule); n != want {
+		if _, n := look(t, m, at, JobIPTables, "iptables_rule_bytes_total", "rule", rule, "chain", "FORWARD"); n != want {
 			t.Errorf("at %s %d nodes account for traffic, not %d", at, n, want)
+		}
+		if _, n := look(t, m, at, JobIPTables, "iptables_rule_bytes_total", "rule", host, "chain", "OUTPUT"); n != want {
+			t.Errorf("at %s %d nodes account for what the host itself sends, not %d", at, n, want)
 		}
 	}
 }

@@ -172,7 +172,8 @@ func backfilled(t *testing.T, m *Model) {
 				traffic++
 			}
 		}
-		if want := 2 * m.o.Nodes; rules != nil && traffic != want {
+		// Bytes and packets, of FORWARD and of OUTPUT.
+		if want := 4 * m.o.Nodes; rules != nil && traffic != want {
 			t.Errorf("%d series have the label traffic, not %d", traffic, want)
 		}
 		t.Logf("%d series, %d samples, %d values compared, %d dropped", st.Series, st.Samples, checked, dropped)
