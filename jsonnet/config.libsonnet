@@ -228,6 +228,8 @@
       // Label that our scrape relabelings make of a rule's comment, and its values.
       trafficLabel: 'traffic',
       traffic: { 'in': 'internet-in', out: 'internet-out' },
+      // Chain of the rules that see traffic of pods with networks of their own, and no other: each exporter spells it in its way.
+      podChain: 'chain=~"FORWARD|forward"',
       // Interface of a pod's own network that leads out of it. Further ones (Multus) are those of storage and RDMA.
       podInterface: 'interface="eth0"',
       // Bytes a second of a node's internet traffic from which a namespace's pods there are told apart; less goes with the rest of the node.

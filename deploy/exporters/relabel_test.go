@@ -1,8 +1,11 @@
 package exporters
 
 import (
+	"fmt"
 	"maps"
 	"net"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -107,5 +110,44 @@ func TestEndedPods(t *testing.T) {
 	}
 	if pods != 10 {
 		t.Errorf("%d jobs look for pods", pods)
+	}
+}
+
+// TestAccountingRules: the page's iptables rules see what pods with networks of their own send and
+// receive (FORWARD) and what the host does (OUTPUT, INPUT), each once and never the loopback, for
+// each exporter; what it makes of them keeps the chain, and has the label traffic.
+func TestAccountingRules(t *testing.T) {
+	page, err := os.ReadFile("../../docs/exporters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"FORWARD !d internet-out", "FORWARD !s internet-in", "INPUT !i lo !s internet-in", "OUTPUT !o lo !d internet-out"}
+	sc := job(t, load(t, 0, 1), "iptables-exporter")
+	tl, ok := target(sc, discovered["iptables-exporter"](7))
+	if !ok {
+		t.Fatal("not scraped")
+	}
+	for _, c := range []struct{ comment, metric, rule string }{
+		{"traffic=", "iptables_rule_bytes_total", `-m comment --comment \"traffic=%s\"`},
+		{"iptables-exporter ", "iptables_bytes", "%s"},
+	} {
+		var got []string
+		rule := regexp.MustCompile(`(?m)^    iptables -t mangle -A (\w+) (?:! -([io]) lo )?! -([ds]) 10\.0\.0\.0/8 -m comment --comment "` +
+			c.comment + `([\w-]+)"$`)
+		for _, m := range rule.FindAllSubmatch(page, -1) {
+			loopback := ""
+			if len(m[2]) > 0 {
+				loopback = fmt.Sprintf("!%s lo ", m[2])
+			}
+			got = append(got, fmt.Sprintf("%s %s!%s %s", m[1], loopback, m[3], m[4]))
+			line := labels.FromStrings("__name__", c.metric, "table", "mangle", "chain", string(m[1]), "rule", fmt.Sprintf(c.rule, m[4]))
+			stored, keep := sample(sc, line, tl)
+			if !keep || stored.Get("traffic") != string(m[4]) || stored.Get("chain") != string(m[1]) {
+				t.Errorf("%s: kept %v as %s", line, keep, stored)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("rules with the comment %q: %q, want %q", c.comment, got, want)
+		}
 	}
 }

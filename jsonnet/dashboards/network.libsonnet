@@ -2,8 +2,8 @@
 // InfiniBand, and whether all of it is counted.
 //
 // A node's counters do not know pods. What a namespace sends is what its nodes
-// send, by what its pods there send in all, and by the GPUs that it holds where
-// they are in the host's network (rules/network.libsonnet); what a pod sends is
+// forward, by what its pods there send in all, and what its nodes send themselves,
+// by the GPUs that it holds (rules/network.libsonnet); what a pod sends is
 // what its network namespace does, which pods in the host's network do not have.
 {
   local c = $._config,
@@ -95,7 +95,7 @@
           }),
         ]),
         g.row('To and from the internet: who?', [
-          byNamespace('Sent to the internet by namespace', 'out', 'The ten namespaces that send most. A node is divided by what its pods send in all; what is sent from its own network goes by the GPUs held, and to "%s" while nobody holds any.' % c.unassignedTeam, ['EgressJump', 'NetworkAccountingLost']),
+          byNamespace('Sent to the internet by namespace', 'out', 'The ten namespaces that send most. What a node forwards is divided by what its pods send in all; what is sent from its own network, if the chain OUTPUT is counted, goes by the GPUs held, and to "%s" while nobody holds any.' % c.unassignedTeam, ['EgressJump', 'NetworkAccountingLost']),
           byNamespace('Received from the internet by namespace', 'in', 'The ten namespaces that receive most. A flat ceiling is usually the link or a mirror at its limit.', []),
           g.table('Namespaces, now', {
             description: 'What the namespaces that send or receive most do, and how that compares with its mean over a week. A namespace at several times its usual either started something or leaks; ask its team.',

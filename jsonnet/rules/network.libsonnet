@@ -1,15 +1,19 @@
 // Traffic to and from the internet, which iptables rules tag on each node and
 // which the scrape relabelings turn into the label `traffic`.
 //
-// A counter knows the node, not the pod. A node's traffic is divided among the
-// namespaces of its pods by what these send and receive themselves, which cAdvisor
-// counts in each pod's own network; no pod gets more than that. The rest is that
-// of the host's network: it goes to the namespaces that hold the node's GPUs, by
-// how many they hold. So does all of a node where a pod in the host's network
-// holds GPUs, for cAdvisor gives such a pod the whole node's traffic
-// (google/cadvisor#2615): exact where one job has the whole node, which is how such
-// jobs run. What is left while nobody holds a GPU there is on the namespace
-// _config.unassignedTeam, so that the parts add up to the whole.
+// A counter knows the node and the chain, not the pod. What is forwarded is that of
+// pods with networks of their own, and is divided among their namespaces by what
+// these send and receive themselves, which cAdvisor counts there; no pod gets more
+// than that. The rest is that of the host's network, if its chains OUTPUT and INPUT
+// are counted too, and what is too little to be told apart: it goes to the
+// namespaces that hold the node's GPUs, by how many they hold. Where a pod in the
+// host's network holds some, only what other chains count goes to them: what is
+// forwarded is never its own, and what no pod was seen to send is nobody's. cAdvisor
+// gives such a pod the whole node's traffic (google/cadvisor#2615), so that where
+// the forwarded part cannot be told, all of the node's goes to the holders: exact
+// where one job has the whole node, which is how such jobs run. What is left while
+// nobody holds a GPU there is on the namespace _config.unassignedTeam, so that the
+// parts add up to the whole.
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
@@ -30,29 +34,29 @@
     'node:infiniband_transmitted_bytes:rate5m': 'cluster:node_infiniband_transmitted_bytes:quantile',
   },
 
-  local onNodes(direction) = {
-    record: 'node:net_internet_%s_bytes:rate5m' % direction,
-    expr: 'sum by (%s) (rate(%s{%s, %s="%s"}[%s]))' % [
+  local counts(name, direction, only) = {
+    record: name % direction,
+    expr: 'sum by (%s) (rate(%s{%s}[%s]))' % [
       node,
       c.network.bytes,
-      c.selectors.iptables,
-      c.network.trafficLabel,
-      c.network.traffic[direction],
+      std.join(', ', [c.selectors.iptables, '%s="%s"' % [c.network.trafficLabel, c.network.traffic[direction]]] + only),
       t.d('5m'),
     ],
   },
+  local onNodes(direction) = counts('node:net_internet_%s_bytes:rate5m', direction, []),
+  local forwarded(direction) = counts('node:net_internet_%s_forwarded_bytes:rate5m', direction, [c.network.podChain]),
 
   // A pod that is gone has a rate for minutes longer than it is in kube_pod_info, and while kube-state-metrics is away none is: who was in the host's network in the last ten minutes counts as in it.
   local inHostNetwork = 'last_over_time(kube_pod_info{%s, host_network="true"}[%s])' % [c.selectors.ksm, t.d('10m')],
 
-  // What pods in networks of their own have of a node's traffic: in proportion to what each sends (or receives) in all, and no more than that. None, where nobody says which these are.
+  // What pods in networks of their own have of what a node forwards, or of all its traffic where that is not told: in proportion to what each sends (or receives) in all, and no more than that. None, where nobody says which these are.
   local ofPods(direction, metric) = {
     record: 'node_namespace:net_internet_%s_bytes:rate5m' % direction,
     expr: |||
       %(pods)s
       * on (%(node)s) group_left ()
       clamp_max(
-        node:net_internet_%(d)s_bytes:rate5m
+        (node:net_internet_%(d)s_forwarded_bytes:rate5m or on (%(node)s) node:net_internet_%(d)s_bytes:rate5m)
         / on (%(node)s)
         (sum by (%(node)s) (%(pods)s) > 0),
         1
@@ -76,12 +80,17 @@
     },
   },
 
-  // Without nodes where a pod in the host's network holds GPUs.
-  local counted(direction) = '(node_namespace:net_internet_%s_bytes:rate5m unless on (%s) node:gpu_in_host_network:bool)' % [direction, node],
+  // Without nodes where a pod in the host's network holds GPUs and what is forwarded cannot be told.
+  local counted(direction) =
+    '(node_namespace:net_internet_%(d)s_bytes:rate5m unless on (%(node)s) (node:gpu_in_host_network:bool unless on (%(node)s) node:net_internet_%(d)s_forwarded_bytes:rate5m))' % { d: direction, node: node },
 
   local rest(direction) = {
     record: 'node:net_internet_%s_rest_bytes:rate5m' % direction,
     expr: |||
+      clamp_min(node:net_internet_%(d)s_bytes:rate5m - on (%(node)s) node:net_internet_%(d)s_forwarded_bytes:rate5m, 0)
+      and on (%(node)s)
+      node:gpu_in_host_network:bool
+      or on (%(node)s)
       clamp_min(
         node:net_internet_%(d)s_bytes:rate5m
         - on (%(node)s)
@@ -116,6 +125,25 @@
           (node:gpu_allocated:sum > 0),
           "%(ns)s", "%(none)s", "", ""
         )
+        or
+        label_replace(
+          label_replace(
+            (
+              clamp_min(
+                node:net_internet_%(d)s_forwarded_bytes:rate5m
+                - on (%(node)s)
+                sum by (%(node)s) (node_namespace:net_internet_%(d)s_bytes:rate5m),
+                0
+              )
+              or on (%(node)s)
+              node:net_internet_%(d)s_forwarded_bytes:rate5m
+            )
+            and on (%(node)s)
+            node:gpu_in_host_network:bool,
+            "%(ns)s", "%(none)s", "", ""
+          ),
+          "by", "forwarded", "", ""
+        )
       )
     ||| % { cl: cl, ns: ns, node: node, d: direction, none: c.unassignedTeam, counted: counted(direction) },
   },
@@ -128,6 +156,8 @@
         rules: [
           onNodes('out'),
           onNodes('in'),
+          forwarded('out'),
+          forwarded('in'),
           ofPods('out', 'container_network_transmit_bytes_total'),
           ofPods('in', 'container_network_receive_bytes_total'),
           {
