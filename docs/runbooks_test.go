@@ -249,6 +249,7 @@ var inTrouble = []struct {
 	},
 	{".", `etcdctl`, `--cacert=.* --cert=.* --key=`, "", "etcd answers nobody without a certificate"},
 	{".", `etcdctl`, `crictl exec`, "", "with kubeadm etcd is a static pod, and no host has etcdctl"},
+	{"Kubelet|Node|Fleet", `(systemctl|journalctl) .*(kubelet|containerd)`, `^ssh `, "", "it is a node's log: it is read there"},
 	{".", `(systemctl \S+|journalctl -u) etcd`, `crictl`, "", "with kubeadm etcd is a static pod, and no unit"},
 	{
 		"NodeFilesystem|NodeDisk|NodeNotReady|NodeUnreachable|NodeExporterMissing|FleetNodes", `kubectl .*debug`, "", `node/`,
