@@ -42,7 +42,7 @@
         rules: [
           a.alert('NetworkAccountingLost', {
             // No node at all is a share of 0, not no answer, where there is an exporter. Clusters without iptables (Cilium's eBPF) have none; that all
-            // exporters of a cluster have vanished is told by ScrapeJobGone.
+            // exporters of a cluster have vanished is told by ScrapeJobGone. Counters that eBPF host routing keeps at 0 count as there: pods that send nothing out look the same.
             expr: |||
               (
                 (
