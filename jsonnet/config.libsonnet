@@ -195,6 +195,9 @@
       // Reasons of node-problem-detector that speak of a failing disk: a ticket, or a drain where a file system of the node is read-only or cannot be read. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
       // Errors of a file system that tell of who asks, and not of a disk: node-exporter is no root, and a mount below a folder that is closed to it is refused. Nodes are not drained for those.
       askersErrors: 'permission denied|no such file or directory',
+      // Versions of node-exporter, as a regular expression, that are believed when they say that a file system can be written to. 1.10.1 to 1.11.1 say so of every one with a second mount option, and those before do not look at the superblock,
+      // which is what the kernel makes read-only. Add your own builds that have node_exporter's pull requests 3157, 3659 and 3717.
+      readonlyExporters: 'v?(1[.](1[2-9]|[2-9][0-9])|[2-9]|[1-9][0-9])[.].+',
       diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },
 
@@ -493,6 +496,8 @@
         arp: 0.8,
         // Nodes with a neighbour table that overflowed at which it is an outage of the cluster and no longer of a node.
         arpOverflowNodes: 3,
+        // Nodes with a file system that went read-only within a quarter of an hour at which it is no longer the disk of one of them. Of 10,000 nodes one or two a day lose theirs.
+        readonlyNodes: 3,
         // Restarts of a node in six hours that nobody planned. A machine that somebody repairs has one or two.
         restarts: 3,
       },

@@ -39,6 +39,7 @@ var Elsewhere = map[string]string{
 	"NodeClockSkewed":                  byRuleTest,
 	"NodeConntrackNearLimit":           byRuleTest,
 	"NodeExporterMissing":              notHere + "TestScrapeJobsGone (make test-full) takes the job away whole, which is ScrapeJobGone",
+	"NodeExporterTooOld":               byRuleTest,
 	"NodeFilesystemInodesFull":         byRuleTest,
 	"NodeInfiniBandLinkFlapping":       byRuleTest,
 	"NodeInfiniBandPortDown":           byRuleTest,

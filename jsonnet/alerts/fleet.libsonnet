@@ -223,7 +223,7 @@
                 )
               )
               > %(share)g
-            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere), all: all('    '), carry: t.recorded('5m'), w: t.d('75m'), nodes: th.failingNodes, share: th.failing },
+            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), all: all('    '), carry: t.recorded('5m'), w: t.d('75m'), nodes: th.failingNodes, share: th.failing },
             hold: '2m',
             keep: '20m',
             severity: 'critical',

@@ -41,6 +41,19 @@
     description: 'The neighbour table of %s of %s holds {{ $value | humanizePercentage }} of what gc_thresh3 allows. Past it, connections to new addresses fail at random; all nodes come there together, since each talks to all.' % [{ ipv4: 'IPv4', ipv6: 'IPv6' }[family], where],
   }),
 
+  // readOnly are file systems that were writable and are read-only, of nodes to which that happened together with others (and), or alone (unless).
+  local readOnly(how, o) = a.alert('NodeFilesystemReadOnly', onNode {
+    expr: |||
+      max by (%(fs)s) (node_filesystem_readonly{%(s)s, %(local)s} == 1)
+      and on (%(fs)s)
+      node:filesystem_was_writable:bool
+      %(how)s on (%(node)s)
+      last_over_time(cluster_node:filesystem_readonly_together:bool[%(w)s])
+    ||| % { fs: fs, node: node, s: s, 'local': c.node.filesystems, how: how, w: t.recorded('10m') },
+    // As long as it takes to see whether others follow.
+    hold: '3m',
+  } + o),
+
   // diskError are nodes of whose disks the kernel's log speaks and whose own file systems say the same (and) or do not (unless). node-problem-detector takes a buffer I/O error of any device, and does not say of which: a volume
   // that is detached while it is written to, a disk of iSCSI, the virtual CD of a BMC. An error of ext4 or XFS may be a pod's volume's. Eight sound GPUs and their gang are not drained for those.
   local diskError(how, o, text) = a.alert('NodeDiskError', onNode {
@@ -54,7 +67,7 @@
         or
         node_filesystem_readonly{%(s)s, %(local)s} == 1
         and on (%(fs)s)
-        node:filesystem_seen_writable:bool
+        node:filesystem_was_writable:bool
       )
     ||| % { node: node, npd: c.selectors.npd, reasons: c.node.diskProblems, w: t.d('10m'), how: how, s: s, 'local': c.node.filesystems, fs: fs, asker: c.node.askersErrors },
     // Where the storage of many nodes stumbles FleetNodesFailing, which keeps machines from acting, stands after two minutes.
@@ -163,17 +176,30 @@
             summary: 'A node restarts again and again.',
             description: 'The %s has restarted {{ $value }} times within six hours, and nobody took it out. Each time it is back before anybody is told, and the jobs on it were lost.' % where,
           }),
-          a.alert('NodeFilesystemReadOnly', onNode {
-            expr: |||
-              max by (%(fs)s) (node_filesystem_readonly{%(s)s, %(local)s} == 1)
-              and on (%(fs)s)
-              node:filesystem_seen_writable:bool
-            ||| % { fs: fs, s: s, 'local': c.node.filesystems },
-            hold: '1m',
+          readOnly('unless', {
             severity: 'auto',
             labels: { action: 'drain' },
             summary: 'A file system has gone read-only.',
             description: 'The file system %s is read-only: the kernel has seen errors on it and stopped writing.' % mount,
+          }),
+          readOnly('and', {
+            severity: 'warning',
+            summary: 'File systems of several nodes have gone read-only together.',
+            description: 'The file system %s is said to be read-only, and so are some of other nodes since the same quarter of an hour. Their storage has stumbled, or a node-exporter that was rolled out tells it of mounts of its own: look at /proc/1/mountinfo of one of the nodes.' % mount,
+          }),
+          a.alert('NodeExporterTooOld', {
+            expr: |||
+              count by (%(cl)s) (
+                group by (%(node)s) (node_filesystem_readonly{%(s)s, %(local)s})
+                unless on (%(node)s)
+                node_exporter_build_info{%(s)s, version=~"%(known)s"}
+              )
+            ||| % { cl: cl, node: node, s: s, 'local': c.node.filesystems, known: c.node.readonlyExporters },
+            hold: '1h',
+            severity: 'warning',
+            summary: 'node-exporter does not know which file systems are read-only.',
+            description: '{{ $value | humanize }} nodes of {{ $labels.%s }} have a node-exporter older than 1.12, or one that does not tell its version. It does not see that the kernel has made a file system read-only, so that NodeFilesystemReadOnly is silent about these nodes.' % cl,
+            dashboard: 'alerts',
           }),
           a.alert('NodeFilesystemDeviceError', onNode {
             expr: 'max by (%s) (node_filesystem_device_error{%s, %s, device_error!~"%s"} == 1)' % [fs, s, c.node.filesystems, c.node.askersErrors],

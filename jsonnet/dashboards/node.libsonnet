@@ -204,7 +204,7 @@
             unit: 'none',
             w: 8,
             targets: [
-              q('topk(25, max by (%(byNode)s, mountpoint) (node_filesystem_readonly{%(exporter)s, %(fs)s} == 1 and on (%(byNode)s, mountpoint, device) node:filesystem_seen_writable:bool{%(cl)s}))'),
+              q('topk(25, max by (%(byNode)s, mountpoint) (node_filesystem_readonly{%(exporter)s, %(fs)s} == 1 and on (%(byNode)s, mountpoint, device) node:filesystem_was_writable:bool{%(cl)s}))'),
               q('topk(25, max by (%(byNode)s, mountpoint) (node_filesystem_device_error{%(exporter)s, %(fs)s} == 1))'),
             ],
             columns: [

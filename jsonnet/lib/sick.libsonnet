@@ -7,15 +7,17 @@ function(config) {
   // elsewhere are alerts whose findings have a fleet alert of their own: FleetNodesFailing leaves them to it.
   elsewhere:: 'NodeUnreachable|NodeARPTableOverflow',
 
-  // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time.
-  sick(except='', range='', offset='')::
-    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!=""%(except)s}%(at)s)' % {
+  // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time; with together, also those
+  // whose file systems went read-only together, of which there is no more than a ticket.
+  sick(except='', range='', offset='', together=false)::
+    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!=""%(except)s}%(at)s%(together)s)' % {
       cl: config.clusterLabel,
       l: label,
       before: if range == '' then '' else 'last_over_time(',
       auto: config.severities.auto,
       except: if except == '' then '' else ', alertname!~"%s"' % except,
       at: if range == '' then '' else '[%s] offset %s)' % [range, offset],
+      together: if together && label == config.nodeLabel then ' or %scluster_node:filesystem_readonly_together:bool%s' % [self.before, self.at] else '',
     };
     if config.dcgm.node == config.nodeLabel then one(config.nodeLabel)
     else 'max by (%s) (%s or %s)' % [node, one(config.nodeLabel), g.onNode(one(config.dcgm.node))],

@@ -164,7 +164,7 @@
                 unless on (%(cl)s)
                 last_over_time(ALERTS{alertname="FleetNodesFailing"}[%(flood)s])
               )
-            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h')), carry: t.recorded('1h'), flood: t.d('65m') },
+            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h'), together=true), carry: t.recorded('1h'), flood: t.d('65m') },
           },
         ],
       },

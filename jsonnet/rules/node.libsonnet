@@ -81,23 +81,53 @@
             // is there: the root of an immutable system (Container-Optimized OS,
             // Bottlerocket, Talos) never is, and nothing is wrong with it. Of a Node
             // that is younger than what is kept only what was said a moment ago
-            // counts: the rest may be of another machine under its name.
-            record: 'node:filesystem_seen_writable:bool',
+            // counts: the rest may be of another machine under its name. Only a
+            // node-exporter that knows says so (readonlyExporters): what an older one
+            // took for writable turns read-only on every node that gets a new one.
+            // Where an operator names targets after pods, both pages stand for a while.
+            record: 'node:filesystem_was_writable:bool',
             expr: |||
-              max by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == bool 0) == 1
+              group by (%(n)s, mountpoint, device) (
+                node_filesystem_readonly{%(s)s, %(fs)s} == 0
+                and on (%(n)s, instance, pod)
+                node_exporter_build_info{%(s)s, version=~"%(known)s"}
+              )
               or
               (
-                max by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == bool 1)
+                group by (%(n)s, mountpoint, device) (node_filesystem_readonly{%(s)s, %(fs)s} == 1)
                 and on (%(n)s, mountpoint, device)
                 (
-                  node:filesystem_seen_writable:bool
+                  node:filesystem_was_writable:bool
                   or
-                  last_over_time(node:filesystem_seen_writable:bool[%(past)s])
+                  last_over_time(node:filesystem_was_writable:bool[%(past)s])
                   unless on (%(n)s)
                   %(young)s
                 )
               )
-            ||| % { n: node, s: s, fs: c.node.filesystems, past: t.d('6h'), young: (import '../lib/young.libsonnet')(c, '6h') },
+            ||| % {
+              n: node,
+              s: s,
+              fs: c.node.filesystems,
+              known: c.node.readonlyExporters,
+              past: t.d('6h'),
+              young: (import '../lib/young.libsonnet')(c, '6h'),
+            },
+          },
+          {
+            // For each node with a file system that was writable and is read-only:
+            // 1 where it was written to within a quarter of an hour, else 0.
+            record: 'node:filesystem_readonly_lately:bool',
+            expr: |||
+              max by (%(n)s) (
+                min_over_time(node_filesystem_readonly{%(s)s, %(fs)s}[%(lately)s]) == bool 0
+                and on (%(n)s, mountpoint, device)
+                (
+                  node_filesystem_readonly{%(s)s, %(fs)s} == 1
+                  and on (%(n)s, mountpoint, device)
+                  node:filesystem_was_writable:bool
+                )
+              )
+            ||| % { n: node, s: s, fs: c.node.filesystems, lately: t.d('15m') },
           },
           {
             // The kernel has one table, and one limit, for all devices and network namespaces. /proc/net/stat/arp_cache tells how much all of it holds, the same on the line of each processor (neigh_stat_seq_show);
@@ -264,6 +294,28 @@
               or on (%(cl)s)
               0 * count by (%(cl)s) (probe_success{%(mesh)s})
             ||| % { cl: cl, n: node, mesh: c.selectors.nodeMesh, agree: c.thresholds.node.probersAgree },
+          },
+        ],
+      },
+      {
+        name: 'node.readonly',
+        interval: t.d('1m'),
+        rules: [
+          {
+            // 1 for each node of which a file system went read-only within the same quarter of an hour as those of others, as long as it is so: disks do not break together, and nothing of their nodes is mended by a drain. They may
+            // share a storage, or a setting of node-exporter that was rolled out tells it of all mounts.
+            record: 'cluster_node:filesystem_readonly_together:bool',
+            expr: |||
+              group by (%(n)s) (node:filesystem_readonly_lately:bool)
+              and on (%(n)s)
+              (
+                node:filesystem_readonly_lately:bool == 1
+                and on (%(cl)s)
+                count by (%(cl)s) (node:filesystem_readonly_lately:bool == 1) >= %(nodes)g
+                or on (%(n)s)
+                last_over_time(cluster_node:filesystem_readonly_together:bool[%(past)s])
+              )
+            ||| % { cl: cl, n: node, nodes: c.thresholds.node.readonlyNodes, past: t.recorded('6h') },
           },
         ],
       },

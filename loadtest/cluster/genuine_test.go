@@ -70,7 +70,7 @@ func testGenuine(t *testing.T, m *Model) {
 		{JobEtcd, "etcd-3.6.4.tsv"},
 		{JobKubelet, "kubelet-hollow-1.34.4.tsv"},
 		{JobKubeStateMetrics, "kube-state-metrics-2.18.0.tsv"},
-		{JobNode, "node_exporter-1.11.1.tsv"},
+		{JobNode, "node_exporter-1.12.1.tsv"},
 		{JobScheduler, "kube-scheduler-1.34.4.tsv"},
 		{JobControllerManager, "kube-controller-manager-1.34.4.tsv"},
 		{JobIPTables, "iptables_exporter-0.1.0.tsv"},
