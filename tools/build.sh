@@ -40,7 +40,8 @@ for set in "$@"; do
     # Without its version kube-apiserver calls itself v0.0.0-master.
     kubernetes) build kubernetes -ldflags "-s -w -X $kube.gitVersion=v1.34.4 -X $kube.gitMajor=1 -X $kube.gitMinor=34" k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubectl k8s.io/kube-state-metrics/v2 go.etcd.io/etcd/server/v3 ;;
     helm) build helm -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" helm.sh/helm/v3/cmd/helm ;;
-    exporters) build exporters -ldflags "-s -w" github.com/prometheus/node_exporter ;;
+    # Without its version nobody believes what it says of read-only file systems (NodeExporterTooOld).
+    exporters) build exporters -ldflags "-s -w -X $version=1.12.1" github.com/prometheus/node_exporter ;;
     iptables) build iptables -ldflags "-s -w" github.com/retailnext/iptables_exporter ;;
     misc) build misc mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck golang.org/x/perf/cmd/benchstat ;;
     *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos, old-prometheus, kubernetes, helm, exporters, iptables)" >&2; exit 2 ;;

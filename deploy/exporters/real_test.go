@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,32 +18,15 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
-// TestNodeExporterRuns gives the flags to a real node_exporter and reads its page: the collectors
-// are those that are named, and what the rules read is there, but for hardware that this machine
-// lacks.
-func TestNodeExporterRuns(t *testing.T) {
-	bin, err := realprom.Find("node_exporter")
-	if err != nil {
-		t.Skipf("%v: the flags are not tried on a real node_exporter", err)
-	}
+// nodePage is the page of a real node_exporter with these arguments.
+func nodePage(t *testing.T, bin string, args []string) []byte {
+	t.Helper()
 	port, err := realprom.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	args := []string{"--web.listen-address=" + address, "--collector.textfile.directory=" + t.TempDir()}
-	var named []string
-	for _, f := range Flags(NodeExporter) {
-		// The machine's own folders, not a mount of them; and not its port.
-		if !strings.HasPrefix(f, "--path.") && !strings.HasPrefix(f, "--web.listen-address=") &&
-			!strings.HasPrefix(f, "--collector.textfile.directory=") {
-			args = append(args, f)
-		}
-		if c, ok := strings.CutPrefix(f, "--collector."); ok && !strings.ContainsAny(c, ".=") && c != "disable-defaults" {
-			named = append(named, c)
-		}
-	}
-	p, err := realprom.StartProcess(realprom.ProcessOptions{Path: bin, Args: args})
+	p, err := realprom.StartProcess(realprom.ProcessOptions{Path: bin, Args: append([]string{"--web.listen-address=" + address}, args...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +53,125 @@ func TestNodeExporterRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return page
+}
+
+// mounts are those of a root file system that is written to, three disks that the kernel has made
+// read-only, one that ext4 has shut down in an emergency (Linux 6.15), and a root that is verified
+// and was never written to.
+const mounts = `22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 rw,errors=remount-ro
+30 22 259:2 / /var/lib/kubelet rw,relatime shared:2 - ext4 /dev/nvme1n1 ro,errors=remount-ro
+31 22 259:3 / /data ro,relatime shared:3 - ext4 /dev/nvme2n1 ro,errors=remount-ro
+32 22 259:4 / /scratch rw,relatime shared:4 - ext4 /dev/nvme3n1 rw,errors=remount-ro,emergency_ro
+33 22 259:5 / /xfs ro,relatime shared:5 - xfs /dev/nvme4n1 ro,attr2,inode64,noquota
+34 22 253:0 / /verified ro,relatime shared:6 - ext4 /dev/dm-0 ro,seclabel
+`
+
+// TestNodeExporterSeesReadOnly: the node_exporter that is built for tests sees what
+// NodeFilesystemReadOnly is about. Those before 1.12 do not.
+func TestNodeExporterSeesReadOnly(t *testing.T) {
+	bin, err := realprom.Find("node_exporter")
+	if err != nil {
+		t.Skipf("%v: the file systems are not tried on a real node_exporter", err)
+	}
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(proc, "1", "mountinfo"), []byte(mounts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page := nodePage(t, bin, []string{"--collector.disable-defaults", "--collector.filesystem", "--path.procfs=" + proc})
+	got := map[string]string{}
+	for _, m := range regexp.MustCompile(`(?m)^node_filesystem_readonly\{.*mountpoint="([^"]*)"\} ([01])`).FindAllSubmatch(page, -1) {
+		got[string(m[1])] = string(m[2])
+	}
+	want := map[string]string{"/": "0", "/var/lib/kubelet": "1", "/data": "1", "/scratch": "1", "/xfs": "1", "/verified": "1"}
+	if !maps.Equal(got, want) {
+		t.Errorf("read-only are %v, want %v", got, want)
+	}
+	// Whose word counts is told by its version.
+	v := regexp.MustCompile(`(?m)^node_exporter_build_info\{.*version="([^"]*)"\} 1$`).FindSubmatch(page)
+	if v == nil {
+		t.Fatal("the page does not tell its version")
+	}
+	if text, pinned := string(v[1]), pinnedNodeExporter(t); text != pinned {
+		t.Errorf("it says that it is %q, and is %q", text, pinned)
+	}
+}
+
+// pinnedNodeExporter is the version that is built for tests.
+func pinnedNodeExporter(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../../tools/exporters/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`github.com/prometheus/node_exporter v([0-9.]+)`).FindSubmatch(b)
+	if m == nil {
+		t.Fatal("tools/exporters/go.mod has no node_exporter")
+	}
+	return string(m[1])
+}
+
+// TestNodeExporterVersion: the node_exporter that is built for tests is the one whose page the
+// facts were taken from, and the settings and their page ask for one whose word the rules take.
+func TestNodeExporterVersion(t *testing.T) {
+	pinned := pinnedNodeExporter(t)
+	facts, err := os.ReadFile("../../alerts/metrics.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(facts), "node_exporter-"+pinned+".tsv") {
+		t.Errorf("the facts are not those of node_exporter %s", pinned)
+	}
+	_, _, text := rules(t)
+	known := regexp.MustCompile(`node_exporter_build_info\{[^}]*version=~"([^"]*)"`).FindStringSubmatch(text)
+	if known == nil {
+		t.Fatal("no rule looks at the version of node_exporter")
+	}
+	takes := regexp.MustCompile("^(?:" + known[1] + ")$")
+	for v, want := range map[string]bool{
+		pinned: true, "1.12.0": true, "v1.12.1": true, "1.13.0-rc.0": true, "1.99.0": true, "2.0.0": true, "10.1.0": true,
+		"": false, "unknown": false, "0.18.1": false, "1.1.2": false, "1.2.0": false, "1.9.1": false, "1.10.1": false, "1.11.1": false,
+		"1.11.12": false,
+	} {
+		if takes.MatchString(v) != want {
+			t.Errorf("%s takes %q: %v, want %v", known[1], v, !want, want)
+		}
+	}
+	page, err := os.ReadFile("../../docs/exporters.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"node-exporter.flags": NodeExporter, "docs/exporters.md": string(page)} {
+		if !strings.Contains(text, "1.12 or later") {
+			t.Errorf("%s does not say which node_exporter it takes", name)
+		}
+	}
+}
+
+// TestNodeExporterRuns gives the flags to a real node_exporter and reads its page: the collectors
+// are those that are named, and what the rules read is there, but for hardware that this machine
+// lacks.
+func TestNodeExporterRuns(t *testing.T) {
+	bin, err := realprom.Find("node_exporter")
+	if err != nil {
+		t.Skipf("%v: the flags are not tried on a real node_exporter", err)
+	}
+	args := []string{"--collector.textfile.directory=" + t.TempDir()}
+	var named []string
+	for _, f := range Flags(NodeExporter) {
+		// The machine's own folders, not a mount of them; and not its port.
+		if !strings.HasPrefix(f, "--path.") && !strings.HasPrefix(f, "--web.listen-address=") &&
+			!strings.HasPrefix(f, "--collector.textfile.directory=") {
+			args = append(args, f)
+		}
+		if c, ok := strings.CutPrefix(f, "--collector."); ok && !strings.ContainsAny(c, ".=") && c != "disable-defaults" {
+			named = append(named, c)
+		}
+	}
+	page := nodePage(t, bin, args)
 	working := map[string]bool{}
 	var have []string
 	for _, m := range regexp.MustCompile(`(?m)^node_scrape_collector_success\{collector="(\w+)"\} ([01])`).FindAllSubmatch(page, -1) {
