@@ -157,6 +157,28 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
+// TestClassicHistogramsStay: whoever has native histograms scraped, as Kubernetes exposes all of
+// its own from 1.37 on, keeps the series that the rules read of every job.
+func TestClassicHistogramsStay(t *testing.T) {
+	text, err := Render(Options{Cluster: "jaguar", Shard: 0, Shards: 1, Replica: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	native := strings.Replace(withoutDiscovery(t, text), "global:", "global:\n    scrape_native_histograms: true", 1)
+	c, err := config.Load(native, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sc := range c.ScrapeConfigs {
+		if n, c := sc.ScrapeNativeHistogramsEnabled(), sc.AlwaysScrapeClassicHistogramsEnabled(); !n || !c {
+			t.Errorf("%s: native histograms %v, with their buckets %v", sc.JobName, n, c)
+		}
+	}
+	if len(c.ScrapeConfigs) == 0 {
+		t.Error("nothing is scraped")
+	}
+}
+
 // TestRuleFilesExist: what a shard loads is what the ConfigMap of alerts/shard holds, and it loads
 // all of it but what belongs to those that scrape Spillway.
 func TestRuleFilesExist(t *testing.T) {

@@ -254,7 +254,7 @@
             hold: '15m',
             severity: 'warning',
             summary: 'The error budget of the API server is not measured although there is traffic.',
-            description: '{{ $value | humanize }} {{ $labels.verb }} requests a second{{ with $labels.scope }} of scope {{ . }}{{ end }} reach the API server of %(name)s, and no series says how many are in time. A drop rule that takes a bucket away (a value of le) does this, and an outage would then go unnoticed.',
+            description: '{{ $value | humanize }} {{ $labels.verb }} requests a second{{ with $labels.scope }} of scope {{ . }}{{ end }} reach the API server of %(name)s, and no series says how many are in time. A drop rule that takes a bucket away (a value of le) does this, and native histograms that are scraped without always_scrape_classic_histograms; an outage would then go unnoticed.',
           }),
         ],
       },
