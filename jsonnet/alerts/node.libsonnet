@@ -191,14 +191,14 @@
             expr: |||
               count by (%(cl)s) (
                 group by (%(node)s) (node_filesystem_readonly{%(s)s, %(local)s})
-                unless on (%(node)s)
-                node_exporter_build_info{%(s)s, version=~"%(known)s"}
+                and on (%(node)s)
+                node_exporter_build_info{%(s)s, version!~"%(known)s"}
               )
             ||| % { cl: cl, node: node, s: s, 'local': c.node.filesystems, known: c.node.readonlyExporters },
             hold: '1h',
             severity: 'warning',
             summary: 'node-exporter does not know which file systems are read-only.',
-            description: '{{ $value | humanize }} nodes of {{ $labels.%s }} have a node-exporter older than 1.12, or one that does not tell its version. It does not see that the kernel has made a file system read-only, so that NodeFilesystemReadOnly is silent about these nodes.' % cl,
+            description: '{{ $value | humanize }} nodes of {{ $labels.%s }} have a node-exporter older than 1.12. It does not see that the kernel has made a file system read-only, so that NodeFilesystemReadOnly is silent about these nodes.' % cl,
             dashboard: 'alerts',
           }),
           a.alert('NodeFilesystemDeviceError', onNode {

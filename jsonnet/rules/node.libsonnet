@@ -81,16 +81,16 @@
             // is there: the root of an immutable system (Container-Optimized OS,
             // Bottlerocket, Talos) never is, and nothing is wrong with it. Of a Node
             // that is younger than what is kept only what was said a moment ago
-            // counts: the rest may be of another machine under its name. Only a
-            // node-exporter that knows says so (readonlyExporters): what an older one
-            // took for writable turns read-only on every node that gets a new one.
+            // counts: the rest may be of another machine under its name. Nor does what
+            // a node-exporter says that does not know (readonlyExporters): what it took
+            // for writable turns read-only on every node that gets a new one.
             // Where an operator names targets after pods, both pages stand for a while.
             record: 'node:filesystem_was_writable:bool',
             expr: |||
               group by (%(n)s, mountpoint, device) (
                 node_filesystem_readonly{%(s)s, %(fs)s} == 0
-                and on (%(n)s, instance, pod)
-                node_exporter_build_info{%(s)s, version=~"%(known)s"}
+                unless on (%(n)s, instance, pod)
+                node_exporter_build_info{%(s)s, version!~"%(known)s"}
               )
               or
               (
