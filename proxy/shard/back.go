@@ -28,7 +28,7 @@ var changes atomic.Uint64
 // isBack notes that the server is up, before anybody is told so. What is known of one that was away
 // for a moment stands.
 func (r *Replica) isBack() {
-	if r.recentTargets() == nil && r.Shard.topology.several() {
+	if r.targets.Load().old() && r.Shard.topology.several() {
 		r.up.returns.count.Add(1)
 		changes.Add(1)
 	}

@@ -38,6 +38,7 @@ type Replica struct {
 	counting     sync.Once
 	counted      counters
 	targets      atomic.Pointer[targets] // nil: not known
+	untold       atomic.Pointer[untold]  // nil: it told its targets when it was last asked
 	differs      atomic.Bool
 	longGone     atomic.Bool  // down for longer than what it said of itself counts
 	compared     atomic.Int64 // which of the server's returns was compared here last

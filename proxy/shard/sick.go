@@ -148,6 +148,7 @@ func (r *Replica) inherit(was *Replica) {
 	r.compared.Store(was.compared.Load())
 	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
 		r.targets.Store(was.targets.Load())
+		r.untold.Store(was.untold.Load())
 	} else if r.Shard.topology.several() {
 		r.compared.Store(-1)
 	}
@@ -220,13 +221,15 @@ func (t *Topology) Refresh(ctx context.Context) {
 }
 
 // readTargets reads the targets of those servers that can be asked, and of the stores of each
-// Thanos Query. There is nothing else to compare in a topology of one.
+// Thanos Query. There is nothing else to compare in a topology of one. A reload may come before all
+// are read, so it begins with those that were not asked for the longest time, over all reloads.
 func (t *Topology) readTargets(ctx context.Context, of iter.Seq[*Replica]) {
 	several := t.several()
 	var g errgroup.Group
 	g.SetLimit(compareParallel)
-	for r := range of {
+	for _, r := range longestUnasked(of) {
 		if rank, ok := r.rank(time.Now()); !ok || rank >= answersNothing {
+			r.notTold()
 			continue
 		}
 		g.Go(func() error {
@@ -240,6 +243,15 @@ func (t *Topology) readTargets(ctx context.Context, of iter.Seq[*Replica]) {
 		})
 	}
 	_ = g.Wait()
+}
+
+// longestUnasked are the servers in the order in which they were asked for their targets.
+func longestUnasked(of iter.Seq[*Replica]) []*Replica {
+	asked := map[*Replica]time.Time{}
+	for r := range of {
+		asked[r] = r.askedTargets()
+	}
+	return slices.SortedStableFunc(of, func(a, b *Replica) int { return asked[a].Compare(asked[b]) })
 }
 
 func (t *Topology) several() bool { return t.count() > 1 }

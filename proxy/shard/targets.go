@@ -34,6 +34,35 @@ type targets struct {
 	at     time.Time
 }
 
+// old tells whether nobody has read them for so long that they count no more where the server
+// cannot be asked.
+func (t *targets) old() bool { return t == nil || time.Since(t.at) > targetsKeep }
+
+// untold are the questions for a server's targets that came to nothing since they were last read: a
+// server that cannot be asked is not, and counts as well.
+type untold struct{ first, last time.Time }
+
+// notTold notes that the server did not tell its targets just now.
+func (r *Replica) notTold() {
+	now := time.Now()
+	u := &untold{now, now}
+	if was := r.untold.Load(); was != nil {
+		u.first = was.first
+	}
+	r.untold.Store(u)
+}
+
+// askedTargets is when the server was last asked for its targets, whatever came of it.
+func (r *Replica) askedTargets() (at time.Time) {
+	if t := r.targets.Load(); t != nil {
+		at = t.at
+	}
+	if u := r.untold.Load(); u != nil && u.last.After(at) {
+		at = u.last
+	}
+	return at
+}
+
 // knownTargets are the hashes of the server's targets, unless they are too old to count; nil where
 // they are not known.
 func (r *Replica) knownTargets() []uint64 {
@@ -43,11 +72,18 @@ func (r *Replica) knownTargets() []uint64 {
 	return nil
 }
 
+// recentTargets are the server's targets, nil where they are not known. They count for targetsKeep
+// after the server could be asked no more. That nobody has got round to asking it, as while reloads
+// come faster than all can be read, is no reason to forget them, nor what is wrong with them.
 func (r *Replica) recentTargets() *targets {
-	if t := r.targets.Load(); t != nil && time.Since(t.at) <= targetsKeep {
+	t := r.targets.Load()
+	if !t.old() {
 		return t
 	}
-	return nil
+	if u := r.untold.Load(); r.longGone.Load() || u != nil && u.last.Sub(u.first) >= targetsKeep {
+		return nil
+	}
+	return t
 }
 
 // Compared tells whether the shard's targets are known and there are any, so that Group.Trusted
@@ -68,6 +104,9 @@ func (r *Replica) readTargets(ctx context.Context) error {
 		return nil
 	})
 	if err != nil {
+		if ctx.Err() == nil && !ours(err) { // else it was not asked to the end
+			r.notTold()
+		}
 		return err
 	}
 	slices.SortFunc(all, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
@@ -83,6 +122,7 @@ func (r *Replica) readTargets(ctx context.Context) error {
 		now.hashes, now.places = was.hashes, was.places
 	}
 	r.targets.Store(now)
+	r.untold.Store(nil)
 	return nil
 }
 
