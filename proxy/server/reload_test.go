@@ -54,3 +54,41 @@ func reloadable(t *testing.T) (r *rig, file string) {
 	file = filepath.Join(t.TempDir(), "spillway.yaml")
 	return newRig(t, manyShards(1), limits(ample), func(o *Options) { o.ConfigFile = file }), file
 }
+
+// TestReloadsAreCounted: a token of the servers that is changed, by a reload that is taken up or by
+// one that is refused, leaves none of their calls uncounted.
+func TestReloadsAreCounted(t *testing.T) {
+	for _, tc := range []struct{ name, more string }{
+		{"taken up", ""},
+		{"refused", "usage_log: {path: /nowhere/at/all/usage.jsonl}\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "spillway.yaml")
+			r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{2, 2}}}, limits(ample), func(o *Options) { o.ConfigFile = file })
+			beats := strings.Replace(r.config, "    shards:\n", "    heartbeat: up\n    shards:\n", 1)
+			writeText(t, file, beats)
+			if err := r.s.Reload(); err != nil {
+				t.Fatal(err)
+			}
+			counted := func() float64 { return r.metric("spillway_shard_requests_total", "outcome=ok") }
+			for range 10 {
+				r.query("up")
+			}
+			if counted() == 0 {
+				t.Fatal("nothing is counted to begin with")
+			}
+			writeText(t, file, strings.ReplaceAll(beats, `{url: `, `{headers: {X-Token: rotated}, url: `)+tc.more)
+			if err := r.s.Reload(); (err != nil) != (tc.more != "") {
+				t.Fatal(err)
+			}
+			before := counted()
+			const calls = 100
+			for range calls {
+				r.query("up")
+			}
+			if after := counted(); before == 0 || after-before < calls {
+				t.Errorf("%d requests later %g calls are counted as ok, %g before", calls, after, before)
+			}
+		})
+	}
+}

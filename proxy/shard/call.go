@@ -156,7 +156,7 @@ func (r *Replica) Do(ctx context.Context, req *endpoint.Request, o CallOptions) 
 	}
 	resp, err := r.careful(ctx, req, writer(req), try{CallOptions: o, failover: o.Spare})
 	if err != nil && isReset(err) && ctx.Err() == nil && !o.Spare && r.Shard.MayRetry(1) {
-		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+		r.count(r.up.metrics.retries)
 		if resp, err = r.careful(ctx, req, writer(req), try{CallOptions: o, failover: o.Spare}); err != nil {
 			r.Shard.Wasted(err)
 		}
@@ -249,7 +249,7 @@ func (r *Replica) mayAttempt(ctx context.Context, id endpoint.ID, t try) error {
 	}
 	if e := r.refused(time.Now()); e != nil {
 		if errors.Is(e, errMute) {
-			r.up.metrics.requests.WithLabelValues(append(r.labels(), outcomeSilent)...).Inc()
+			r.count(r.up.metrics.requests, outcomeSilent)
 		}
 		return e
 	}
@@ -341,7 +341,7 @@ func (r *Replica) noRoom(t try, err error) error {
 	if t.trial {
 		r.up.breaker.neutral()
 	}
-	r.up.metrics.requests.WithLabelValues(append(r.labels(), qerr.From(err).Kind.String())...).Inc()
+	r.count(r.up.metrics.requests, qerr.From(err).Kind.String())
 	return err
 }
 

@@ -48,7 +48,7 @@ func (s *Shard) Do(ctx context.Context, req *endpoint.Request, o CallOptions) (*
 	if !s.MayFailOver(err) {
 		return nil, err
 	}
-	first.up.metrics.failover.WithLabelValues(first.labels()...).Inc()
+	first.count(first.up.metrics.failover)
 	resp, second := s.ask(ctx, order[1], req, try{CallOptions: o})
 	if second != nil {
 		s.Wasted(second)
@@ -77,7 +77,7 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 	default:
 		return nil, err
 	}
-	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+	r.count(r.up.metrics.retries)
 	if resp, err = s.ask(ctx, r, req, try{CallOptions: o}); err != nil {
 		s.Wasted(err)
 	}

@@ -24,7 +24,7 @@ func (c *call) end(err error) {
 		c.unwatch()
 		c.cancel(errCallEnded)
 		now := time.Now()
-		up, labels := c.r.up, c.r.labels()
+		up := c.r.up
 		outcome := "ok"
 		switch {
 		case err == nil: // the breaker is told when the body is closed: its reader may yet find that it makes no sense
@@ -44,7 +44,7 @@ func (c *call) end(err error) {
 			if left := c.left.Load(); left != 0 {
 				lingered = max(0, now.Sub(time.Unix(0, left)))
 			}
-			up.metrics.linger.WithLabelValues(labels[:2]...).Observe(lingered.Seconds())
+			c.r.lingered(lingered)
 		}
 		if c.body != nil {
 			c.r.counters().bytes.Add(float64(c.body.wire.n))
@@ -54,7 +54,7 @@ func (c *call) end(err error) {
 			if outcome == "ok" {
 				c.r.counters().ok.Inc()
 			} else {
-				up.metrics.requests.WithLabelValues(append(labels, outcome)...).Inc()
+				c.r.count(up.metrics.requests, outcome)
 			}
 			_, own := c.took(now)
 			c.r.counters().duration.Observe(own.Seconds())

@@ -318,7 +318,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			}
 			switch {
 			case h.o.Class != Unselective && !(h.heavy && other.strain() > 0) && s.calm(now) && hedge.spend(reserve) && s.mayRetry(1):
-				s.hedgedMetrics().hedged.WithLabelValues(first.labels()...).Inc()
+				first.count(s.hedgedMetrics().hedged)
 				two = h.launch(other, true)
 			case next < far:
 				next = far
@@ -359,11 +359,11 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 			case two != nil: // the other one is under way
 				failed = n
 				if n == one {
-					s.hedgedMetrics().failover.WithLabelValues(first.labels()...).Inc()
+					first.count(s.hedgedMetrics().failover)
 				}
 			case retryable(n.err) && s.MayFailOver(n.err):
 				failed = n
-				s.hedgedMetrics().failover.WithLabelValues(first.labels()...).Inc()
+				first.count(s.hedgedMetrics().failover)
 				two = h.launch(other, false)
 			default:
 				h.decide(nil)
@@ -451,7 +451,7 @@ func (h *race) over(n *runner) {
 func (h *race) lost(first, second *runner, waited time.Duration) {
 	s := h.s
 	s.hedge.observe(h.class, waited)
-	s.hedgedMetrics().wins.WithLabelValues(first.r.labels()...).Inc()
+	first.r.count(s.hedgedMetrics().wins)
 	// By a wide margin: in the time that the second one took the first one, asked before, could
 	// have answered twice.
 	took, _ := second.resp.Took()

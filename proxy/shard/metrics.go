@@ -2,6 +2,7 @@ package shard
 
 import (
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,10 @@ type metrics struct {
 	held           quarantine
 	quarantined    *prometheus.CounterVec
 	shed           *prometheus.CounterVec
+
+	mu       sync.Mutex
+	accounts map[[3]string]*account // by group, shard and replica
+	shards   map[[2]string]int      // how many accounts, by group and shard
 
 	current atomic.Pointer[Topology] // whose replicas the gauges speak of
 }
@@ -92,6 +97,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		hedgeMetrics: newHedgeMetrics(),
 		again:        newRetries(), retriesRefused: newRetriesRefused(),
 		quarantined: newQuarantined(), shed: newShed(),
+		accounts: map[[3]string]*account{}, shards: map[[2]string]int{},
 	}
 	if reg == nil {
 		return m, nil
@@ -105,15 +111,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, nil
-}
-
-// forget drops the counters of a replica that no configuration names any more.
-func (m *metrics) forget(l []string) {
-	match := prometheus.Labels{"group": l[0], "shard": l[1], "replica": l[2]}
-	for _, v := range []*prometheus.CounterVec{m.requests, m.retries, m.failover, m.bytes, m.hedged, m.wins, m.quarantined, m.shed} {
-		v.DeletePartialMatch(match)
-	}
-	m.header.DeletePartialMatch(match)
 }
 
 // Describe implements prometheus.Collector for the gauges.

@@ -288,7 +288,7 @@ func (r *Replica) wary(ctx context.Context, req *endpoint.Request, build builder
 	attempted = true
 	if err != nil && isReset(err) && ctx.Err() == nil && !started.IsZero() && time.Since(started) >= suspectAfter && r.gone(ctx) {
 		if e := q.note(r, req); e != nil {
-			r.up.metrics.quarantined.WithLabelValues(r.labels()...).Inc()
+			r.count(r.up.metrics.quarantined)
 			r.up.opts.Logger.Warn("a server ended while it worked on a query, which is not sent to its other replicas for a while", slog.String("replica", r.Name()),
 				slog.String("endpoint", string(req.ID)), slog.String("query", cleaned(req.Query)))
 			return nil, e

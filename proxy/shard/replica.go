@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"go.yaml.in/yaml/v3"
 
@@ -35,8 +34,7 @@ type Replica struct {
 	name         string
 	metricLabels []string
 	span         []trace.SpanStartOption // of each call
-	counting     sync.Once
-	counted      counters
+	account      *account
 	targets      atomic.Pointer[targets] // nil: not known
 	untold       atomic.Pointer[untold]  // nil: it told its targets when it was last asked
 	differs      atomic.Bool
@@ -45,27 +43,6 @@ type Replica struct {
 	metrics      *url.URL     // its own; nil where they are not read
 	ownPage      bool         // the configuration says which page that is
 	memoryLimit  int64        // of the configuration; 0 is none
-}
-
-// counters are the replica's own in the metrics of sound calls, looked up once: that is dearer than
-// counting.
-type counters struct {
-	ok, bytes        prometheus.Counter
-	duration, header prometheus.Observer
-}
-
-func (r *Replica) counters() *counters {
-	r.counting.Do(func() {
-		m := r.up.metrics
-		r.counted = counters{
-			ok: m.requests.WithLabelValues(append(r.labels(), "ok")...), bytes: m.bytes.WithLabelValues(r.labels()...),
-			duration: m.duration.WithLabelValues(r.labels()[:2]...), header: m.header.WithLabelValues(r.labels()...),
-		}
-		// from 0 on: the first event, as a rule the only one, is not seen where the series begins
-		// with it
-		m.quarantined.WithLabelValues(r.labels()...)
-	})
-	return &r.counted
 }
 
 // Name is the group's name and the server's host:port, such as jaguar/10.0.0.1:9090: what errors,
@@ -206,15 +183,13 @@ func newUpstream(c *config.Replica, key string, o Options, m *metrics, shared *h
 	return up, nil
 }
 
-// unref gives the server up; true where nothing names it any more. Connections that requests still
-// use close when these end, since closing the idle ones makes the transport close those that become
+// unref gives the server up. Where nothing names it any more, connections that requests still use
+// close when these end, since closing the idle ones makes the transport close those that become
 // idle.
-func (u *upstream) unref() bool {
-	if u.refs.Add(-1) > 0 {
-		return false
+func (u *upstream) unref() {
+	if u.refs.Add(-1) == 0 {
+		closeIdle(u.transport)
 	}
-	closeIdle(u.transport)
-	return true
 }
 
 // finished is called at the end of every call.

@@ -187,7 +187,7 @@ func (r *Replica) shed(ctx context.Context, o *CallOptions) *qerr.Error {
 		return nil
 	}
 	r.up.watched.shed.Add(1)
-	r.up.metrics.shed.WithLabelValues(append(r.labels(), why)...).Inc()
+	r.count(r.up.metrics.shed, why)
 	v := r.Vitals()
 	needs := "it visits every series"
 	advice := "name a metric in the selector, such as kube_pod_info{namespace=\"…\"}"

@@ -108,7 +108,7 @@ func (r *Replica) careful(ctx context.Context, req *endpoint.Request, build buil
 			}
 		}
 		t.trial = false
-		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+		r.count(r.up.metrics.retries)
 	}
 }
 

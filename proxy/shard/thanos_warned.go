@@ -35,7 +35,7 @@ func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build bu
 	resp, err := r.wary(ctx, req, build, t)
 	if errors.Is(err, errUnseen) && ctx.Err() == nil {
 		t.trial = false
-		r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+		r.count(r.up.metrics.retries)
 		resp, err = r.wary(ctx, req, build, t)
 	}
 	if !errors.Is(err, errWarned) || ctx.Err() != nil {
@@ -49,7 +49,7 @@ func (r *Replica) patiently(ctx context.Context, req *endpoint.Request, build bu
 		return resp, err
 	}
 	t.trial = false
-	r.up.metrics.retries.WithLabelValues(r.labels()...).Inc()
+	r.count(r.up.metrics.retries)
 	return r.wary(ctx, req, build, t)
 }
 

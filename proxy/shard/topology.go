@@ -312,6 +312,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 				r.metrics = nil // a configuration that was checked has none
 			}
 			r.metricLabels = []string{g.Name, strconv.Itoa(si), up.base.Host}
+			r.account = t.metrics.account(r.metricLabels)
 			r.span = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 				attribute.String("spillway.group", g.Name), attribute.Int("spillway.shard", si),
 				attribute.String("server.address", r.host))}
@@ -412,9 +413,8 @@ func (t *Topology) release() {
 func (t *Topology) drop(shards ...*Shard) {
 	for _, s := range shards {
 		for _, r := range s.Replicas {
-			if r.up.unref() {
-				t.metrics.forget(r.metricLabels)
-			}
+			r.up.unref()
+			t.metrics.forget(r.account)
 		}
 	}
 }
