@@ -110,6 +110,20 @@ func (s *Set) Hash() string {
 	return s.hash
 }
 
+// IDs are those of all rules.
+func (s *Set) IDs() map[string]bool {
+	ids := map[string]bool{}
+	if s == nil {
+		return ids
+	}
+	for _, rules := range s.rules {
+		for _, r := range rules {
+			ids[r.ID] = true
+		}
+	}
+	return ids
+}
+
 // builder gathers plans.
 type builder struct {
 	plans   int

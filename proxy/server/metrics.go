@@ -169,6 +169,31 @@ func (m *metrics) blame(p *plan.Plan) {
 	}
 }
 
+// forget drops the series of those shards and drop rules of a configuration that was closed which
+// the one in force does not have. A configuration between the two that lives on may bring some
+// back, which go when it is closed.
+func (m *metrics) forget(gone, now *state) {
+	for _, g := range gone.top.Groups {
+		for _, s := range g.Shards {
+			if now.top.Shard(s.Name()) != nil {
+				continue
+			}
+			m.rawShards.DeletePartialMatch(prometheus.Labels{"group": g.Name, "shard": strconv.Itoa(s.Index)})
+			m.duplicates.DeletePartialMatch(prometheus.Labels{"shard": s.Name()})
+			m.duplicates.DeletePartialMatch(prometheus.Labels{"other": s.Name()})
+		}
+	}
+	if gone.drops.Hash() == now.drops.Hash() {
+		return
+	}
+	has := now.drops.IDs()
+	for id := range gone.drops.IDs() {
+		if !has[id] {
+			m.drops.DeleteLabelValues(id)
+		}
+	}
+}
+
 // configHash replaces the one series of spillway_config_info.
 func (m *metrics) configHash(hash string) {
 	m.hashMu.Lock()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestReloadSaysWhatTheStartSays: remarks on a configuration are said by a reload, too, each time
@@ -90,5 +91,50 @@ func TestReloadsAreCounted(t *testing.T) {
 				t.Errorf("%d requests later %g calls are counted as ok, %g before", calls, after, before)
 			}
 		})
+	}
+}
+
+// TestReloadsForgetSeries: series of the shards and drop rules that no configuration has any more
+// go with the last request of one that had them; those of the others stay.
+func TestReloadsForgetSeries(t *testing.T) {
+	plan, file := filepath.Join(t.TempDir(), "plan.json"), filepath.Join(t.TempDir(), "spillway.yaml")
+	writeText(t, plan, droppedPlan(time.Now().Add(-time.Hour), "gone_total"))
+	r := newRig(t, []rigGroup{{name: "jaguar", replicas: []int{1, 1}}, {name: "ibis", replicas: []int{1}}},
+		limits(ample)+"drop_rules: {plan: ["+plan+"]}\n", func(o *Options) { o.ConfigFile = file })
+	m := r.s.metrics
+	stays := func() bool {
+		return r.metric("spillway_shard_raw_plans_total", "group=jaguar") == 1 &&
+			r.metric("spillway_duplicate_series_total", "shard=jaguar[0]", "other=jaguar[1]") == 1
+	}
+	goes := func() float64 {
+		return r.metric("spillway_shard_raw_plans_total", "group=ibis") + r.metric("spillway_duplicate_series_total", "other=ibis[0]") +
+			r.metric("spillway_dropped_metric_queries_total")
+	}
+	m.rawShards.WithLabelValues("jaguar", "1", "sick").Inc()
+	m.rawShards.WithLabelValues("ibis", "0", "sick").Inc()
+	m.duplicates.WithLabelValues("jaguar[0]", "jaguar[1]").Inc()
+	m.duplicates.WithLabelValues("jaguar[0]", "ibis[0]").Inc()
+	r.query("gone_total")
+	writeText(t, file, r.config+"partial_response: warn\n")
+	if err := r.s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if !stays() || goes() != 3 {
+		t.Fatalf("a reload that leaves them alone: %t, %g of 3", stays(), goes())
+	}
+	groups, rest, _ := strings.Cut(r.config, "  - name: ibis\n")
+	_, rest, _ = strings.Cut(rest, "limits: ")
+	rest, _, _ = strings.Cut(rest, "drop_rules: ")
+	writeText(t, file, groups+"limits: "+rest)
+	held := r.s.acquire() // a request of before
+	if err := r.s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if !stays() || goes() != 3 {
+		t.Errorf("while a request of before goes on: %t, %g of 3", stays(), goes())
+	}
+	held.release()
+	if !stays() || goes() != 0 {
+		t.Errorf("afterwards those that stay are there: %t; %g of those that are gone", stays(), goes())
 	}
 }

@@ -157,6 +157,7 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 		st.known.Sizes.Close()
 		st.top.Close()
 		st.tenants.Close()
+		s.metrics.forget(st, s.state.Load())
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		if err := done(ctx); err != nil {
