@@ -23,6 +23,9 @@ type alert struct {
 	ActiveAt        *time.Time    `json:"activeAt,omitempty"`
 	KeepFiringSince *time.Time    `json:"keepFiringSince,omitempty"`
 	Value           string        `json:"value"`
+
+	source int // whose list has it
+	nth    int // among its equals in that list
 }
 
 // rule is an alerting or a recording rule; fields of the other kind are nil.
@@ -41,7 +44,9 @@ type rule struct {
 	LastEvaluation time.Time      `json:"lastEvaluation"`
 	Type           string         `json:"type"`
 
-	place int // in its group
+	place  int // in its group
+	source int // whose list has it
+	nth    int // among its equals in that group
 }
 
 type ruleGroup struct {
@@ -78,12 +83,12 @@ type RulesPage struct {
 }
 
 // MergeRules writes the rule groups of all shards, sorted by file and name. Groups with the same
-// file and name are one group. In it, rules with the same type, name, query, duration and labels
-// are one rule: its state is the most urgent (firing before pending before inactive), its health
-// the worst (err before ok before unknown, since a replica that just started has evaluated nothing
-// yet), its alerts the union of all. Alerts are relabelled, which tells clusters apart; equal ones
-// are one alert, by the same rule of urgency. External labels on the rules of a Stamped source are
-// removed.
+// file and name are one group. In it, rules of different sources with the same type, name, query,
+// duration and labels are one rule: its state is the most urgent (firing before pending before
+// inactive), its health the worst (err before ok before unknown, since a replica that just started
+// has evaluated nothing yet), its alerts the union of all. A rule that one source lists twice is
+// there twice. Alerts are relabelled, which tells clusters apart; equal ones are one alert, by the
+// same rule of urgency. External labels on the rules of a Stamped source are removed.
 func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[ruleDiscovery](ctx, shards, budget)
 	defer d.release()
@@ -95,7 +100,7 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 	for i, doc := range d.docs {
 		for _, g := range doc.Groups {
 			for j := range g.Rules {
-				g.Rules[j].place = j
+				g.Rules[j].place, g.Rules[j].source = j, i
 			}
 			if keep := shards[i].Keep; keep != nil {
 				g.Rules = slices.DeleteFunc(g.Rules, func(r rule) bool { return !keep(written(shards[i].Relabel.Labels(r.Labels))) })
@@ -111,7 +116,7 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 				if r.Alerts != nil {
 					for k := range *r.Alerts {
 						a := &(*r.Alerts)[k]
-						a.Labels = shards[i].Relabel.Labels(a.Labels)
+						a.Labels, a.source = shards[i].Relabel.Labels(a.Labels), i
 					}
 					if keep := shards[i].Keep; keep != nil {
 						*r.Alerts = slices.DeleteFunc(*r.Alerts, func(a alert) bool { return !keep(a.Labels) })
@@ -188,15 +193,24 @@ func (g *ruleGroup) merge(o *ruleGroup) {
 	}
 }
 
-// mergeRules makes equal rules one. Rules keep their place; where the shards' files differ, the
-// lowest place counts, then the rule's identity.
+// mergeRules makes equal rules one, the first that a source has of them with the first of another,
+// and so on. Rules keep their place; where the shards' files differ, the lowest place counts, then
+// the rule's identity.
 func mergeRules(list []rule) []rule {
+	slices.SortFunc(list, func(a, b rule) int {
+		return cmp.Or(a.compareIdentity(&b), cmp.Compare(a.source, b.source), cmp.Compare(a.place, b.place))
+	})
+	for i := 1; i < len(list); i++ {
+		if a, b := &list[i-1], &list[i]; a.source == b.source && a.compareIdentity(b) == 0 {
+			b.nth = a.nth + 1
+		}
+	}
 	slices.SortStableFunc(list, func(a, b rule) int {
-		return cmp.Or(a.compareIdentity(&b), cmp.Compare(a.place, b.place))
+		return cmp.Or(a.compareIdentity(&b), cmp.Compare(a.nth, b.nth), cmp.Compare(a.place, b.place))
 	})
 	out := list[:0]
 	for i := range list {
-		if n := len(out); n > 0 && out[n-1].compareIdentity(&list[i]) == 0 {
+		if n := len(out); n > 0 && out[n-1].nth == list[i].nth && out[n-1].compareIdentity(&list[i]) == 0 {
 			out[n-1].merge(&list[i])
 			continue
 		}
@@ -275,15 +289,30 @@ func illness(health string) int {
 	}
 }
 
-// mergeAlerts sorts alerts by their labels and leaves of equal ones the most urgent, then the
-// oldest, then the one with the least value and annotations.
+// mergeAlerts sorts alerts by their labels and, of equal labels, the most urgent first, then the
+// oldest, then the one with the least value and annotations. Two rules may have alerts with equal
+// labels: of these there are as many as the source with most lists. The first of each source are
+// one alert, which is the most urgent of them, then the second, and so on.
 func mergeAlerts(list []alert) []alert {
 	slices.SortFunc(list, func(a, b alert) int {
-		return cmp.Or(labels.Compare(a.Labels, b.Labels), -cmp.Compare(urgency(a.State), urgency(b.State)),
-			compareTimes(a.ActiveAt, b.ActiveAt), compareTimes(a.KeepFiringSince, b.KeepFiringSince),
-			strings.Compare(a.Value, b.Value), labels.Compare(a.Annotations, b.Annotations))
+		return cmp.Or(labels.Compare(a.Labels, b.Labels), cmp.Compare(a.source, b.source), a.compareUrgency(&b))
 	})
-	return slices.CompactFunc(list, func(a, b alert) bool { return labels.Equal(a.Labels, b.Labels) })
+	for i := 1; i < len(list); i++ {
+		if a, b := &list[i-1], &list[i]; a.source == b.source && labels.Equal(a.Labels, b.Labels) {
+			b.nth = a.nth + 1
+		}
+	}
+	slices.SortFunc(list, func(a, b alert) int {
+		return cmp.Or(labels.Compare(a.Labels, b.Labels), cmp.Compare(a.nth, b.nth), a.compareUrgency(&b))
+	})
+	return slices.CompactFunc(list, func(a, b alert) bool { return a.nth == b.nth && labels.Equal(a.Labels, b.Labels) })
+}
+
+// compareUrgency puts the most urgent first.
+func (a *alert) compareUrgency(b *alert) int {
+	return cmp.Or(-cmp.Compare(urgency(a.State), urgency(b.State)),
+		compareTimes(a.ActiveAt, b.ActiveAt), compareTimes(a.KeepFiringSince, b.KeepFiringSince),
+		strings.Compare(a.Value, b.Value), labels.Compare(a.Annotations, b.Annotations))
 }
 
 // compareTimes puts the earlier first, and none last.
@@ -299,8 +328,8 @@ func compareTimes(a, b *time.Time) int {
 	return a.Compare(*b)
 }
 
-// MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each once: of
-// equal ones the most urgent, then the oldest.
+// MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each as often as
+// the source lists it that has most of it: of equal ones the most urgent, then the oldest.
 func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[alertDiscovery](ctx, shards, budget)
 	defer d.release()
@@ -310,7 +339,7 @@ func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *admit.
 	all := []alert{}
 	for i, doc := range d.docs {
 		for _, a := range doc.Alerts {
-			a.Labels = shards[i].Relabel.Labels(a.Labels)
+			a.Labels, a.source = shards[i].Relabel.Labels(a.Labels), i
 			if keep := shards[i].Keep; keep == nil || keep(a.Labels) {
 				all = append(all, a)
 			}
