@@ -1,6 +1,9 @@
 package endpoint
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Selects tells what a request does with the stored series that it names. That is the work of a
 // shard, and it decides what a bound may do: what is listed can be narrowed; what is computed, or
@@ -101,6 +104,11 @@ func (id ID) Requires(param string) bool {
 		}
 	}
 	return false
+}
+
+// Partial tells whether a request can choose what happens when a shard fails (partial_response).
+func (id ID) Partial() bool {
+	return slices.ContainsFunc(id.row().Params, func(p Param) bool { return p.Name == partialName })
 }
 
 // JSON tells whether the answer is JSON as the API of Prometheus has it, with a place for warnings.

@@ -175,9 +175,11 @@ func statsParam() Param {
 	return textParam("stats", 64, "all", "Asks for statistics of the query: true or all. Over several shards it is evaluated from its series then; where these are more than may be held at once, the shards compute what they can, and an info says that statistics are left out.", func(r *Request) *string { return &r.Stats })
 }
 
+const partialName = "partial_response"
+
 func partialParam() Param {
 	return Param{
-		Name: "partial_response", Kind: KindBool, Example: "false", MaxBytes: 16,
+		Name: partialName, Kind: KindBool, Example: "false", MaxBytes: 16,
 		Doc: "Thanos' way to choose what happens when a shard fails: true answers with a warning, false with an error. The configuration decides where absent.",
 		set: func(r *Request, v []string) error {
 			b, err := parseBool(v[0])

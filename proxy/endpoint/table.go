@@ -385,7 +385,7 @@ var Table = []Endpoint{
 	{
 		ID: Features, Path: "/api/v1/features", Methods: get, Class: ClassStatus, Decode: DecodeFeatures, Merge: MergeCommon,
 		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-		Doc: "The features that all shards have.", Params: []Param{timeoutParam()},
+		Doc: "The features that all shards have.", Params: []Param{timeoutParam(), partialParam()},
 	},
 	{
 		ID: Read, Path: "/api/v1/read", Methods: post, snappy: true, Class: ClassBulk, Media: protoType,
@@ -403,7 +403,7 @@ var Table = []Endpoint{
 		ID: StatusBuildinfo, Path: "/api/v1/status/buildinfo", Methods: get, Class: ClassStatus, Decode: DecodeBuildinfo,
 		Merge:   MergeLowest,
 		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-		Doc: "The lowest version among the shards.", Params: []Param{timeoutParam()},
+		Doc: "The lowest version among the shards.", Params: []Param{timeoutParam(), partialParam()},
 	},
 	{
 		ID: StatusTSDB, Path: "/api/v1/status/tsdb", Methods: get, Class: ClassStatus, Decode: DecodeTSDB, Merge: MergeSum,

@@ -139,7 +139,7 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 		!strings.Contains(e.Message, "configuration") {
 		e.Advice = "look at that server's log, and at what stands between it and Spillway"
 	}
-	if advice := x.without(failed, well); advice != "" {
+	if advice := x.without(failed, well, shard.LacksStores(e)); advice != "" {
 		if e.Advice != "" {
 			e.Advice += "; "
 		}
@@ -147,18 +147,21 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 	}
 }
 
-// without is how to ask for what there is without the shards that failed; empty where there is no
-// way.
-func (x *exchange) without(failed []*shard.Shard, well int) string {
-	if well == 0 || !x.req.ID.JSON() || !slices.ContainsFunc(failed, func(s *shard.Shard) bool { return !x.mayLack(s) }) {
+// without is how to ask for what there is without the shards that failed, or, where stores behind
+// one of them did, without those; empty where there is no way.
+func (x *exchange) without(failed []*shard.Shard, well int, stores bool) string {
+	if well == 0 && !stores || !x.req.ID.Partial() || !slices.ContainsFunc(failed, func(s *shard.Shard) bool { return !x.mayLack(s) }) {
 		return ""
 	}
 	g, them := failed[0].Group, "it"
-	if len(failed) > 1 {
+	switch {
+	case stores:
+		them = "these stores"
+	case len(failed) > 1:
 		them = "them"
 	}
 	advice := "meanwhile partial_response=true answers without " + them
-	if len(x.dec.Selectors) == 0 || len(failed) > 1 || g.Labels.IsEmpty() || len(x.st.top.Groups) == 1 {
+	if well == 0 || len(x.dec.Selectors) == 0 || len(failed) > 1 || g.Labels.IsEmpty() || len(x.st.top.Groups) == 1 {
 		return advice
 	}
 	var first labels.Label

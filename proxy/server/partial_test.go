@@ -208,15 +208,42 @@ func TestAlertsGetNoPart(t *testing.T) {
 	r.idle()
 }
 
-// takesPartial tells whether the endpoint has the parameter.
-func takesPartial(id endpoint.ID) bool {
-	for _, p := range endpoint.Get(id).Params {
-		if p.Name == "partial_response" {
-			return true
+// Whoever is told to send partial_response=true gets what answers then, and every row that has the
+// parameter is told.
+func TestPartialIsAdvisedWhereItIsTaken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, roomy(ample)+"strict_parameters: true\n")
+	all := askings()
+	fault{script: "reset"}.set(t, r.shards["jaguar"][1][0], all)
+	seen := map[endpoint.ID]bool{}
+	for _, a := range all {
+		if a.groups[0] == "heron" { // it does not ask the shard that fails
+			continue
+		}
+		seen[a.id] = true
+		got := r.ask(r.request(context.Background(), a))
+		if got.err != nil || got.status != 502 {
+			t.Errorf("%s: want 502, got %s", a.name, got)
+			continue
+		}
+		advised := strings.Contains(got.message.Error, "partial_response=true") || strings.Contains(string(got.body), "partial_response=true")
+		if takes := takesPartial(a.id); advised != takes {
+			t.Errorf("%s: partial_response=true is advised: %t, and the endpoint takes it: %t: %s", a.name, advised, takes, got)
+		}
+		if advised {
+			r.isPartial(a, r.ask(r.request(context.Background(), a, "partial_response", "true")))
 		}
 	}
-	return false
+	for _, e := range endpoint.Table {
+		if e.Class != endpoint.ClassLocal && !seen[e.ID] {
+			t.Errorf("%s is not tried", e.ID)
+		}
+	}
+	r.idle()
 }
+
+// takesPartial tells whether the endpoint has the parameter.
+func takesPartial(id endpoint.ID) bool { return id.Partial() }
 
 // hangLimit is the timeout of requests of which some wait for a shard that says nothing: two fifths
 // of it have to do for the others' answers, on a busy machine too.

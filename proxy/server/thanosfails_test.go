@@ -56,3 +56,25 @@ func TestThanosQueriesThatFail(t *testing.T) {
 		}
 	}
 }
+
+// TestThanosWithoutAStore: who is refused an answer without a store is told how to have it, each
+// way once, and has it then.
+func TestThanosWithoutAStore(t *testing.T) {
+	fake := fakeThanos(t, "heron", fakeshard.Route{
+		Path: "/api/v1/stores",
+		Script: `header Content-Type application/json; send '{"status":"success","data":{"sidecar":[` +
+			`{"name":"s2","lastCheck":"2026-10-01T00:00:00Z","lastError":"Not ready","labelSets":[{"cluster":"heron"}],"minTime":0,"maxTime":9223372036854775807}]}}'`,
+	})
+	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: heron, labels: {cluster: heron}, shards: [{replicas: [{url: %q, type: thanos}]}]}]\n", fake.URL()))
+	for path, form := range map[string]url.Values{
+		"/api/v1/query": {"query": {"up"}}, "/api/v1/labels": {"match[]": {"up"}},
+	} {
+		if code, body := ask(t, base, path, form); code != http.StatusBadGateway || strings.Count(string(body), "partial_response=true") != 2 { // in the sentence and in the advice
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+		form.Set("partial_response", "true")
+		if code, body := ask(t, base, path, form); code != http.StatusOK || !strings.Contains(string(body), "s2 (Not ready)") {
+			t.Errorf("%s, without the store: %d %s", path, code, body)
+		}
+	}
+}

@@ -271,10 +271,31 @@ func (r *Replica) answersWithout(missing string) string {
 
 // partial is the refusal of an answer that is not whole, for a request that takes none such.
 func (r *Replica) partial(cause error, what string) *qerr.Error {
-	e := qerr.Wrap(qerr.ShardFailed, cause, "%s, so series may be missing", what)
-	e.Advice = "bring the stores back, start Thanos Query with --endpoint-strict so that it waits for them, or send partial_response=true for an answer without them"
+	e := qerr.Wrap(qerr.ShardFailed, &lackingError{cause}, "%s, so series may be missing", what)
+	e.Advice = "bring the stores back, or start Thanos Query with --endpoint-strict so that it waits for them"
 	e.Shards = []string{r.Name()}
 	return e
+}
+
+// lackingError is the private cause of a refusal of an answer that is not whole.
+type lackingError struct{ cause error }
+
+// Error implements error.
+func (e *lackingError) Error() string {
+	if e.cause != nil {
+		return "stores are missing: " + e.cause.Error()
+	}
+	return "stores are missing"
+}
+
+// Unwrap implements the protocol of package errors.
+func (e *lackingError) Unwrap() error { return e.cause }
+
+// LacksStores tells whether the failure is that of an answer without some stores, which a request
+// that takes partial answers would have got.
+func LacksStores(err error) bool {
+	var e *lackingError
+	return errors.As(err, &e)
 }
 
 // startsEmpty tells whether the body is a success without any data. What it reads is read again by

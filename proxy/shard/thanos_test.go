@@ -283,6 +283,8 @@ func TestThanosWithoutStores(t *testing.T) {
 			defer cancel()
 			if _, err := ask(ctx, s, tc.req); kindOf(err) != tc.kind || err != nil && !strings.Contains(err.Error(), "jaguar/") {
 				t.Errorf("got %v, want %s", err, tc.kind)
+			} else if LacksStores(err) != (tc.partial != "" && tc.partial != "-") {
+				t.Errorf("%v lacks stores: %t", err, LacksStores(err))
 			}
 			if tc.partial == "-" {
 				return
