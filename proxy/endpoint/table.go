@@ -396,7 +396,9 @@ var Table = []Endpoint{
 	{
 		ID: Federate, Path: "/federate", Methods: get, Class: ClassBulk, Decode: DecodeExposition, Merge: MergeSeries, Media: "text/plain",
 		Selects: SelectsStored, Span: SpanRecent,
-		Doc:    "The newest sample of the series that a selector matches, in the exposition format. Without match[] it is empty, as in Prometheus.",
+		Doc: "The newest sample of the series that a selector matches, in the exposition format. Without match[] it is empty, as in Prometheus. " +
+			"What is a warning elsewhere is a comment before the samples, and nothing in protobuf; where a shard is missing (partial_response=true) there is the header " +
+			"`X-Spillway-Partial: true`, too. A scraper looks at neither: let it have an error.",
 		Params: []Param{matchParam("Selectors; a series needs to match one of them."), timeoutParam(), partialParam()},
 	},
 	{

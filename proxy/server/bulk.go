@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -213,6 +214,9 @@ func (x *exchange) federate() error {
 	out := &boundedWriter{x: x}
 	enc := expfmt.NewEncoder(out, format)
 	isProto := strings.HasPrefix(string(format), "application/vnd.google.protobuf")
+	if err := x.remark(out, isProto); err != nil {
+		return err
+	}
 	var family *dto.MetricFamily
 	var held int64 // for it
 	defer func() { x.budget.Drop(held) }()
@@ -246,6 +250,27 @@ func (x *exchange) federate() error {
 		return err
 	}
 	return x.out.Commit()
+}
+
+// partialHeader says of a federation that a shard is missing in it.
+const partialHeader = "X-Spillway-Partial"
+
+// remark says what a federation has no other place for: that a shard is missing in a header, and
+// all warnings in comments, where the format has such. A scraper looks at neither, people do.
+func (x *exchange) remark(out io.Writer, isProto bool) error {
+	warnings := x.warnings.List()
+	if slices.ContainsFunc(warnings, func(w string) bool { return strings.HasPrefix(w, partialWarning) }) {
+		x.client.Header().Set(partialHeader, "true")
+	}
+	if isProto {
+		return nil
+	}
+	for _, w := range warnings {
+		if _, err := io.WriteString(out, "# "+strings.Join(strings.Fields(w), " ")+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // newestSample is the newest sample of a series.

@@ -162,7 +162,7 @@ func (x *exchange) askAndRead(questions []question, read reading) (*replies, err
 		r.sources = append(r.sources, res.src)
 		r.asked = append(r.asked, q)
 		if res.resp.Partial != "" {
-			x.warnings.Add("partial answer: shard " + q.shard.Name() + ": " + res.resp.Partial)
+			x.warnings.Add(partialWarning + "shard " + q.shard.Name() + ": " + res.resp.Partial)
 			x.s.metrics.partial.WithLabelValues(string(x.req.ID)).Inc()
 			x.less = true
 		}
@@ -411,7 +411,7 @@ func (x *exchange) lacks(s *shard.Shard, why error) error {
 	if why == nil || !x.mayLack(s) || x.req.ID.Selects() != endpoint.SelectsListed {
 		return why
 	}
-	x.warnings.Add("partial answer: shard " + s.Name() + ": " + qerr.From(why).Message)
+	x.warnings.Add(partialWarning + "shard " + s.Name() + ": " + qerr.From(why).Message)
 	x.less = true
 	if !slices.Contains(x.lessOf, s.Name()) {
 		x.lessOf = append(x.lessOf, s.Name())

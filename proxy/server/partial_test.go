@@ -3,6 +3,8 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,6 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -226,7 +231,7 @@ func TestPartialIsAdvisedWhereItIsTaken(t *testing.T) {
 			t.Errorf("%s: want 502, got %s", a.name, got)
 			continue
 		}
-		advised := strings.Contains(got.message.Error, "partial_response=true") || strings.Contains(string(got.body), "partial_response=true")
+		advised := strings.Contains(string(got.body), "partial_response=true")
 		if takes := takesPartial(a.id); advised != takes {
 			t.Errorf("%s: partial_response=true is advised: %t, and the endpoint takes it: %t: %s", a.name, advised, takes, got)
 		}
@@ -239,6 +244,61 @@ func TestPartialIsAdvisedWhereItIsTaken(t *testing.T) {
 			t.Errorf("%s is not tried", e.ID)
 		}
 	}
+	r.idle()
+}
+
+// A federation without a shard says so: in a header, whatever the format, and in the text format in
+// comments, which every parser passes over.
+func TestPartialFederationSaysSo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}}, roomy(ample))
+	ask := func(accept string) (*http.Response, string) {
+		req, err := http.NewRequest(http.MethodGet, r.url+"/federate?partial_response=true&match[]=up", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := r.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%d %v %s", resp.StatusCode, err, body)
+		}
+		return resp, string(body)
+	}
+	const protobuf = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding="
+	said := func(partial bool) {
+		t.Helper()
+		for _, accept := range []string{"text/plain", protobuf + "delimited", protobuf + "text"} {
+			resp, body := ask(accept)
+			if got := resp.Header.Get("X-Spillway-Partial") == "true"; got != partial {
+				t.Errorf("%s: the header says partial %t, want %t", accept, got, partial)
+			}
+			const comment = "# partial answer: shard jaguar[1] did not answer; its series are missing\n"
+			if got, want := strings.HasPrefix(body, comment), partial && accept == "text/plain"; got != want {
+				t.Errorf("%s: begins with a comment: %t, want %t: %s", accept, got, want, body)
+			}
+			if !strings.Contains(body, "jaguar-0") || strings.Contains(body, "jaguar-1") == partial {
+				t.Errorf("%s, partial %t: %s", accept, partial, body)
+			}
+			if accept != "text/plain" {
+				continue
+			}
+			p, err := textparse.New([]byte(body), resp.Header.Get("Content-Type"), labels.NewSymbolTable(), textparse.ParserOptions{})
+			for err == nil {
+				_, err = p.Next()
+			}
+			if err != io.EOF {
+				t.Errorf("Prometheus reads it with %v: %s", err, body)
+			}
+		}
+	}
+	said(false)
+	fault{script: "reset"}.set(t, r.shards["jaguar"][1][0], askings())
+	said(true)
 	r.idle()
 }
 
@@ -354,7 +414,7 @@ func (r *rig) isPartial(a asking, got *reply) {
 	}
 	switch {
 	case a.id == endpoint.Read || a.id == endpoint.Federate:
-		return // these formats have no place for a warning
+		return // no JSON; TestPartialFederationSaysSo has what a federation says
 	case got.message.Status != "success" || !strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[1]"):
 		t.Errorf("%s: no warning that names the shard: %s", a.name, got)
 	case strings.Contains(string(got.body), `"jaguar-1"`):

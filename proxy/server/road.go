@@ -228,9 +228,9 @@ func (x *exchange) decide(ctx context.Context) (err error) {
 	x.ctx, x.stop = s.timers.WithDeadline(ctx, deadline, func() error { return deadlineError(x.dec.Deadline, x.limits.Timeout) })
 	x.client.until = deadline.Add(time.Second)
 	x.view = plan.NewView(x.st.top, now).Narrow(x.s.walls.reads(x.tenant, req.ID))
-	// Read and federate have no place for a warning, and Grafana's alerts are evaluated without a
-	// look at one, so the configuration alone makes none of these answers partial: who acts on them
-	// would not know. For that the word of any caller will do.
+	// Read and federate have no place for a warning that is looked at, and Grafana's alerts are
+	// evaluated without a look at one, so the configuration alone makes none of these answers
+	// partial: who acts on them would not know. For that the word of any caller will do.
 	x.partial = len(x.st.lacks) > 0 && req.ID.JSON() && !x.alerting
 	if req.PartialResponse != nil {
 		x.partial, x.chosen = *req.PartialResponse, *req.PartialResponse
@@ -332,6 +332,9 @@ func (x *exchange) attempts() (err error) {
 	}
 }
 
+// partialWarning begins each warning about a shard that an answer goes without.
+const partialWarning = "partial answer: "
+
 // beginAttempt is the beginning of an attempt: nothing is held, written or remarked.
 func (x *exchange) beginAttempt() {
 	l := x.limits
@@ -347,7 +350,7 @@ func (x *exchange) beginAttempt() {
 	x.warnings.Add(x.drops.Warnings...)
 	x.infos.Add(x.drops.Infos...)
 	for _, name := range x.attempt.Without {
-		x.warnings.Add("partial answer: shard " + name + " did not answer; its series are missing")
+		x.warnings.Add(partialWarning + "shard " + name + " did not answer; its series are missing")
 	}
 }
 

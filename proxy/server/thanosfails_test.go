@@ -69,7 +69,8 @@ func TestThanosWithoutAStore(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/api/v1/query": {"query": {"up"}}, "/api/v1/labels": {"match[]": {"up"}},
 	} {
-		if code, body := ask(t, base, path, form); code != http.StatusBadGateway || strings.Count(string(body), "partial_response=true") != 2 { // in the sentence and in the advice
+		code, body := ask(t, base, path, form)
+		if code != http.StatusBadGateway || strings.Count(string(body), "partial_response=true") != 2 { // sentence and advice
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 		form.Set("partial_response", "true")
