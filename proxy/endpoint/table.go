@@ -385,7 +385,7 @@ var Table = []Endpoint{
 	{
 		ID: Features, Path: "/api/v1/features", Methods: get, Class: ClassStatus, Decode: DecodeFeatures, Merge: MergeCommon,
 		Selects: SelectsNothing, Span: SpanNone, Limits: Limits{Timeout: 5 * time.Second, MaxResponseBytes: 1 << 20},
-		Doc: "The features that all shards have.", Params: []Param{timeoutParam(), partialParam()},
+		Doc: "The features that all shards have. What Spillway serves itself (search, the OpenAPI document) is true, and what it never serves (writing, the admin API, lifecycle, Prometheus' pages) false.", Params: []Param{timeoutParam(), partialParam()},
 	},
 	{
 		ID: Read, Path: "/api/v1/read", Methods: post, snappy: true, Class: ClassBulk, Media: protoType,

@@ -328,8 +328,8 @@ func compareTimes(a, b *time.Time) int {
 	return a.Compare(*b)
 }
 
-// MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each as often as
-// the source has it that has most of it: of equal ones the most urgent, then the oldest.
+// MergeAlerts writes the active alerts of all shards, relabelled, sorted by labels, each as often
+// as the source has it that has most of it: of equal ones the most urgent, then the oldest.
 func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[alertDiscovery](ctx, shards, budget)
 	defer d.release()

@@ -164,8 +164,24 @@ func numbered(version string) bool {
 	return version != "" && version[0] >= '0' && version[0] <= '9'
 }
 
+// What Spillway serves itself, whatever the servers do, and what it never serves. A category in
+// neverServed is so as a whole.
+var (
+	ownServed = []string{
+		"openapi_3.1", "openapi_3.2", "search", fuzzAlgorithm + "jarowinkler", fuzzAlgorithm + "subsequence",
+	}
+	neverServed = map[string][]string{
+		"api":           {"admin", "lifecycle", "otlp_write_receiver", "remote_write_receiver"},
+		"otlp_receiver": nil,
+		"ui":            nil,
+	}
+)
+
+const fuzzAlgorithm = "search_fuzz_alg_"
+
 // MergeFeatures writes what all shards have: of each category the features that every shard lists,
-// true where it is true everywhere.
+// true where it is true everywhere. What Spillway never serves is false, and what it serves itself
+// is true.
 func MergeFeatures(ctx context.Context, w *Writer, shards []Source, budget *admit.Budget) (Result, error) {
 	d, err := readDocuments[map[string]map[string]bool](ctx, shards, budget)
 	defer d.release()
@@ -194,8 +210,24 @@ func MergeFeatures(ctx context.Context, w *Writer, shards []Source, budget *admi
 			everywhere = everywhere && has
 		}
 		if everywhere {
+			own(category, common)
 			out[category] = common
 		}
 	}
 	return d.res, writeData(w, out)
+}
+
+// own sets what is not the servers' to say.
+func own(category string, features map[string]bool) {
+	never, some := neverServed[category]
+	for name := range features {
+		if some && (never == nil || slices.Contains(never, name) || strings.HasPrefix(name, fuzzAlgorithm)) {
+			features[name] = false
+		}
+	}
+	if category == "api" {
+		for _, name := range ownServed {
+			features[name] = true
+		}
+	}
 }

@@ -183,7 +183,10 @@ var clientNeeds = map[string][]need{
 	"prometheus-remote-read":           {streamed},
 	"prometheus-remote-read-two":       {streamed},
 	"prometheus-ui-alerts":             {object, has(`"groups":[{`, `"alerts":[{`)},
-	"prometheus-ui-features":           {object, has(`"api":{`)},
+	"prometheus-ui-features": {
+		object, has(`"api":{`, `"admin":false`, `"remote_write_receiver":false`, `"search":true`),
+		has(`"search_fuzz_alg_jarowinkler":true`, `"ui_v3":false`, `"subqueries":true`),
+	},
 	"prometheus-ui-format":             {data(`"sum by (job) (up)"`), same},
 	"prometheus-ui-labels":             {list, same, filled, has(`"cluster"`)},
 	"prometheus-ui-metadata":           {object, same, has(`"exporter_ready":[{`)},
