@@ -96,6 +96,10 @@ type Decision struct {
 	Start, End int64
 	// Narrowed tells that the client gave a start and the answer begins later.
 	Narrowed bool
+	// Searched says which time a list without a start is looked up in, and how to look further
+	// back. It belongs in an answer that is empty, or that is about a metric that was named; empty
+	// where there is nothing to say.
+	Searched string
 	// Unselective tells that the request needs one of the slots for unselective metadata calls.
 	Unselective bool
 	// PerShardLimit is limit for each shard: > 0 for series, labels and label_values, else the

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,6 +121,10 @@ func TestMetadata(t *testing.T) {
 			}
 			if (len(d.Warnings) > 0) != tc.narrowed {
 				t.Errorf("warnings %q", d.Warnings)
+			}
+			if said := strings.Contains(d.Searched, "no start"); said == tc.req.Start.Set || said != (d.Searched != "") ||
+				said && strings.Contains(d.Searched, "name a metric") == (tc.class == Named) {
+				t.Errorf("searched %q", d.Searched)
 			}
 			if d.Unselective != (tc.class == Unselective) {
 				t.Errorf("needs a slot: %t", d.Unselective)

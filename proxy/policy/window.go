@@ -10,7 +10,8 @@ import (
 )
 
 // boundMetadata sets window and limits of series, labels and label_values. It is one of the two
-// places that change what was asked; both warn.
+// places that change what was asked; both warn, this one of a start that was not given only where
+// somebody may miss something (Decision.Searched).
 //
 //	class        window                                                          limit per shard
 //	named        the caller's, its newest max_range; metadata_range without one  least of the caller's and max_series
@@ -50,6 +51,14 @@ func boundMetadata(q *Query, d *Decision) {
 		}
 		d.Warnings = append(d.Warnings,
 			fmt.Sprintf("Spillway narrowed the range to %s before %s: %s", model.Duration(widest), instant(d.End), why))
+	}
+	if !r.Start.Set {
+		how := "name a metric and give a start to search further back, or set end"
+		if d.Class == Named {
+			how = "give one (start=) to search further back"
+		}
+		d.Searched = fmt.Sprintf("Spillway searched the last %s before %s because the request has no start (metadata_range); %s",
+			model.Duration(widest), instant(d.End), how)
 	}
 	d.Request.Start, d.Request.End = endpoint.At(d.Start), endpoint.At(d.End)
 	d.Request.Limit = d.PerShardLimit

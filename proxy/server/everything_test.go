@@ -314,6 +314,11 @@ func (e *everything) send(req *http.Request, form url.Values) (listed, bool) {
 func (e *everything) judge(what string, l *listing, got listed, list, least, most []string, narrowed bool) {
 	e.t.Helper()
 	rest := slices.DeleteFunc(slices.Clone(got.warnings), func(w string) bool { return strings.Contains(w, "truncated") })
+	isSearched := func(w string) bool { return strings.Contains(w, "the request has no start") }
+	if said := slices.ContainsFunc(rest, isSearched); said != (!l.hasStart && len(list) == 0) {
+		e.t.Errorf("%s: has a start %v, %d found, warnings %q", what, l.hasStart, len(list), got.warnings)
+	}
+	rest = slices.DeleteFunc(rest, isSearched)
 	if said := slices.ContainsFunc(rest, func(w string) bool { return strings.Contains(w, "narrowed the range") }); said != narrowed &&
 		!e.onTheEdge(l) {
 		e.t.Errorf("%s: narrowed %v, warnings %q", what, narrowed, got.warnings)

@@ -49,6 +49,7 @@ func (x *exchange) series() error {
 func (x *exchange) note(res merge.Result) {
 	x.warnings.Add(res.Warnings...)
 	x.infos.Add(res.Infos...)
+	x.noteSearched(res.Series)
 	if res.Truncated {
 		x.cut = x.cut || x.req.Limit == 0 || x.req.Limit > x.dec.Limit || x.dec.PerShardLimit < x.dec.Limit
 		advice := "narrow the selector"
@@ -56,6 +57,20 @@ func (x *exchange) note(res merge.Result) {
 			advice = "name a metric or add a label matcher"
 		}
 		x.warnings.Add(x.truncation(res.Series) + "; " + advice)
+	}
+}
+
+// noteSearched says which time was searched where the request gave no start and somebody may miss
+// something: of nothing found in a warning, and of a metric that was named in an info, since not
+// all of its series may be there. Other lists are asked without a start by whoever completes a
+// text, at each key, and mean what there is now.
+func (x *exchange) noteSearched(found int) {
+	switch {
+	case x.dec.Searched == "":
+	case found == 0:
+		x.warnings.Add(x.dec.Searched)
+	case slices.Contains(x.dec.Classes, policy.Named):
+		x.infos.Add(x.dec.Searched)
 	}
 }
 

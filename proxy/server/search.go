@@ -63,6 +63,7 @@ func (x *exchange) search(label, key string) error {
 		return err
 	}
 	x.warnings.Add(f.Warnings()...)
+	x.noteSearched(n) // these answers have no place for infos
 	switch {
 	case f.Short():
 		x.cut = true
