@@ -51,7 +51,7 @@ func (Limits) meaning() map[string]string {
 			"Prometheus' head block, where such a request is cheap. Never above `max_range`.",
 		"max_query_bytes": "The longest query text, and the longest selector.",
 		"unselective": "What becomes of selectors that name no metric and select nothing in particular, in `query`, `query_range`, " +
-			"`query_exemplars` and `federate`: `refuse`, or `allow` under the other limits.",
+			"`query_exemplars` and `federate`: `refuse`, or `allow` under the other limits. Lists of what they select are cut at 1,000 series from each shard, with `allow` at `max_series`.",
 	}
 }
 

@@ -34,8 +34,8 @@ type Limits struct {
 	// MaxQueryBytes bounds a query text, and the part of match[] outside string literals.
 	MaxQueryBytes int64
 	// Unselective is "refuse" or "allow": whether selectors that select nothing in particular are
-	// refused in query, query_range, query_exemplars, federate and read. Anything but "allow"
-	// refuses.
+	// refused in query, query_range, query_exemplars, federate and read, and lists of what they
+	// select are cut at UnselectiveSeriesPerShard. Anything but "allow" refuses.
 	Unselective string
 }
 
@@ -56,7 +56,7 @@ const (
 type Window struct{ Start, End int64 }
 
 // UnselectiveSeriesPerShard is the most series that a metadata request with an unselective selector
-// asks one shard for.
+// asks one shard for, unless Limits.Unselective is "allow".
 const UnselectiveSeriesPerShard = 1000
 
 // Decision is what becomes of a request.

@@ -140,3 +140,17 @@ func TestMetadata(t *testing.T) {
 		})
 	}
 }
+
+// TestUnselectiveListsWhole: where unselective requests are allowed, lists of what nothing in
+// particular selects have the endpoint's own bound, and still wait for a slot.
+func TestUnselectiveListsWhole(t *testing.T) {
+	for word, want := range map[string]int{"refuse": UnselectiveSeriesPerShard, "allow": 10000, "": UnselectiveSeriesPerShard} {
+		l := testLimits()
+		l.Unselective, l.MaxSeries = word, 10000
+		req := &endpoint.Request{ID: endpoint.Series, Match: []string{`{namespace!="",__name__!~"^container_.*"}`}}
+		d, err := Decide(req, l, testGroup, now)
+		if err != nil || d.PerShardLimit != want || d.Request.Limit != want || d.Limit != 10000 || !d.Unselective || d.Verdict != Clamp {
+			t.Errorf("%q: %v; %d from each shard, want %d: %+v", word, err, d.PerShardLimit, want, d)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 //	class        window                                                          limit per shard
 //	named        the caller's, its newest max_range; metadata_range without one  least of the caller's and max_series
 //	other        the last metadata_range before the caller's end                 likewise
-//	unselective  likewise                                                        and at most 1,000
+//	unselective  likewise                                                        and at most 1,000, unless allowed
 func boundMetadata(q *Query, d *Decision) {
 	r, l := q.Request, q.Limits
 	d.Limit = l.MaxSeries
@@ -29,7 +29,9 @@ func boundMetadata(q *Query, d *Decision) {
 	}
 	if d.Class == Unselective {
 		d.Unselective = true
-		d.PerShardLimit = min(d.PerShardLimit, UnselectiveSeriesPerShard)
+		if l.Unselective != allowUnselective {
+			d.PerShardLimit = min(d.PerShardLimit, UnselectiveSeriesPerShard)
+		}
 		d.Verdict = Clamp
 	}
 	widest, bound := l.MetadataRange, BoundMetadataRange

@@ -96,7 +96,7 @@ func (x *exchange) labels() error {
 	var questions []question
 	for _, t := range x.targets() {
 		limit := x.dec.PerShardLimit
-		if !x.dec.Unselective {
+		if !x.dec.Unselective || limit > policy.UnselectiveSeriesPerShard {
 			limit += len(plan.Owned(t.group)) // which are removed from what a shard sends
 		}
 		qs, err := x.metadataQuestions(t, endpoint.Labels, limit)
