@@ -193,7 +193,8 @@ func DecideKnown(req *endpoint.Request, l Limits, group func(label string) bool,
 			boundExemplars(q, d)
 		}
 	case req.ID.Span() == endpoint.SpanQueries:
-		d.Start, d.End = readSpan(req)
+		boundReads(q, d)
+		d.Start, d.End = readSpan(d.Request)
 	case req.ID.Span() == endpoint.SpanRecent:
 		d.Start, d.End = satSub(q.NowMs, defaultLookbackMs), q.NowMs
 	}

@@ -2,9 +2,12 @@ package policy
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/prompb"
 
 	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
@@ -151,6 +154,48 @@ func TestUnselectiveListsWhole(t *testing.T) {
 		d, err := Decide(req, l, testGroup, now)
 		if err != nil || d.PerShardLimit != want || d.Request.Limit != want || d.Limit != 10000 || !d.Unselective || d.Verdict != Clamp {
 			t.Errorf("%q: %v; %d from each shard, want %d: %+v", word, err, d.PerShardLimit, want, d)
+		}
+	}
+}
+
+// TestReadOfSeries: a remote read that wants no samples, as a Prometheus sends for its own list of
+// series, is held to the newest max_range as lists are; any other one is refused beyond it.
+func TestReadOfSeries(t *testing.T) {
+	for name, tc := range map[string]struct {
+		hints      *prompb.ReadHints
+		start, end int64
+		from, to   endpoint.Time // neither: refused
+	}{
+		"series of all time":       {&prompb.ReadHints{Func: "series"}, math.MinInt64, math.MaxInt64, ago(31 * day), ago(0)},
+		"series of last year":      {&prompb.ReadHints{Func: "series"}, 0, ago(300 * day).Ms, ago(331 * day), ago(300 * day)},
+		"series of a narrow range": {&prompb.ReadHints{Func: "series"}, ago(hour).Ms, ago(0).Ms, ago(hour), ago(0)},
+		"samples":                  {&prompb.ReadHints{Func: "rate"}, math.MinInt64, math.MaxInt64, endpoint.Time{}, endpoint.Time{}},
+		"no hints":                 {nil, math.MinInt64, math.MaxInt64, endpoint.Time{}, endpoint.Time{}},
+	} {
+		q := &prompb.Query{
+			StartTimestampMs: tc.start, EndTimestampMs: tc.end, Hints: tc.hints,
+			Matchers: []*prompb.LabelMatcher{{Name: "__name__", Value: "up"}},
+		}
+		req := &endpoint.Request{ID: endpoint.Read, ReadQuery: &prompb.ReadRequest{Queries: []*prompb.Query{q}}}
+		d, err := Decide(req, testLimits(), testGroup, now)
+		switch {
+		case !tc.from.Set:
+			if err == nil {
+				t.Errorf("%s: not refused", name)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		default:
+			got := d.Request.ReadQuery.Queries[0]
+			if got.StartTimestampMs != tc.from.Ms || got.EndTimestampMs != tc.to.Ms || d.Start != tc.from.Ms || d.End != tc.to.Ms {
+				t.Errorf("%s: %d to %d, want %d to %d", name, got.StartTimestampMs, got.EndTimestampMs, tc.from.Ms, tc.to.Ms)
+			}
+			if narrowed := tc.start != tc.from.Ms; narrowed != (d.Verdict == Clamp) || narrowed != d.Narrowed {
+				t.Errorf("%s: verdict %s, narrowed %t", name, d.Verdict, d.Narrowed)
+			}
+		}
+		if q.StartTimestampMs != tc.start || q.EndTimestampMs != tc.end {
+			t.Errorf("%s: the client's request was changed", name)
 		}
 	}
 }

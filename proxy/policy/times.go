@@ -1,10 +1,12 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/prompb"
 
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -123,7 +125,7 @@ func (maxRange) Check(q *Query) error {
 			return nil
 		}
 		for i, rq := range r.ReadQuery.Queries {
-			if rq == nil {
+			if rq == nil || lists(rq) {
 				continue
 			}
 			if width := satSub(min(rq.EndTimestampMs, max(q.NowMs, rq.StartTimestampMs)), rq.StartTimestampMs); width > most {
@@ -135,6 +137,39 @@ func (maxRange) Check(q *Query) error {
 		return refuseRange(q, back, "lookback_delta is %s", span2text(back))
 	}
 	return nil
+}
+
+// lists tells whether a remote read wants to know which series there are, and no samples: a
+// Prometheus that reads here asks so for its own lists of series. It is over all time where its
+// client gave no start, and a refusal is no error there but an empty list.
+func lists(rq *prompb.Query) bool { return rq.Hints != nil && rq.Hints.Func == "series" }
+
+// boundReads holds the remote reads that list to their newest max_range, as lists are.
+func boundReads(q *Query, d *Decision) {
+	r := d.Request.ReadQuery
+	if r == nil {
+		return
+	}
+	out := *r
+	out.Queries = slices.Clone(r.Queries)
+	for i, rq := range out.Queries {
+		if rq == nil || !lists(rq) {
+			continue
+		}
+		one, hints := *rq, *rq.Hints
+		if one.EndTimestampMs > q.NowMs && one.StartTimestampMs <= q.NowMs {
+			one.EndTimestampMs = q.NowMs
+		}
+		from := satSub(one.EndTimestampMs, ms(q.Limits.MaxRange))
+		if one.StartTimestampMs >= from {
+			continue
+		}
+		one.StartTimestampMs = from
+		hints.StartMs, hints.EndMs = max(hints.StartMs, from), min(hints.EndMs, one.EndTimestampMs)
+		one.Hints, out.Queries[i] = &hints, &one
+		d.Narrowed, d.Verdict = true, Clamp
+	}
+	d.Request.ReadQuery = &out
 }
 
 func refuseRange(q *Query, seen int64, format string, args ...any) error {

@@ -39,7 +39,7 @@ var framePool = sync.Pool{New: func() any { b := make([]byte, 0, 64<<10); return
 
 // read answers remote read, as samples or as streamed chunks.
 func (x *exchange) read() error {
-	rq := x.req.ReadQuery
+	rq := x.dec.Request.ReadQuery
 	kind, err := remote.NegotiateResponseType(rq.AcceptedResponseTypes)
 	if err != nil {
 		return qerr.Wrap(qerr.BadData, err, "none of the accepted response types is known; accept STREAMED_XOR_CHUNKS or SAMPLES")
