@@ -265,7 +265,8 @@ var Table = []Endpoint{
 		ID: LabelValues, Path: "/api/v1/label/{name}/values", Methods: getPost, Class: ClassMetadata, Decode: DecodeStrings,
 		Merge:   MergeSorted,
 		Selects: SelectsListed, Span: SpanRange, Inventory: true, Limits: Limits{Timeout: 10 * time.Second, MaxResponseBytes: 32 << 20},
-		Doc: "The values that a label has in a time range. A name beyond letters, digits and underscores is written U__http_2e_status or percent-encoded. " +
+		Doc: "The values that a label has in a time range. A name beyond letters, digits and underscores is written U__http_2e_status, " +
+			"or as it is (http.status) with percent-encoding only for what a URL cannot have: letters, digits, `-`, `.`, `_` and `~` that are percent-encoded are 404, and so are `/`, `\\` and `%`. " +
 			"POST is served for Grafana, which sends it with an empty body; Prometheus has only GET.",
 		Params: []Param{
 			matchParam("Selectors; a series needs to match one of them. Where absent, all series count."),
