@@ -1,7 +1,7 @@
 // Package ruler holds the deployment that evaluates the global rules through Spillway
-// (kubernetes.yaml, spillway.yaml, prometheus-remote-read.yml) and runs its parts, the real thanos
-// rule and the small Prometheus to which it writes, on free ports with the flags and files of that
-// manifest, for tests and rehearsals. docs/ruler.md says where which rule runs and why.
+// (kubernetes.yaml, spillway.yaml) and runs its parts, the real thanos rule and the small
+// Prometheus to which it writes, on free ports with the flags and files of that manifest, for tests
+// and rehearsals. docs/ruler.md says where which rule runs and why.
 //
 // What it promises. StartStore and StartRule use the arguments and the configuration of
 // kubernetes.yaml and change only what a machine has to: addresses, folders, rule files, and waits

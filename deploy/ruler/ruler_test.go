@@ -52,12 +52,32 @@ func TestFiles(t *testing.T) {
 	for _, args := range [][]string{
 		// Only the syntax: the rule files are not where a pod has them.
 		{"check", "config", "--syntax-only", filepath.Join(dir, "prometheus.yml")},
-		{"check", "config", "--syntax-only", "prometheus-remote-read.yml"},
 		{"check", "rules", "--lint-fatal", filepath.Join(dir, "heartbeat.yaml")},
 	} {
 		if out, _, err := realprom.Promtool(t.Context(), args...); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
+	}
+}
+
+// TestNoRulesOverRemoteRead: no Prometheus of ours evaluates rules over remote_read. What it cannot
+// read this way is empty to its rules and no error: a shard that is lost ends what fires, and
+// absent() fires.
+func TestNoRulesOverRemoteRead(t *testing.T) {
+	read := 0
+	err := filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(path) != ".yml" && filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		read++
+		if err == nil && bytes.Contains(text, []byte("rule_files:")) && bytes.Contains(text, []byte("remote_read:")) {
+			t.Errorf("%s evaluates rules over remote_read, for which a shard that is lost is empty", path)
+		}
+		return err
+	})
+	if err != nil || read < 10 {
+		t.Errorf("%d files read: %v", read, err)
 	}
 }
 
