@@ -16,6 +16,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/spillwayproject/spillway/deploy/ruler"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -217,12 +218,12 @@ func TestRulerValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := find[*corev1.Service](t, all, "spillway-rules")
-	manifest, err := os.ReadFile("../ruler/kubernetes.yaml")
+	query, err := ruler.File("query.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := fmt.Sprintf("--query=http://%s.%s.svc:%d", s.Name, s.Namespace, s.Spec.Ports[0].Port)
-	if !strings.Contains(string(manifest), asked) {
+	asked := fmt.Sprintf("'%s.%s.svc:%d'", s.Name, s.Namespace, s.Spec.Ports[0].Port)
+	if !strings.Contains(query, asked) {
 		t.Errorf("the ruler does not ask %s", asked)
 	}
 	c, err := config.Parse(b, ".")

@@ -63,8 +63,8 @@ type object struct {
 	}
 }
 
-// File returns the text of a file of the manifest's ConfigMap: remote-write.yaml, heartbeat.yaml,
-// prometheus.yml.
+// File returns the text of a file of the manifest's ConfigMap: query.yaml, remote-write.yaml,
+// heartbeat.yaml, prometheus.yml.
 func File(name string) (string, error) {
 	objects, err := objects()
 	if err != nil {
@@ -375,12 +375,23 @@ func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 		return nil, fmt.Errorf("remote-write.yaml does not write to %s", storeURL)
 	}
 	write = strings.ReplaceAll(write, storeURL, o.Store+"/")
+	query, err := File("query.yaml")
+	if err != nil {
+		return nil, err
+	}
+	const asked = "spillway-rules.monitoring.svc:9090"
+	address, plain := strings.CutPrefix(o.Query, "http://")
+	if !plain || !strings.Contains(query, asked) {
+		return nil, fmt.Errorf("query.yaml does not ask %s, or the query URL %s is not http://", asked, o.Query)
+	}
+	query = strings.ReplaceAll(query, asked, address)
 	heartbeat, err := scaledHeartbeat(max(o.TimeScale, 1))
 	if err != nil {
 		return nil, err
 	}
 	values := map[string]string{
-		"--query": o.Query, "--rule-file": remove, "--http-address": remove, "--grpc-address": remove, "--alertmanagers.url": remove,
+		"--query.config-file": filepath.Join(temp, "query.yaml"), "--rule-file": remove,
+		"--http-address": remove, "--grpc-address": remove, "--alertmanagers.url": remove,
 		"--remote-write.config-file": filepath.Join(temp, "remote-write.yaml"), "--label": fmt.Sprintf("ruler_replica=%q", o.Name),
 		"--data-dir": o.Dir,
 	}
@@ -398,7 +409,7 @@ func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 	if args, err = change(args, values); err != nil {
 		return nil, err
 	}
-	for name, text := range map[string]string{"remote-write.yaml": write, "heartbeat.yaml": heartbeat} {
+	for name, text := range map[string]string{"query.yaml": query, "remote-write.yaml": write, "heartbeat.yaml": heartbeat} {
 		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
 			return nil, fmt.Errorf("write %s: %w", name, err)
 		}

@@ -256,9 +256,6 @@ func TestManifestFlags(t *testing.T) {
 			t.Errorf("thanos rule lacks %s", want)
 		}
 	}
-	if n := strings.Count(text, "--query="); n != 1 {
-		t.Errorf("thanos rule has %d query addresses, want one", n)
-	}
 	if args, err = Args("prometheus"); err != nil {
 		t.Fatal(err)
 	}
