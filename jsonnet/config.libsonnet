@@ -659,6 +659,8 @@
         budgetTrafficPerSecond: 0.1,
         // Evaluations of the ruler that fail, as a share of all.
         ruleFailures: 0.05,
+        // Intervals of a rule group for which no ruler has evaluated it; three minutes at least.
+        rulerIntervals: 3,
         // Notifications that Alertmanager could not send, as a share of all.
         notifications: 0.05,
       },

@@ -250,6 +250,7 @@ var discovered = map[string]func(i int) map[string]string{
 			"__meta_kubernetes_pod_container_port_name": "web",
 		}
 	},
+	"ruler":   rulerPod,
 	"kubelet": node, "cadvisor": node, "node-mesh-a": node, "node-mesh-b": node, "node-mesh-c": node,
 	"node-exporter":         nodePod("node-exporter", "9100"),
 	"dcgm-exporter":         nodePod("dcgm-exporter", "9400"),
@@ -261,6 +262,16 @@ var discovered = map[string]func(i int) map[string]string{
 			"__meta_kubernetes_pod_controller_name": fmt.Sprintf("prometheus-%d", i/2),
 		}
 	},
+}
+
+// rulerPod is a port of a pod of deploy/ruler.
+func rulerPod(i int) map[string]string {
+	port := []string{"thanos-rule", "prometheus"}[i%2]
+	return map[string]string{
+		"__address__": fmt.Sprintf("10.244.4.%d:%d", 10+i/2, map[string]int{"thanos-rule": 10902, "prometheus": 9090}[port]),
+		"__meta_kubernetes_pod_label_app_kubernetes_io_name": "ruler", "__meta_kubernetes_pod_container_port_name": port,
+		"__meta_kubernetes_pod_name": fmt.Sprintf("ruler-%d", i/2),
+	}
 }
 
 func apiserver(i int) map[string]string {
@@ -308,7 +319,7 @@ func TestTargets(t *testing.T) {
 	for s := range confs {
 		confs[s] = load(t, s, shards)
 	}
-	whole := []string{"kube-state-metrics", "prometheus"}
+	whole := []string{"kube-state-metrics", "prometheus", "ruler"}
 	for _, sc := range confs[0].ScrapeConfigs {
 		name := sc.JobName
 		found, ok := discovered[name]

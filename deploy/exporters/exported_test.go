@@ -94,6 +94,11 @@ var byDefault = map[string][]string{
 // notThere are metrics that a genuine page lacks, since nothing of the kind had happened where it
 // was taken; alerts/metrics.yaml says where they come from.
 var notThere = map[string][]string{
+	"thanos-rule": {
+		"prometheus_remote_storage_highest_timestamp_in_seconds", "prometheus_remote_storage_queue_highest_sent_timestamp_seconds",
+		"prometheus_remote_storage_queue_highest_timestamp_seconds", "prometheus_remote_storage_samples_failed_total",
+		"prometheus_remote_storage_samples_pending", "prometheus_remote_storage_samples_total",
+	},
 	"kube-apiserver":          {"apiserver_admission_webhook_fail_open_count"},
 	"kube-controller-manager": {"leader_election_master_status"},
 	"kube-scheduler":          {"leader_election_master_status"},

@@ -22,7 +22,8 @@ func TestRelabel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if jobs := slices.Sorted(maps.Keys(got)); !slices.Equal(jobs, []string{"dcgm-exporter", "iptables-exporter", "kube-state-metrics"}) {
+	want := []string{"dcgm-exporter", "iptables-exporter", "kube-state-metrics", "ruler"}
+	if jobs := slices.Sorted(maps.Keys(got)); !slices.Equal(jobs, want) {
 		t.Errorf("jobs %q", jobs)
 	}
 	c := load(t, 1, 2)
@@ -108,7 +109,7 @@ func TestEndedPods(t *testing.T) {
 			}
 		}
 	}
-	if pods != 10 {
+	if pods != 11 {
 		t.Errorf("%d jobs look for pods", pods)
 	}
 }

@@ -58,6 +58,31 @@
     sum by (%(g)s) (increase(prometheus_rule_group_iterations_missed_total{%(s)s}[%(w)s])) > 0
   ||| % { g: '%s, job, instance, rule_group' % c.clusterLabel, s: servers, w: t.d('10m') },
 
+  // behind is by how much remote write of some servers lags. Before 3.7 a server has one newest timestamp for all of its queues: one that has nothing to send, as where little is kept for it, is not behind.
+  local behind(servers) = |||
+    max by (%(c)s, instance, remote_name) (
+      (
+        max_over_time(prometheus_remote_storage_queue_highest_timestamp_seconds{%(s)s}[%(w)s])
+        or
+        0 * max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(s)s}[%(w)s])
+        + on (%(c)s, instance) group_left ()
+        max by (%(c)s, instance) (max_over_time(prometheus_remote_storage_highest_timestamp_in_seconds{%(s)s}[%(w)s]))
+        and
+        max_over_time(prometheus_remote_storage_samples_pending{%(s)s}[%(w)s]) > 0
+      )
+      -
+      max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(s)s}[%(w)s])
+    ) > %(least)s
+  ||| % { c: c.clusterLabel, s: servers, w: t.d('5m'), least: number(th.remoteWriteBehindSeconds) },
+
+  // refused is what remote write of some servers gives up, as a share.
+  local refused(servers) = |||
+    sum by (%(c)s, instance, remote_name) (rate(prometheus_remote_storage_samples_failed_total{%(s)s}[%(w)s]))
+    /
+    (sum by (%(c)s, instance, remote_name) (rate(prometheus_remote_storage_samples_total{%(s)s}[%(w)s])) > 0)
+    > %(least)s
+  ||| % { c: c.clusterLabel, s: servers, w: t.d('5m'), least: number(th.remoteWriteFailed) },
+
   prometheusAlerts+:: {
     groups+: [
       {
@@ -229,40 +254,21 @@
             description: '{{ $value | humanizePercentage }} of the Prometheus servers of shard {{ $labels.%(shard)s }} of %(name)s were started %(crashes)s times or more in the last hour. The others of the shard hold the same series and meet the same queries.',
           }),
           own('PrometheusRemoteWriteBehind', {
-            // Before 3.7 a server has one newest timestamp for all of its queues: one that has nothing to send, as where little is kept for it, is not behind.
-            expr: |||
-              max by (%(cluster)s, instance, remote_name) (
-                (
-                  max_over_time(prometheus_remote_storage_queue_highest_timestamp_seconds{%(prometheus)s}[%(w)s])
-                  or
-                  0 * max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
-                  + on (%(cluster)s, instance) group_left ()
-                  max by (%(cluster)s, instance) (max_over_time(prometheus_remote_storage_highest_timestamp_in_seconds{%(prometheus)s}[%(w)s]))
-                  and
-                  max_over_time(prometheus_remote_storage_samples_pending{%(prometheus)s}[%(w)s]) > 0
-                )
-                -
-                max_over_time(prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(prometheus)s}[%(w)s])
-              ) > %(remoteWriteBehindSeconds)s
-            |||,
+            // Of rulers too: what they evaluate is in no other place than where they write it.
+            expr: behind(c.selectors.prometheus) + 'or\n' + behind(c.selectors.ruler),
             hold: '15m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'Remote write is behind.',
-            description: 'Remote write {{ $labels.remote_name }} of Prometheus {{ $labels.instance }} of %(name)s is {{ $value | humanizeDuration }} behind.',
+            description: 'Remote write {{ $labels.remote_name }} of {{ $labels.instance }} of %(name)s is {{ $value | humanizeDuration }} behind.',
           }),
           own('PrometheusRemoteWriteFailing', {
-            expr: |||
-              sum by (%(cluster)s, instance, remote_name) (rate(prometheus_remote_storage_samples_failed_total{%(prometheus)s}[%(w)s]))
-              /
-              (sum by (%(cluster)s, instance, remote_name) (rate(prometheus_remote_storage_samples_total{%(prometheus)s}[%(w)s])) > 0)
-              > %(remoteWriteFailed)s
-            |||,
+            expr: refused(c.selectors.prometheus) + 'or\n' + refused(c.selectors.ruler),
             hold: '15m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'Remote write loses samples.',
-            description: 'Remote write {{ $labels.remote_name }} of Prometheus {{ $labels.instance }} of %(name)s gives up {{ $value | humanizePercentage }} of its samples: the other side refuses them.',
+            description: 'Remote write {{ $labels.remote_name }} of {{ $labels.instance }} of %(name)s gives up {{ $value | humanizePercentage }} of its samples: the other side refuses them.',
           }),
           own('PrometheusRuleFailures', {
             // Some groups are evaluated every five minutes: a window of five has no step between two of its samples once in each of these. What is over within ten minutes, as while a shard starts, is in a window of ten for less than `for`.

@@ -11,6 +11,9 @@
   local number = import '../lib/number.libsonnet',
   local bounds = import '../lib/bounds.libsonnet',
 
+  // Not below half a minute under a scale: rulers write each 15 s whatever it is.
+  local seconds(duration) = number(std.max(t.s(duration), 30)),
+
   local f = {
     cluster: c.clusterLabel,
     proxy: c.selectors.proxy,
@@ -25,6 +28,18 @@
     suspect: bounds.suspect,
     w: t.d('5m'),
     usual: t.d(c.targets.memory),
+    // Seconds since the newest sample that was written; the heartbeat is one each 15 s.
+    unwrittenSeconds: seconds('2m'),
+    heartbeat: t.recorded('2m'),
+    // After four minutes without being sent again an alert is over, as is one that a clock four minutes behind gives its end.
+    stuckSeconds: seconds('3m'),
+    behindSeconds: seconds('2m'),
+    aheadSeconds: seconds('1m'),
+    evaluated: std.join(' ', [
+      'prometheus_rule_group_last_evaluation_timestamp_seconds{%s} > 0' % c.selectors.ruler,
+      'or 0 * prometheus_rule_group_last_evaluation_timestamp_seconds{%s}' % c.selectors.ruler,
+      '+ on (%s, instance) group_left () max by (%s, instance) (process_start_time_seconds{%s})' % [c.clusterLabel, c.clusterLabel, c.selectors.ruler],
+    ]),
     q: t.d('15m'),
     name: a.cluster(external=true),
     // Within a text of a template.
@@ -421,19 +436,78 @@
             description: 'Servers of group {{ $labels.group }} do not keep to {{ $labels.kind }}, as seen by a Spillway of %(name)s ({{ $value }}). Its queries are answered the slow way, over series that are fetched and not over the shards; with overlap or copy some may be refused.',
           }),
           alert('RulerFailing', {
-            // By reason: Alertmanager holds back rules that fail where a shard or Spillway is the cause, and never a ruler that is down. A Prometheus that has not scraped any for days is not what watches it.
+            // By reason: Alertmanager holds back rules that fail where a shard or Spillway is the cause, and no other reason. That no ruler is left is told from the shards too: watchdog.libsonnet.
             expr: |||
               label_replace(sum by (%(cluster)s) (rate(prometheus_rule_evaluation_failures_total{%(ruler)s}[%(w)s])) / sum by (%(cluster)s) (rate(prometheus_rule_evaluations_total{%(ruler)s}[%(w)s])) > %(ruleFailures)s, "reason", "rules", "", "")
               or
               label_replace(sum by (%(cluster)s) (rate(thanos_alert_sender_alerts_dropped_total{%(ruler)s}[%(w)s])) > 0, "reason", "sending", "", "")
               or
-              label_replace(max by (%(cluster)s) (up{%(ruler)s}) == 0 or absent(up{%(ruler)s}) and on () count(last_over_time(up{%(ruler)s}[%(usual)s])), "reason", "down", "", "")
+              label_replace(
+                min by (%(cluster)s) (
+                  time()
+                  -
+                  (
+                    prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(ruler)s} > 0
+                    or
+                    0 * prometheus_remote_storage_queue_highest_sent_timestamp_seconds{%(ruler)s}
+                    + on (%(cluster)s, instance) group_left ()
+                    max by (%(cluster)s, instance) (process_start_time_seconds{%(ruler)s})
+                  )
+                ) > %(unwrittenSeconds)s,
+                "reason", "writing", "", ""
+              )
             |||,
             hold: '5m',
             severity: 'critical',
             dashboard: 'alerts',
-            summary: 'The ruler cannot evaluate its rules or cannot send its alerts.',
-            description: 'The ruler of %(name)s fails ({{ $value | humanize }}: a share of evaluations, alerts dropped a second, 0 for a ruler that is down, 1 for none at all). All alerts about the cluster come from it.',
+            summary: 'The ruler cannot evaluate its rules, send its alerts or write what they give.',
+            description: 'The ruler of %(name)s fails by {{ $labels.reason }} ({{ $value | humanize }}: a share of evaluations, alerts dropped a second, or for writing seconds since the newest sample that any ruler has written). All alerts about the cluster come from it.',
+          }),
+          alert('RulerFailing', {
+            // One of two: the other one writes the same. A Prometheus that has not had the heartbeat for days is beside no ruler.
+            expr: |||
+              max(last_over_time(ruler:heartbeat:vector[%(usual)s]))
+              unless
+              max(last_over_time(ruler:heartbeat:vector[%(heartbeat)s]))
+            |||,
+            hold: '5m',
+            severity: 'warning',
+            labels: { reason: 'writing' },
+            dashboard: 'alerts',
+            summary: 'A small Prometheus hears nothing of its ruler.',
+            description: 'The ruler beside {{ or $externalLabels.ruler_replica "a Prometheus" }} of %(name)s has written no heartbeat for minutes (the last one was {{ $value }}). What it evaluates is stored by the other one alone.',
+          }),
+          alert('RulerFailing', {
+            // A query that is never answered keeps a group from its next evaluation, and no rule fails. A group that was not evaluated yet is as old as its ruler. Of two rulers the better one counts, group by group.
+            expr: |||
+              max by (%(cluster)s) (
+                time() - max by (%(cluster)s, rule_group) (%(evaluated)s)
+                >
+                clamp_min(%(rulerIntervals)s * max by (%(cluster)s, rule_group) (prometheus_rule_group_interval_seconds{%(ruler)s}), %(stuckSeconds)s)
+              )
+            |||,
+            hold: '1m',
+            severity: 'critical',
+            labels: { reason: 'stuck' },
+            dashboard: 'alerts',
+            summary: 'No ruler evaluates some of its rules any more.',
+            description: 'No ruler of %(name)s has evaluated one of its groups for {{ $value | humanizeDuration }}, and no rule fails: its queries are not answered. What fires is resolved at Alertmanager without being over.',
+          }),
+          alert('RulerFailing', {
+            // What one ruler sends with an end that is over is over for Alertmanager, whatever the other one says. So of each ruler, by its newest evaluation of all.
+            expr: |||
+              time() - max by (%(cluster)s, instance) (%(evaluated)s)
+              >
+              clamp_min(2 * min by (%(cluster)s, instance) (prometheus_rule_group_interval_seconds{%(ruler)s}), %(behindSeconds)s)
+              or
+              time() - max by (%(cluster)s, instance) (%(evaluated)s) < -%(aheadSeconds)s
+            |||,
+            hold: '1m',
+            severity: 'critical',
+            labels: { reason: 'clock' },
+            dashboard: 'alerts',
+            summary: 'The clock of a ruler is wrong, or it evaluates nothing.',
+            description: 'The newest evaluation of ruler {{ $labels.instance }} of %(name)s is {{ $value | humanizeDuration }} old by the clock of who says so: that of the ruler differs, or it evaluates nothing. What a clock that is four minutes behind sends is over for Alertmanager, though the other ruler says that it fires.',
           }),
           notificationsFailing('!~', {
             hold: '5m',

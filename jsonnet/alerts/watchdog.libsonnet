@@ -23,6 +23,28 @@
         ],
       },
       {
+        // In each Prometheus that scrapes rulers: the small ones beside them, which are gone where they are, and the shards of their cluster.
+        name: 'watchdog.ruler',
+        scope:: 'shard',
+        rules: [
+          a.alert('RulerFailing', {
+            // A Prometheus that has not scraped any for days is not what watches it.
+            expr: |||
+              max by (%(cluster)s) (up{%(ruler)s}) == 0
+              or
+              absent(up{%(ruler)s}) and on () count(last_over_time(up{%(ruler)s}[%(usual)s]))
+            ||| % { cluster: cl, ruler: c.selectors.ruler, usual: t.d(c.targets.memory) },
+            hold: '5m',
+            severity: 'critical',
+            labels: { reason: 'down' },
+            dashboard: 'alerts',
+            external: true,
+            summary: 'No ruler runs.',
+            description: 'No ruler of %s can be scraped ({{ $value }}: 0 for targets that do not answer, 1 for none at all). All alerts about the cluster come from it.' % a.cluster(external=true),
+          }),
+        ],
+      },
+      {
         name: 'watchdog.fleet',
         rules: [
           a.alert('Watchdog', {
