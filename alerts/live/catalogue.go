@@ -316,6 +316,7 @@ var (
 		Want: []string{"ProxyShardDown"},
 		Beside: map[string]string{
 			"TargetDown":           "two of five Prometheus servers cannot be scraped",
+			"PrometheusHAPairDown": "its neighbours say so too",
 			"ProxyReplicaDown":     "until the other one is down too",
 			"ProxyQuarantine":      "they were killed while they worked on queries",
 			"ProxyRawPlans":        "the one that was left missed what it missed before",

@@ -46,7 +46,7 @@ var Elsewhere = map[string]string{
 	"NodeNotReady":                     notHere + "may come beside *half the fleet not ready*",
 	"NodeRestarts":                     byRuleTest,
 	"PrometheusHACrashLooping":         servicesOwn,
-	"PrometheusHAPairDown":             notHere + "Alertmanager holds it back where *a shard down* names the shard",
+	"PrometheusHAPairDown":             notHere + "may come beside *a shard down*",
 	"PrometheusHeadSeriesRunaway":      notHere + "needs a head of a million series",
 	"PrometheusJobCardinalityJump":     byRuleTest,
 	"PrometheusRemoteWriteBehind":      servicesOwn,
