@@ -255,3 +255,17 @@ func TestRulesJoinOnLabelsThatAreThere(t *testing.T) {
 		in.of(r.expr)
 	}
 }
+
+// TestGlobalRulesKeepTheCluster: a ruler for each cluster (docs/ruler.md) writes what those of
+// other clusters write, but for the cluster: no two may write one series.
+func TestGlobalRulesKeepTheCluster(t *testing.T) {
+	in := newInference(t)
+	for _, r := range rulesOf(t) {
+		if r.scope != "global" {
+			continue
+		}
+		if has := in.of(r.expr); !has.has("cluster") {
+			t.Errorf("%s loses the cluster: it has %s", r.where(), has)
+		}
+	}
+}

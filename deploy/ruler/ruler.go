@@ -263,6 +263,8 @@ type RuleOptions struct {
 	TimeScale float64
 	// Dir is the data folder; empty is a temporary one.
 	Dir string
+	// TokenFile holds the bearer token of a tenant of Spillway, as whom it asks; empty: as nobody.
+	TokenFile string
 	// Args are added to the command line.
 	Args []string
 }
@@ -385,6 +387,13 @@ func ruleArgs(o RuleOptions, temp string) ([]string, error) {
 		return nil, fmt.Errorf("query.yaml does not ask %s, or the query URL %s is not http://", asked, o.Query)
 	}
 	query = strings.ReplaceAll(query, asked, address)
+	if o.TokenFile != "" {
+		const settings = "  http_config:\n"
+		if !strings.Contains(query, settings) {
+			return nil, errors.New("query.yaml has no http_config for a token")
+		}
+		query = strings.Replace(query, settings, fmt.Sprintf("%s    bearer_token_file: %q\n", settings, o.TokenFile), 1)
+	}
 	heartbeat, err := scaledHeartbeat(max(o.TimeScale, 1))
 	if err != nil {
 		return nil, err

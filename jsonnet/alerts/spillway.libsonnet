@@ -149,7 +149,7 @@
             severity: 'critical',
             vars: { group: 'group', shard: 'shard' },
             summary: 'A shard has no replica that Spillway can ask.',
-            description: 'No replica of shard {{ $labels.shard }} of group {{ $labels.group }} is up ({{ $value }}), as seen by a Spillway of %(name)s. Queries that need it fail, and so do the rules of the ruler.',
+            description: 'No replica of shard {{ $labels.shard }} of group {{ $labels.group }} is up ({{ $value }}), as seen by a Spillway of %(name)s. Queries that need it fail, and so do the rules of a ruler that asks for all clusters: what fires in any of them is resolved after four minutes without being over.',
           }),
           alert('ProxyPartialAnswers', {
             expr: |||
