@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -30,8 +31,9 @@ const maxDecoders = 8
 // inexacts remembers queries that could not be put together, so that a dashboard does not pay for
 // finding out each time. The zero value is ready for use.
 type inexacts struct {
-	mu   sync.Mutex
-	seen map[string]inexactFor
+	mu    sync.Mutex
+	seen  map[string]inexactFor
+	swept time.Time // when those that had expired were taken out last
 }
 
 type inexactFor struct {
@@ -50,10 +52,20 @@ const (
 func (s *inexacts) get(query string, now time.Time) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sweep(now)
 	if f, ok := s.seen[query]; ok && now.Before(f.until) {
 		return f.why
 	}
 	return ""
+}
+
+// sweep takes out what has expired, now and then. The caller holds s.mu.
+func (s *inexacts) sweep(now time.Time) {
+	if len(s.seen) == 0 || now.Sub(s.swept) < inexactTime {
+		return
+	}
+	s.swept = now
+	maps.DeleteFunc(s.seen, func(_ string, f inexactFor) bool { return !now.Before(f.until) })
 }
 
 func (s *inexacts) put(query, why string, now time.Time) {
@@ -62,12 +74,14 @@ func (s *inexacts) put(query, why string, now time.Time) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sweep(now)
 	if len(s.seen) >= maxInexacts {
 		s.seen = nil // a rare and cheap loss: each is found out again
 	}
 	if s.seen == nil {
 		s.seen = map[string]inexactFor{}
 	}
+	query = strings.Clone(query) // else it may keep the body of the request that it came in
 	s.seen[query] = inexactFor{why, now.Add(inexactTime)}
 }
 
