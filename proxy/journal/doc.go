@@ -12,8 +12,10 @@
 // slots.
 //
 // One goroutine writes. A request waits for its slot 10 ms at most, and for nothing when it ends.
-// A file that fails, or a disk that takes nothing for thousands of slots, is told once, and from
-// then on nothing is remembered.
+// A file that fails, or a disk that takes nothing for thousands of slots, is told once, and has
+// nobody in it from then on. It is tried again after a minute, later after up to ten, where the
+// disk was only slow after a second: emptied, and written with those who are under way then. Who
+// was under way at a kill is told to the next start though nothing can be written there.
 //
 // # Refusals
 //

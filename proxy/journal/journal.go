@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,10 @@ const (
 	sampled = time.Second
 	// maxText is how much of a request's text a slot has.
 	maxText = 200
+	// leastPause is after what time a file that could not be written is tried again, slowPause
+	// where its disk was only too slow. The pause doubles, up to mostPause, until it was well for
+	// as long.
+	leastPause, slowPause, mostPause = time.Minute, time.Second, 10 * time.Minute
 )
 
 // magic begins the file; what follows it are slots.
@@ -44,19 +49,33 @@ type Leftover struct {
 	Held int64 `json:"h"`
 }
 
+// file is what writing needs of an *os.File.
+type file interface {
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+}
+
 // Journal is an open file. Its methods may be called by any goroutine; those of a nil Journal do
 // nothing.
+//
+// Invariant: while off, what stands in the file is of before; from the moment that it is written
+// anew, of the live ones, each change goes through ops.
 type Journal struct {
-	f      *os.File
-	failed func(error)
-	ops    chan op // what one goroutine writes
-	stop   chan struct{}
-	done   sync.WaitGroup
+	f    file
+	tell func(error)
+	ops  chan op // what one goroutine writes
+	stop chan struct{}
+	done sync.WaitGroup
 
-	mu   sync.Mutex
-	free []int
-	live map[int]*Slot
-	off  bool // closed, or the file has failed
+	mu     sync.Mutex
+	free   []int
+	live   map[int]*Slot
+	closed bool
+	off    bool // closed, or nothing is written until the file is tried again
+	ill    bool // the file has failed, and was not written anew since
+	pause  time.Duration
+	well   time.Time // when it was written anew last
 }
 
 // Slot is a request that is under way.
@@ -74,9 +93,10 @@ type op struct {
 }
 
 // Open opens the file, or makes it, and says which requests were under way when it was last open,
-// those that held most first. failed is told once when the file cannot be written, or a disk does
-// not take in time what is written: from then on nothing is remembered. The caller closes it.
-func Open(path string, failed func(error)) (*Journal, []Leftover, error) {
+// those that held most first. tell is told why when the file cannot be written, or a disk does not
+// take in time what is written: from then on the file has nobody, until it could be written again,
+// which is tried after a pause, and told as nil. The caller closes it.
+func Open(path string, tell func(error)) (*Journal, []Leftover, error) {
 	if err := plainfile.Check(path); err != nil {
 		return nil, nil, err
 	}
@@ -88,16 +108,25 @@ func Open(path string, failed func(error)) (*Journal, []Leftover, error) {
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
-	j := &Journal{f: f, failed: failed, ops: make(chan op, 2*Slots), stop: make(chan struct{}), live: map[int]*Slot{}}
+	return open(f, tell), left, nil
+}
+
+// open begins a journal in a file that was read. One that cannot be written is tried again later:
+// who was under way before is known all the same.
+func open(f file, tell func(error)) *Journal {
+	j := &Journal{f: f, tell: tell, ops: make(chan op, 2*Slots), stop: make(chan struct{}), live: map[int]*Slot{}}
 	for i := range Slots {
 		j.free = append(j.free, Slots-1-i)
 	}
+	if err := j.put([]byte(magic)); err != nil {
+		j.fail(err)
+	}
 	j.done.Go(j.write)
 	j.done.Go(j.sample)
-	return j, left, nil
+	return j
 }
 
-// take makes the file ours: it reads what is in it, and empties it.
+// take makes the file ours, and reads what is in it.
 func take(f *os.File) ([]Leftover, error) {
 	if err := lock(f); err != nil {
 		return nil, fmt.Errorf("another process has it open: %w", err)
@@ -107,7 +136,7 @@ func take(f *os.File) ([]Leftover, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(text) > most || len(text) > 0 && !bytes.HasPrefix(text, []byte(magic)) {
+	if len(text) > most || !bytes.HasPrefix(text, []byte(magic)) && !strings.HasPrefix(magic, string(text)) {
 		return nil, errors.New("it is no journal of Spillway's; name another file, or remove it")
 	}
 	var left []Leftover
@@ -121,11 +150,16 @@ func take(f *os.File) ([]Leftover, error) {
 	slices.SortFunc(left, func(a, b Leftover) int {
 		return cmp.Or(cmp.Compare(b.Held, a.Held), a.Began.Compare(b.Began), cmp.Compare(a.Digest, b.Digest))
 	})
-	if err := f.Truncate(0); err != nil {
-		return nil, err
+	return left, nil
+}
+
+// put makes the file have a text and nothing else.
+func (j *Journal) put(text []byte) error {
+	if err := j.f.Truncate(0); err != nil {
+		return err
 	}
-	_, err = f.WriteAt([]byte(magic), 0)
-	return left, err
+	_, err := j.f.WriteAt(text, 0)
+	return err
 }
 
 // patience is how long a request waits until its slot is written: a disk that does not take it in
@@ -136,20 +170,25 @@ const patience = 10 * time.Millisecond
 var errSlow = errors.New("the disk does not take what is written into the journal")
 
 // Enter writes a request into a free slot; held tells what it holds, and may be asked at any time
-// until Leave. It is nil where there is no room, or the file has failed.
+// until Leave. It is nil where there is no room. While the file cannot be written the slot is kept
+// until it can be.
 func (j *Journal) Enter(what Leftover, held func() int64) *Slot {
 	if j == nil {
 		return nil
 	}
 	what.Text = clip.Text(what.Text, maxText)
 	j.mu.Lock()
-	if j.off || len(j.free) == 0 {
+	if j.closed || len(j.free) == 0 {
 		j.mu.Unlock()
 		return nil
 	}
 	s := &Slot{at: j.free[len(j.free)-1], what: what, held: held}
 	j.free = j.free[:len(j.free)-1]
 	j.live[s.at] = s
+	if j.off {
+		j.mu.Unlock()
+		return s
+	}
 	written := make(chan struct{})
 	j.send(op{s.at, s.text(), written})
 	j.mu.Unlock()
@@ -186,41 +225,119 @@ func (j *Journal) send(o op) {
 	}
 }
 
-// fail ends the journal. Nobody is remembered any more, in the file either: at the next kill its
-// slots would accuse who was under way now. The caller holds j.mu.
+// fail has nothing written any more, until the file is tried again: at the next kill what stands in
+// it would accuse who was under way now. The caller holds j.mu.
 func (j *Journal) fail(err error) {
-	if !j.off {
-		j.off = true
-		clear(j.live)
-		go j.failed(err) // whoever is told may take his time
+	if j.off {
+		return
+	}
+	if !j.ill && time.Since(j.well) >= mostPause {
+		j.pause = 0
+	}
+	least := leastPause
+	if errors.Is(err, errSlow) {
+		least = slowPause
+	}
+	j.off, j.pause = true, min(max(2*j.pause, least), mostPause)
+	if !j.ill {
+		j.ill = true
+		go j.tell(err) // whoever is told may take his time
 	}
 }
 
-// write writes what is sent, in its order, until Close.
+// write writes what is sent, in its order, until Close, and the whole file anew some time after it
+// has failed.
 func (j *Journal) write() {
-	emptied := false
-	for o := range j.ops {
-		if j.fine() {
-			if _, err := j.f.WriteAt(o.text, int64(len(magic)+o.at*SlotBytes)); err != nil {
-				j.mu.Lock()
-				j.fail(err)
-				j.mu.Unlock()
-			}
-		}
-		if !emptied && !j.fine() {
+	again := time.NewTimer(mostPause)
+	defer again.Stop()
+	for emptied, waits := false, false; ; {
+		switch pause, off := j.pauses(); {
+		case !off:
+			emptied, waits = false, false
+		case !waits:
+			waits, emptied = true, j.f.Truncate(0) == nil
+			again.Reset(pause)
+		case !emptied:
 			emptied = j.f.Truncate(0) == nil
 		}
-		if o.done != nil {
+		select {
+		case o, more := <-j.ops:
+			if !more {
+				return
+			}
+			j.do(o)
+		case <-again.C:
+			if waits {
+				j.renew()
+				waits = false
+			}
+		}
+	}
+}
+
+// do writes a slot.
+func (j *Journal) do(o op) {
+	if _, off := j.pauses(); !off {
+		if _, err := j.f.WriteAt(o.text, int64(len(magic)+o.at*SlotBytes)); err != nil {
+			j.mu.Lock()
+			j.fail(err)
+			j.mu.Unlock()
+		}
+	}
+	if o.done != nil {
+		close(o.done)
+	}
+}
+
+// pauses tells whether nothing is written, and how long the pause is then.
+func (j *Journal) pauses() (time.Duration, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.pause, j.off
+}
+
+// renew writes the file anew, with those that are under way now. Who comes and goes meanwhile is
+// written after them.
+func (j *Journal) renew() {
+	text := []byte(magic)
+	j.mu.Lock()
+	if j.closed {
+		j.mu.Unlock()
+		return
+	}
+	for range len(j.ops) { // of before, and nobody sends more: what it says is in live, or over
+		if o := <-j.ops; o.done != nil {
 			close(o.done)
 		}
 	}
-}
-
-// fine tells whether requests are remembered.
-func (j *Journal) fine() bool {
+	for i := range Slots {
+		if s := j.live[i]; s != nil {
+			text = append(text, make([]byte, len(magic)+i*SlotBytes-len(text))...)
+			text = append(text, s.text()...)
+		}
+	}
+	j.off = false
+	j.mu.Unlock()
+	err := j.put(text)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return !j.off
+	switch {
+	case err != nil:
+		j.fail(err)
+	case !j.off: // not behind again
+		j.ill, j.well = false, time.Now()
+		go j.tell(nil)
+	}
+}
+
+// Working tells whether what is under way stands in the file.
+func (j *Journal) Working() bool {
+	if j == nil {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.closed && !j.ill
 }
 
 // Leave clears the slot of a request that has ended.
@@ -230,12 +347,14 @@ func (j *Journal) Leave(s *Slot) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.off {
+	if j.closed {
 		return
 	}
 	delete(j.live, s.at)
 	j.free = append(j.free, s.at)
-	j.send(op{s.at, make([]byte, SlotBytes), nil})
+	if !j.off {
+		j.send(op{s.at, make([]byte, SlotBytes), nil})
+	}
 }
 
 // sample tells the slots what their requests hold, until Close.
@@ -250,8 +369,9 @@ func (j *Journal) sample() {
 		}
 		j.mu.Lock()
 		for _, s := range j.live {
-			if held := s.held(); held != s.what.Held && !j.off {
-				s.what.Held = held
+			held := s.held()
+			changed := held != s.what.Held
+			if s.what.Held = held; changed && !j.off {
 				j.send(op{s.at, s.text(), nil})
 			}
 		}
@@ -272,7 +392,7 @@ func (j *Journal) Close() error {
 		return nil
 	default:
 	}
-	j.off = true
+	j.closed, j.off = true, true
 	close(j.stop)
 	close(j.ops) // nobody sends any more
 	j.mu.Unlock()

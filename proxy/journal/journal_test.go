@@ -160,8 +160,8 @@ func (j *Journal) settle() {
 	<-written
 }
 
-// TestFailing: a file that cannot be written is told once, and a disk that takes nothing keeps
-// nobody waiting for long, neither who comes nor who goes.
+// TestFailing: a file that cannot be written is told once, with nobody in it, and a disk that takes
+// nothing keeps nobody waiting for long, neither who comes nor who goes.
 func TestFailing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "running.journal")
 	told := make(chan error, 10)
@@ -177,16 +177,25 @@ func TestFailing(t *testing.T) {
 	if err := <-told; err == nil {
 		t.Error("nobody is told that the file has failed")
 	}
-	if j.Enter(Leftover{Digest: "more"}, nothing) != nil {
-		t.Error("a file that has failed remembers")
+	j.Leave(j.Enter(Leftover{Digest: "more"}, nothing))
+	if j.Working() {
+		t.Error("a file that has failed works")
+	}
+	if text, err := os.ReadFile(path); err != nil || bytes.Contains(text, []byte("more")) {
+		t.Errorf("a file that has failed remembers: %v", err)
 	}
 	j.Leave(good)
+	j.mu.Lock()
+	if len(j.live) != 1 || len(j.free) != Slots-1 { // bad goes on
+		t.Errorf("%d are held, %d slots are free", len(j.live), len(j.free))
+	}
+	j.mu.Unlock()
 	_ = j.Close() // it is closed already
 	if len(told) > 0 {
 		t.Error("told twice")
 	}
 
-	stuck := &Journal{failed: func(err error) { told <- err }, ops: make(chan op, 2), live: map[int]*Slot{}, free: []int{3, 2, 1, 0}}
+	stuck := &Journal{tell: func(err error) { told <- err }, ops: make(chan op, 2), live: map[int]*Slot{}, free: []int{3, 2, 1, 0}}
 	first := stuck.Enter(Leftover{Digest: "first"}, nothing) // nobody writes
 	second := stuck.Enter(Leftover{Digest: "second"}, nothing)
 	stuck.Leave(first)
@@ -194,8 +203,10 @@ func TestFailing(t *testing.T) {
 	if err := <-told; !errors.Is(err, errSlow) {
 		t.Errorf("told %v", err)
 	}
-	if stuck.Enter(Leftover{Digest: "third"}, nothing) != nil {
-		t.Error("a disk that takes nothing remembers")
+	began := time.Now()
+	stuck.Leave(stuck.Enter(Leftover{Digest: "third"}, nothing))
+	if len(stuck.ops) != 2 || stuck.Working() || time.Since(began) >= patience {
+		t.Errorf("a disk that takes nothing is sent %d, or waited for", len(stuck.ops))
 	}
 }
 
@@ -273,8 +284,9 @@ func BenchmarkEnterLeave(b *testing.B) {
 	}
 }
 
-// TestFailedAccusesNobody: a journal that has failed has nobody in its file, and holds nobody: at a
-// kill long after, those who were under way when it failed would be taken for the cause.
+// TestFailedAccusesNobody: a journal that has failed has nobody in its file, and holds nobody who
+// has left: at a kill long after, those who were under way when it failed would be taken for the
+// cause.
 func TestFailedAccusesNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "running.journal")
 	told := make(chan error, 1)
@@ -290,16 +302,16 @@ func TestFailedAccusesNobody(t *testing.T) {
 	j.mu.Unlock()
 	<-told
 	j.settle()
-	j.mu.Lock()
-	if len(j.live) > 0 {
-		t.Errorf("%d are held", len(j.live))
-	}
-	j.mu.Unlock()
 	left, err := os.ReadFile(path)
 	if err != nil || strings.Contains(string(left), "innocent") {
 		t.Errorf("left in the file: %.100q, %v", left, err)
 	}
 	j.Leave(s)
+	j.mu.Lock()
+	if len(j.live) > 0 {
+		t.Errorf("%d are held", len(j.live))
+	}
+	j.mu.Unlock()
 	if err := j.Close(); err != nil {
 		t.Error(err)
 	}

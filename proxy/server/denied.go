@@ -82,7 +82,13 @@ func (s *Server) keeps(cfg *config.Config) error {
 		s.log.Error("some deny rules of the admin API are not in force", "err", err)
 	}
 	const lost = "what is under way is not remembered; a request that gets Spillway killed will not be told next time"
-	j, left, err := journal.Open(filepath.Join(dir, "running.journal"), func(err error) { s.log.Error(lost, "err", err) })
+	j, left, err := journal.Open(filepath.Join(dir, "running.journal"), func(err error) {
+		if err == nil {
+			s.log.Info("what is under way is remembered again")
+			return
+		}
+		s.log.Error(lost+", unless the file can be written again before; it is tried", "err", err)
+	})
 	if err != nil {
 		s.log.Error(lost, "err", err)
 		return nil

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/deny"
 	"github.com/spillwayproject/spillway/proxy/heap"
@@ -472,5 +474,30 @@ func left(t *testing.T, path string, all map[string]journal.Leftover) {
 	}
 	if err := os.WriteFile(path, was, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestJournalWorking: a metric tells whether what is under way is remembered, where it is to be.
+func TestJournalWorking(t *testing.T) {
+	t.Parallel()
+	foreign := t.TempDir()
+	writeText(t, filepath.Join(foreign, "running.journal"), "precious")
+	for _, tc := range []struct{ config, want string }{
+		{"", ""},
+		{"state_dir: " + t.TempDir() + "\n", "spillway_journal_working 1"},
+		{"state_dir: " + foreign + "\n", "spillway_journal_working 0"},
+	} {
+		reg := prometheus.NewRegistry()
+		reg.MustRegister(journalWorking{newRig(t, manyShards(1), tc.config).s})
+		var out []string
+		families, err := reg.Gather()
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				out = append(out, fmt.Sprint(f.GetName(), " ", m.GetGauge().GetValue()))
+			}
+		}
+		if got := strings.Join(out, ","); got != tc.want || err != nil {
+			t.Errorf("%q: %q, want %q (%v)", tc.config, got, tc.want, err)
+		}
 	}
 }

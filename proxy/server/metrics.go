@@ -126,7 +126,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		keysRead(s), processors, m.evictions, m.kills, held, ceiling, m.waited, running, waiting, m.requests, m.duration, m.inflight,
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.estimates, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
-		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.rewrites, m.shadow, denyRules{s}, tokensAway(s),
+		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.rewrites, m.shadow, denyRules{s}, tokensAway(s), journalWorking{s},
 	)
 	return m
 }
@@ -159,6 +159,26 @@ func (d denyRules) Collect(ch chan<- prometheus.Metric) {
 	for source, n := range d.s.deny.Count(d.s.now()) {
 		ch <- prometheus.MustNewConstMetric(descDenyRules, prometheus.GaugeValue, float64(n), string(source))
 	}
+}
+
+// journalWorking tells of the journal of what is under way, where one is to be kept.
+type journalWorking struct{ s *Server }
+
+var descJournalWorking = prometheus.NewDesc("spillway_journal_working",
+	"1 while what is under way stands in the journal of state_dir, 0 while it cannot be written: a request that gets Spillway killed then is not refused after the next start. Not there without state_dir.",
+	nil, nil)
+
+func (journalWorking) Describe(ch chan<- *prometheus.Desc) { ch <- descJournalWorking }
+
+func (w journalWorking) Collect(ch chan<- prometheus.Metric) {
+	if w.s.stateDir == "" {
+		return
+	}
+	works := 0.0
+	if w.s.journal.Working() {
+		works = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descJournalWorking, prometheus.GaugeValue, works)
 }
 
 // blame counts a plan that fetches series with the shard that its cause lies with, where it lies

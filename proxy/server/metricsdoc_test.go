@@ -124,7 +124,7 @@ func (f metricRow) unit() string {
 		return "0 to 1"
 	case f.kind == "gauge" && slices.ContainsFunc([]string{
 		"_info", "_successful", "_open", "_state", "_whole", "_sick", "_lagging",
-		"_silent", "_trusted",
+		"_silent", "_trusted", "_working",
 	}, func(s string) bool { return strings.HasSuffix(base, s) }):
 		return "0 or 1"
 	default:
@@ -245,7 +245,7 @@ func metricKind(t *testing.T, c prometheus.Collector, f metricRow) string {
 // their registry, in which each has a series.
 func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 	t.Helper()
-	cfg, err := config.Parse([]byte(`groups: [{name: main, heartbeat: up, names: [up], shard_by: [node], hashmod: {labels: [node], modulus: 1}, shards: [{hash: 0, names: [x], replicas: [{url: "http://127.0.0.1:1"}, {url: "http://127.0.0.1:2"}]}]}]`), t.TempDir())
+	cfg, err := config.Parse([]byte(`{state_dir: state, groups: [{name: main, heartbeat: up, names: [up], shard_by: [node], hashmod: {labels: [node], modulus: 1}, shards: [{hash: 0, names: [x], replicas: [{url: "http://127.0.0.1:1"}, {url: "http://127.0.0.1:2"}]}]}]}`), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.stop()
+		s.end()
 		s.state.Load().retire()
 	})
 	s.state.Load().top.Start(s.background)                    // the gauges of replicas speak of a topology that runs
