@@ -11,10 +11,31 @@ import (
 // cordon is one that was done here: of which node, and when, as its annotation says.
 type cordon struct{ node, at string }
 
-// within tells whether it was done after a time. A time that cannot be read counts as now.
-func (d cordon) within(since time.Time) bool {
+// maxAhead is how far ahead of the clock a time may be that is believed: clocks differ by less.
+const maxAhead = 5 * time.Minute
+
+// within tells whether a cordon was done after a time. A time that cannot be read counts as now,
+// and one further ahead than maxAhead, of a clock that was wrong, as when it was first met: it
+// would fill the window until then, and left out it would be a place that nobody has used.
+func (c *controller) within(d cordon, since time.Time) bool {
 	at, err := time.Parse(time.RFC3339, d.at)
-	return err != nil || at.After(since)
+	if err != nil {
+		return true
+	}
+	now := c.now()
+	met, ahead := c.done.ahead[d]
+	if !ahead && !at.After(now.Add(maxAhead)) {
+		return at.After(since)
+	}
+	if !ahead {
+		c.log.Warn("a cordon bears a time that is yet to come, and counts as done now: was the clock of this machine wrong, or is it?",
+			"node", d.node, "at", d.at)
+	}
+	if !ahead || met.After(now) { // the clock was wrong then, too
+		met = now
+		c.done.ahead[d] = now
+	}
+	return met.After(since)
 }
 
 // done are the cordons within the window, whether or not the node still bears the mark: who repairs
@@ -23,6 +44,7 @@ type done struct {
 	by       map[cordon]bool // whether for a light action
 	recalled bool            // what was done before this program was started is in it
 	unsure   map[string]doubt
+	ahead    map[cordon]time.Time // when those were first met whose time was yet to come then
 }
 
 // doubt is a cordon that may have been done or not.
@@ -32,7 +54,9 @@ type doubt struct {
 	light  bool
 }
 
-func newDone() done { return done{by: map[cordon]bool{}, unsure: map[string]doubt{}} }
+func newDone() done {
+	return done{by: map[cordon]bool{}, unsure: map[string]doubt{}, ahead: map[cordon]time.Time{}}
+}
 
 // add remembers a cordon of a node as it was before.
 func (d *done) add(at string, before node, light bool) {
@@ -114,16 +138,22 @@ func (c *controller) recall(ctx context.Context, marked []meta, next meta) error
 // counts.
 func (c *controller) inTheWindow(marked []meta, next node) (within, light, marks int) {
 	name, since := next.Metadata.Name, c.now().Add(-c.window)
-	maps.DeleteFunc(c.done.by, func(d cordon, _ bool) bool { return !d.within(since) })
-	all := maps.Clone(c.done.by)
+	maps.DeleteFunc(c.done.by, func(d cordon, _ bool) bool { return !c.within(d, since) })
+	all, bears := maps.Clone(c.done.by), map[cordon]bool{}
 	for _, m := range marked {
 		if m.Name != name {
 			marks++
 		}
-		if d := (cordon{m.Name, m.Annotations[markTime]}); d.within(since) {
+		d := cordon{m.Name, m.Annotations[markTime]}
+		bears[d] = true
+		if c.within(d, since) {
 			all[d] = m.isLight()
 		}
 	}
+	maps.DeleteFunc(c.done.ahead, func(d cordon, _ time.Time) bool {
+		_, counts := c.done.by[d]
+		return !counts && !bears[d] && d.node != name
+	})
 	if next.waitsLightly() {
 		delete(all, cordon{name, next.Metadata.Annotations[markTime]})
 	}
@@ -140,6 +170,10 @@ func (c *controller) inTheWindow(marked []meta, next node) (within, light, marks
 		}
 	}
 	for n, p := range c.planned {
+		if p.at.After(c.now().Add(maxAhead)) {
+			p.at = c.now()
+			c.planned[n] = p
+		}
 		if !p.at.After(since) {
 			delete(c.planned, n)
 		} else if n != name {
