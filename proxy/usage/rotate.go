@@ -77,6 +77,9 @@ func (r *rotating) ensure() error {
 			return nil
 		}
 		now, err := os.Stat(r.path)
+		if err == nil && os.SameFile(r.info, now) {
+			r.size = min(r.size, now.Size()) // others' copytruncate; what they append is theirs
+		}
 		if err == nil && os.SameFile(r.info, now) && !r.holds() {
 			return r.hold(r.f, r.info)
 		}
@@ -155,6 +158,9 @@ func (r *rotating) write(lines []byte) (bool, error) {
 	if n > 0 && r.regular {
 		// Half a line is worse than none. Where it cannot be taken back, the file is opened anew,
 		// which mends it.
+		if now, statErr := r.f.Stat(); statErr == nil {
+			r.size = min(r.size, max(0, now.Size()-int64(n))) // to lengthen it would put NULs there
+		}
 		if cutErr := r.f.Truncate(r.size); cutErr != nil {
 			err = errors.Join(err, cutErr, r.close())
 		}

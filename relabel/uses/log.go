@@ -131,6 +131,7 @@ type logReader struct {
 	from, to time.Time      // of those that count
 	hours    map[int64]bool // of all lines
 	lines    int64
+	nuls     int64 // stretches of NUL bytes
 	own      int64 // of an inventory
 	plans    int64 // of which the plan alone was asked
 	lost     Losses
@@ -167,6 +168,9 @@ func (l *logReader) read(ctx context.Context, r io.Reader) (int, error) {
 			long = append(long[:0], text...)
 			for errors.Is(err, bufio.ErrBufferFull) {
 				text, err = in.ReadSlice('\n')
+				if len(bytes.TrimLeft(long, "\x00")) == 0 {
+					long = append(long[:0], 0) // of a stretch of them one is enough
+				}
 				if long = append(long, text...); len(long) > maxLine {
 					return number, fmt.Errorf("the line is longer than %d MiB", maxLine>>20)
 				}
@@ -175,6 +179,10 @@ func (l *logReader) read(ctx context.Context, r io.Reader) (int, error) {
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			return number, err
+		}
+		if len(text) > 0 && text[0] == 0 { // no line of ours: the machine died, or somebody else cut the file
+			l.nuls++
+			text = bytes.TrimLeft(text, "\x00")
 		}
 		if len(strings.TrimSpace(string(text[:min(len(text), 8)]))) > 0 {
 			if lineErr := l.line(text); lineErr != nil && (err == nil || errors.As(lineErr, new(*versionError))) {
@@ -352,6 +360,10 @@ func (l *logReader) tell(set *Set, path string, n counted) {
 	if l.lost.Requests > 0 {
 		set.Lost.add(l.lost)
 		warn("%s, since the disk was full or slow: what these asked is not known", l.lost)
+	}
+	if l.nuls > 0 {
+		warn("%s of NUL bytes passed over: the machine died while lines were written, or somebody else cut the file; what was asked there is not known",
+			number(l.nuls, "stretch", "stretches"))
 	}
 	if n.browsed > 0 {
 		warn("%d calls listed series, names or values without selecting anything in particular, such as {le!=\"\"}; nothing is kept for them", n.browsed)
