@@ -100,6 +100,15 @@ func (s *source) hear(groups []*targetgroup.Group) {
 	maps.DeleteFunc(s.heard, func(name string, _ time.Time) bool { return !there[name] })
 }
 
+// isGone tells of a group whose file is not there any more. hear has looked for it.
+func (s *source) isGone(g *targetgroup.Group) bool {
+	if len(s.from.Files) == 0 {
+		return false
+	}
+	_, there := s.heard[s.origin(g)]
+	return !there
+}
+
 // holds tells whether the file was last told of with targets.
 func (s *source) holds(name string) bool {
 	g := s.groups[name+":0"]

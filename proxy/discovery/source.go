@@ -199,6 +199,8 @@ func (s *source) take(groups []*targetgroup.Group) {
 		case g == nil:
 		case s.ready && len(s.clusters) > 0 && len(g.Targets) == 0: // pods come and go without end
 			delete(s.groups, g.Source)
+		case len(g.Targets) == 0 && s.isGone(g): // nor do files
+			delete(s.groups, g.Source)
 		default:
 			s.groups[g.Source] = g
 		}
