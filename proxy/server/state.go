@@ -114,8 +114,9 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	}
 	var prevTop *shard.Topology
 	var sizes *weigh.Sizes
+	st.known.Found = &weigh.Found{}
 	if prev != nil {
-		prevTop, sizes = prev.top, prev.known.Sizes
+		prevTop, sizes, st.known.Found = prev.top, prev.known.Sizes, prev.known.Found
 	}
 	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
 		st.tenants.Close()

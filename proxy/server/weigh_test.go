@@ -142,7 +142,7 @@ func TestWeighedBefore(t *testing.T) {
 	const heavy, few = "sum(rate(requests_total[1m]))", `rate(requests_total{node=~"n1.?"}[1m])`
 	key := func(shard int, query string, end time.Time) cost.Key {
 		grid := cost.Grid{Steps: 241, Step: 15_000, Interval: 60_000, Lookback: 300_000}
-		return cost.WeightKey(st.top.Groups[0].Shards[shard].Name(), query, grid, end.UnixMilli())
+		return cost.WeightKey(st.top.Groups[0].Shards[shard].Key(), query, grid, end.UnixMilli())
 	}
 	divided := func(query string, end time.Time, step string) bool {
 		t.Helper()

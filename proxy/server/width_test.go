@@ -136,7 +136,7 @@ func TestUnweighedWidth(t *testing.T) {
 	defer done()
 	shards, now := w.st.top.Groups[0].Shards, time.Now()
 	sizes := weigh.NewSizes(t.Context(), w.st.top, nil, time.Now, slog.New(slog.DiscardHandler))
-	known := weigh.Known{Sizes: sizes, Learned: &cost.Learned{}}
+	known := weigh.Known{Sizes: sizes, Found: &weigh.Found{}, Learned: &cost.Learned{}}
 	expr, err := tree.Parser.ParseExpr("sum by (pod) (rate(x_total[5m]))")
 	if err != nil {
 		t.Fatal(err)

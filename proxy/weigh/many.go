@@ -15,7 +15,8 @@ import (
 // many is the key for how many series were listed. What is one more than so many, or too long a
 // list, may be any number, so that it is for those alone who list as many.
 func (sc *Scale) many(t selected) cost.Key {
-	return cost.KeyOf(t.part.Shard.Name(), fmt.Sprint("listed ", sc.listed(), sc.MaxListBytes), plan.Selector(t.matchers), t.from, t.until)
+	what := fmt.Sprint("listed ", sc.listed(), sc.MaxListBytes)
+	return cost.KeyOf(serversOf(t.part.Shard), what, plan.Selector(t.matchers), t.from, t.until)
 }
 
 // bounded is the selected with what the shard says of itself.

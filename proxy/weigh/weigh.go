@@ -89,16 +89,25 @@ type Scale struct {
 	Ask func(ctx context.Context, questions []Question, found func(i int, n int64)) error
 }
 
-// Known is what is known of a topology's shards, for all requests. Only Sizes and, for Estimate,
-// Learned have to be set.
+// Known is what is known of a topology's shards, for all requests. Learned has to be set for
+// Estimate alone.
 type Known struct {
 	// Sizes are those of metrics.
 	Sizes *Sizes
-	// Counts are numbers of series, Weights of bytes that shards hold for texts.
-	Counts, Weights cost.Counts
+	// Found is what was counted, and may be handed on to another topology: it is known by servers.
+	*Found
 	// Learned is what answers showed, of whatever topology.
 	Learned *cost.Learned
 }
+
+// Found is what was counted of servers, whatever shards they are. The zero value is ready for use.
+type Found struct {
+	// Counts are numbers of series, Weights of bytes that shards hold for texts.
+	Counts, Weights cost.Counts
+}
+
+// serversOf identifies a shard by its servers: its place is another one's after a reload.
+func serversOf(s *shard.Shard) string { return cmp.Or(s.Key(), s.Name()) }
 
 // Question is what one shard is asked in order to count.
 type Question struct {
@@ -306,7 +315,7 @@ func (sc *Scale) tell(loads []*load) {
 }
 
 func (sc *Scale) weightOf(l *plan.Leaf, part *plan.Part) cost.Key {
-	return cost.WeightKey(part.Shard.Name(), part.Query, sc.costGrid(l), min(l.Grid.End, sc.Now))
+	return cost.WeightKey(serversOf(part.Shard), part.Query, sc.costGrid(l), min(l.Grid.End, sc.Now))
 }
 
 // refused tells whether a server would not answer, whatever the time.

@@ -53,7 +53,7 @@ func newWorld(t testing.TB, series int64, bytes int64) *world {
 	w := &world{top: top, shards: top.Groups[0].Shards, series: series}
 	w.Scale = &Scale{
 		MaxBytes: bytes, MaxRange: 31 * 24 * time.Hour, Light: LightSeries, Interval: time.Minute, Now: 1_800_000_000_000,
-		Known: &Known{Sizes: &Sizes{}}, // which knows no shard
+		Known: &Known{Sizes: &Sizes{}, Found: &Found{}}, // which knows no shard
 		Ask: func(_ context.Context, questions []Question, found func(int, int64)) error {
 			w.asked.Add(int64(len(questions)))
 			if w.err != nil {
@@ -493,7 +493,7 @@ func TestPieceOfWhatIsNotCounted(t *testing.T) {
 func TestAllThatAreSilentAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silent, needed = 4, 1
-		w := &Scale{Known: &Known{}, Patience: func() time.Duration { return time.Second }}
+		w := &Scale{Known: &Known{Found: &Found{}}, Patience: func() time.Duration { return time.Second }}
 		keys, by := make([]cost.Key, silent), map[cost.Key]selected{}
 		for i := range keys {
 			keys[i] = cost.KeyOf(fmt.Sprint(i), "count", "up", 0, 1)
