@@ -151,6 +151,7 @@
           {
             // 1 for each node with a finding for the remediation controller that fell sick one by one: it was sick an hour ago, and at no time since then were those that fell sick together so many that
             // FleetNodesFailing came. It stays so while it is sick and for an hour of being well. Without the second condition all would be sick before after an hour, those of a flood too.
+            // Where no rule was evaluated for longer than that (a shard was away), nobody knows since when they are sick: who is so within twenty minutes of it, in which alerts are pending anew, counts as sick before.
             record: 'cluster_node:sick_before:bool',
             expr: |||
               group by (%(node)s) (
@@ -160,11 +161,21 @@
               (
                 last_over_time(cluster_node:sick_before:bool[%(carry)s])
                 or on (%(node)s)
-                %(then)s
+                (
+                  %(then)s
+                  or on (%(node)s)
+                  (
+                    %(now)s
+                    and on (%(cl)s)
+                    cluster:nodes:count
+                    unless on (%(cl)s)
+                    last_over_time(cluster:nodes:count[%(gap)s] offset %(after)s)
+                  )
+                )
                 unless on (%(cl)s)
                 last_over_time(ALERTS{alertname="FleetNodesFailing"}[%(flood)s])
               )
-            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h'), together=true), carry: t.recorded('1h'), flood: t.d('65m') },
+            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h'), together=true), gap: t.d('45m'), after: t.d('20m'), carry: t.recorded('1h'), flood: t.d('65m') },
           },
         ],
       },
