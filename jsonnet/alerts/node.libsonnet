@@ -76,10 +76,15 @@
     description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s. %s' % [where, text],
   } + o),
 
+  // unheard is that nobody said a while ago whether the node is ready: it may be silent for a moment only.
+  local unheard = std.join('\n    ', ['', 'or on (%(node)s)', '(', '  node:ready:max', '  unless on (%(node)s)', '  last_over_time(node:ready:max[%(before)s] offset %(boot)s)', ')'])
+                  % { node: node, boot: t.d(c.node.boot), before: t.d('5m') },
+
   // unreachable are nodes that probers do not reach, of those that one has reached (and), or that nobody has yet (unless): a new pool behind a firewall that knows the API server and not the probers is ready, and runs what it is given.
   local unreachable(how, o) = a.alert('NodeUnreachable', onNode {
     // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes on: the kubelet is broken, which is no reason
-    // to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on purpose.
+    // to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on purpose. Where no rule was evaluated a while
+    // ago, nobody knows that it has been silent for as long, and no reboot is asked for.
     expr: |||
       %(unreachable)s
       and on (%(node)s)
@@ -91,12 +96,12 @@
         (
           max_over_time(node:ready:max[%(boot)s]) == 1
           or on (%(node)s)
-          max by (%(node)s) (up{%(exporter)s}) == 1
+          max by (%(node)s) (up{%(exporter)s}) == 1%(unheard)s
         )
       )
       %(how)s on (%(node)s)
       node:reached:bool
-    ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot), exporter: s, how: how },
+    ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot), exporter: s, how: how, unheard: if how == 'and' then unheard else '' },
     hold: '5m',
   } + o),
 
