@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"path/filepath"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -46,6 +47,9 @@ type rule struct {
 	named map[string]bool     // see names
 	asks  map[string][]string // see jobs
 	odd   bool                // a word does not come apart into the values of the source labels
+
+	prog     *syntax.Prog // see whole
+	branches []branch     // see open
 }
 
 // readJobs reads the configuration. A file that cannot be read is told and passed by.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
 // language is what the author of an expression named.
@@ -36,19 +38,22 @@ func readLanguage(pattern string) (l language, ok bool) {
 }
 
 // languages remembers what expressions name: a matcher is looked at for every job.
-type languages map[string]*language
+type languages struct {
+	read  map[string]*language
+	forms map[*uses.Entry]form
+}
 
 // of is nil where an expression names too much.
 func (p languages) of(pattern string) *language {
-	if l, ok := p[pattern]; ok {
+	if l, ok := p.read[pattern]; ok {
 		return l
 	}
 	l, ok := readLanguage(pattern)
 	if !ok {
-		p[pattern] = nil
+		p.read[pattern] = nil
 		return nil
 	}
-	p[pattern] = &l
+	p.read[pattern] = &l
 	return &l
 }
 

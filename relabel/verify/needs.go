@@ -29,7 +29,7 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 	for _, l := range o.External {
 		external[l] = true
 	}
-	parsed := languages{}
+	parsed := languages{map[string]*language{}, map[*uses.Entry]form{}}
 	different := distinct(jobs)
 	for _, e := range index.Entries() {
 		for _, j := range different {
@@ -40,10 +40,14 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 			if n == nil {
 				continue
 			}
-			n.names = slices.DeleteFunc(n.names, func(name string) bool { return neverSeen(name) || j.neverScraped(name, recorded) })
+			never := func(name string) bool { return neverSeen(name) || j.neverScraped(name, recorded) }
+			n.names = slices.DeleteFunc(n.names, never)
+			n.shaped.sure = slices.DeleteFunc(n.shaped.sure, never)
+			n.shaped.unsure = slices.DeleteFunc(n.shaped.unsure, never)
 			n.spellingOnly = seen != nil && seen.entries[e] && seen.jobs[j]
 			n.elsewhere = seen != nil && seen.entries[e] && !seen.jobs[j]
 			n.others = len(jobs) > 1
+			n.unseen = seen == nil
 			if seen != nil {
 				n.stays = seen.stays[j]
 			}
@@ -76,6 +80,7 @@ type need struct {
 	job      *job
 	matchers map[string][]*labels.Matcher
 	names    []string
+	shaped   shaped   // names that are made up where they cannot be listed
 	jobs     []string // the job's labels job that the need selects
 	anyJob   bool     // no matcher on the label job
 	others   bool     // there are other jobs
@@ -87,6 +92,8 @@ type need struct {
 	stranger bool
 	// spellingOnly: stored series have shown the rest.
 	spellingOnly bool
+	// unseen: no stored series were given.
+	unseen bool
 	// elsewhere: stored series of other jobs are selected, and this job has none.
 	elsewhere bool
 	// stays are the names and edges of stored buckets of the job that the rules leave.
@@ -120,6 +127,7 @@ func newNeed(e *uses.Entry, j *job, external map[string]bool, parsed languages) 
 		n.stranger = true
 	}
 	n.names = n.metricNames()
+	n.shaped = n.shape()
 	return n
 }
 
@@ -178,6 +186,7 @@ type loss struct {
 	values          []string // label="value" of what goes
 	example         string
 	labels          []string // labels that go while the series stay
+	metrics         []string // that go, if there are such
 	always          bool     // whatever other labels there are
 	foreign         bool     // the rule asks for a job that is none of the entry's own, and the need lets it through
 	inf             bool
@@ -190,11 +199,12 @@ func (n *need) judge(r *Result) {
 	}
 	n.labels = n.interesting()
 	losses := map[*rule]*loss{}
-	for _, name := range n.names {
+	for _, name := range union(n.names, n.shaped.sure) {
 		if n.job.touches(name) {
 			n.judgeName(name, losses)
 		}
 	}
+	n.judgeShaped(r, losses)
 	for _, ru := range n.job.rules { // in the order of the rules
 		if l := losses[ru]; l != nil {
 			n.tell(r, l)

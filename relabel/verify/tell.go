@@ -18,6 +18,10 @@ func (n *need) tell(r *Result, l *loss) {
 	selector := n.Selector()
 	exact := n.named(l.rule)
 	switch {
+	case len(l.metrics) > 0:
+		f.Severity = Doubtful
+		f.Text = fmt.Sprintf("may lose metrics of %s, such as %s", selector, listed(l.metrics))
+		f.Advice = "Give --scrape to know: the stored series decide."
 	case len(l.labels) > 0 && n.stranger && n.job.why != "" && !exact:
 		// which labels the pages of other jobs have, which may come through this one, nobody knows:
 		// every rule on labels would be told for every query

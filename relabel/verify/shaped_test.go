@@ -1,0 +1,74 @@
+package verify_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spillwayproject/spillway/relabel/inventory"
+	"github.com/spillwayproject/spillway/relabel/verify"
+)
+
+// Where names of a use cannot be listed, as with a variable in the middle of one, names are made up
+// that both it and the rules are about.
+func TestNamesOfAShape(t *testing.T) {
+	const node = "- {source_labels: [__name__], regex: 'node_network_.*', action: drop}"
+	for name, c := range map[string]struct {
+		rules, query string
+		state        verify.State
+		severity     verify.Severity // empty where nothing is found
+		text         string
+	}{
+		"all that it selects":   {node, `sum({__name__=~"node_network_.+_total"})`, verify.Faulty, verify.Broken, "loses all series"},
+		"a part, by its prefix": {"- {source_labels: [__name__], regex: 'node_.*', action: drop}", `sum({__name__=~"node_network_.*"})`, verify.Faulty, verify.Broken, "loses all series"},
+		"all that the rule has": {node, `sum({__name__=~"node_.*"})`, verify.Faulty, verify.Broken, "loses all series"},
+		"one of many branches":  {"- {source_labels: [__name__], regex: 'go_.*|node_network_.*|up', action: drop}", `sum({__name__=~"node_network_.+_total"})`, verify.Faulty, verify.Broken, "loses all series"},
+		"not in a keep":         {"- {source_labels: [__name__], regex: 'kube_.*', action: keep}", `sum({__name__=~"node_network_.+_total"})`, verify.Faulty, verify.Broken, "loses all series"},
+		"partly in a keep":      {"- {source_labels: [__name__], regex: 'node_network_receive_.*', action: keep}", `sum({__name__=~"node_network_.+_total"})`, verify.OK, verify.Doubtful, "may lose"},
+		"all in a keep":         {"- {source_labels: [__name__], regex: 'node_.*', action: keep}", `sum({__name__=~"node_network_.+_total"})`, verify.OK, "", ""},
+		"some of both": {
+			"- {source_labels: [__name__], regex: 'node_network_transmit_.*', action: drop}", `sum({__name__=~"node_network_.+_total"})`, verify.NotChecked,
+			verify.Doubtful, "such as node_network_transmit_",
+		},
+		"another end":            {"- {source_labels: [__name__], regex: 'node_network_.*_seconds', action: drop}", `sum({__name__=~"node_network_.+_total"})`, verify.OK, "", ""},
+		"another name":           {node, `sum({__name__=~"node_netstat_.+_total"})`, verify.OK, "", ""},
+		"but for what it leaves": {node, `sum({__name__=~"node_.*",__name__!~"node_network_.*"})`, verify.OK, "", ""},
+		"a rule on any name":     {"- {source_labels: [__name__], regex: '.+_created', action: drop}", `sum({__name__=~"node_network_.*"})`, verify.OK, "", ""},
+		"another label": {
+			"- {source_labels: [code], regex: '500', action: drop}", `rate({__name__=~"http_.+_total",code="500"}[5m])`,
+			verify.Faulty, verify.Broken, "loses all series",
+		},
+		"a label that goes": {"- {regex: pod, action: labeldrop}", `sum({__name__=~"http_.+_total",pod=~"x.+"})`, verify.Faulty, verify.Broken, "needs label pod"},
+		"a word's boundary": {`- {source_labels: [__name__], regex: 'node_network_.*\b', action: drop}`, `sum({__name__=~"node_network_.+_total"})`, verify.NotChecked, verify.Doubtful, "may lose"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, verify.Options{Prometheus: []string{withRules(t, c.rules)}, Uses: queries(t, c.query)})
+			var got []verify.Finding
+			for _, f := range r.Findings {
+				if f.Check == verify.CheckLost {
+					got = append(got, f)
+				}
+			}
+			if r.State != c.state || len(got) > 1 || (c.severity != "") != (len(got) == 1) {
+				t.Fatal(textOf(t, r))
+			}
+			if len(got) == 1 && (got[0].Severity != c.severity || !strings.Contains(got[0].Text, c.text) || got[0].RuleLine != 4) {
+				t.Error(textOf(t, r))
+			}
+		})
+	}
+}
+
+// A variable in the middle of a name, and stored series of the job that tell nothing of it.
+func TestNameWithAVariable(t *testing.T) {
+	dashboard := file(t, "d.json", `{"title": "T", "schemaVersion": 39, "panels": [{"type": "graph", "title": "p", "gridPos": {}, "targets": [{"expr": "rate(node_network_${dir}_bytes_total[5m])"}]}],
+"templating": {"list": [{"name": "dir", "type": "query", "datasource": {"type": "prometheus"}, "query": "label_values(up, x)"}]}}`)
+	for _, src := range []inventory.Source{nil, stored(t, "# TYPE go_x gauge\ngo_x 1\n")} {
+		r := check(t, verify.Options{
+			Prometheus: []string{withRules(t, "- {source_labels: [__name__], regex: 'node_network_.*', action: drop}")},
+			Dashboards: []string{dashboard}, Source: src,
+		})
+		if r.State != verify.Faulty || len(find(r, verify.CheckLost, dashboard, 1)) != 1 {
+			t.Error(textOf(t, r))
+		}
+	}
+}
