@@ -14,12 +14,31 @@ import (
 	"github.com/spillwayproject/spillway/internal/plainfile"
 )
 
-// ReadMonitors reads the objects of files, and of all .yaml, .yml and .json files below folders.
-// The services that stand in any of them say what the job of a monitor's series is. A path without
-// a monitor is an error; in a folder, files without one are passed by.
+// ReadMonitors reads the ServiceMonitors, PodMonitors and ScrapeConfigs of files, and of all .yaml,
+// .yml and .json files below folders. The services that stand in any of them say what the job of a
+// monitor's series is. A path without a monitor is an error; in a folder, files without one are
+// passed by. The rules of scrape classes are not those of the monitors that name them.
 func ReadMonitors(paths ...string) ([]*Object, []error) {
-	var out []*Object
-	var services []service
+	all, problems := read(paths, func(o *Objects) bool { return len(o.scraped()) == 0 })
+	all.classes = nil
+	all.setJobs()
+	return all.scraped(), problems
+}
+
+// ReadObjects reads the same, and all else that has rules on metrics.
+func ReadObjects(paths ...string) (*Objects, []error) {
+	all, problems := read(paths, (*Objects).empty)
+	all.setJobs()
+	return all, problems
+}
+
+// scraped are the monitors without probes, into which nothing is merged.
+func (o *Objects) scraped() []*Object {
+	return slices.DeleteFunc(slices.Clone(o.Monitors), func(m *Object) bool { return m.Kind == Probe })
+}
+
+func read(paths []string, empty func(*Objects) bool) (*Objects, []error) {
+	out := new(Objects)
 	var problems []error
 	for _, path := range paths {
 		files, err := below(path)
@@ -27,34 +46,44 @@ func ReadMonitors(paths ...string) ([]*Object, []error) {
 			problems = append(problems, err)
 			continue
 		}
-		found := 0
+		found := false
 		for _, file := range files {
 			content, err := plainfile.Read(file)
 			if err != nil {
 				problems = append(problems, err)
 				continue
 			}
-			if len(files) > 1 && !slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, "Service"},
-				func(kind string) bool { return strings.Contains(string(content), kind) }) {
-				continue // whatever it is, a chart's template for one
-			}
-			objects, beside, err := monitors(file, content)
-			if err != nil {
-				problems = append(problems, err)
-				found++
+			if len(files) > 1 && !slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, Probe, "Service", "elabel"},
+				func(word string) bool { return strings.Contains(string(content), word) }) && !packed(content) {
 				continue
 			}
-			out, services, found = append(out, objects...), append(services, beside...), found+len(objects)
+			objects, err := monitors(file, content)
+			switch {
+			case err != nil && len(files) > 1 && !hasMonitor(content):
+				continue // whatever it is, a chart's template for one
+			case err != nil:
+				problems = append(problems, err)
+				found = true
+				continue
+			}
+			out.add(objects)
+			found = found || !empty(objects)
 		}
-		if found == 0 {
+		if !found {
 			problems = append(problems, fmt.Errorf("%s: no ServiceMonitor, PodMonitor or ScrapeConfig in it", path))
 		}
 	}
-	for _, o := range out {
-		o.setJobs(services)
-	}
 	return out, problems
 }
+
+// hasMonitor says whether a file that cannot be read was looked at before for what it may be.
+func hasMonitor(content []byte) bool {
+	return slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, Probe, "Service", "Prometheus"},
+		func(kind string) bool { return strings.Contains(string(content), kind) })
+}
+
+// packed says whether a file may have a Secret, whose values are packed.
+func packed(content []byte) bool { return strings.Contains(string(content), "Secret") }
 
 // below are the path itself, if it is a file, or the files of a folder that may hold objects, in
 // order.
@@ -104,7 +133,7 @@ func texts(n *yaml.Node) map[string]string {
 // selects reads which services or pods an object scrapes.
 func (o *Object) selects(spec *yaml.Node) {
 	o.jobLabel = text(spec, "jobLabel")
-	if o.Kind == ScrapeConfig {
+	if o.Kind == ScrapeConfig || o.Kind == Probe {
 		o.jobLabel = text(spec, "jobName")
 	}
 	selector := field(spec, "selector")
@@ -130,10 +159,12 @@ func (o *Object) selects(spec *yaml.Node) {
 // is not known.
 func (o *Object) job(services []service) string {
 	switch {
-	case o.Kind == ScrapeConfig && o.jobLabel != "":
+	case (o.Kind == ScrapeConfig || o.Kind == Probe) && o.jobLabel != "":
 		return o.jobLabel
 	case o.Kind == ScrapeConfig:
 		return "scrapeConfig/" + o.Namespace + "/" + o.Name
+	case o.Kind == Probe:
+		return "probe/" + o.Namespace + "/" + o.Name
 	case o.jobLabel != "" && o.selector[o.jobLabel] != "": // all that it selects have it
 		return o.selector[o.jobLabel]
 	case o.Kind == PodMonitor && o.jobLabel == "" && o.Namespace != "":

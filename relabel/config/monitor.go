@@ -13,14 +13,15 @@ const (
 	ServiceMonitor = "ServiceMonitor"
 	PodMonitor     = "PodMonitor"
 	ScrapeConfig   = "ScrapeConfig"
+	Probe          = "Probe"
 )
 
-// Object is a ServiceMonitor, a PodMonitor or a ScrapeConfig.
+// Object is a ServiceMonitor, a PodMonitor, a ScrapeConfig or a Probe.
 type Object struct {
 	Kind, Namespace, Name string
 	File                  string
 	Line                  int
-	// Endpoints are its endpoints, in order; a ScrapeConfig is one.
+	// Endpoints are its endpoints, in order; a ScrapeConfig or a Probe is one.
 	Endpoints []*Endpoint
 	// jobLabel, selector and namespaces say which services it scrapes and what their series' job
 	// is; see jobs.go.
@@ -28,6 +29,7 @@ type Object struct {
 	selector   map[string]string
 	namespaces []string // nil is all
 	unclear    bool     // it selects by expressions
+	class      string   // its scrape class
 }
 
 // Endpoint is one endpoint of an object.
@@ -44,48 +46,36 @@ type Endpoint struct {
 // Monitors reads the objects of a file: several documents, lists as `kubectl get -o yaml` writes
 // them, JSON. Other kinds are passed by; a file that has none of the three is an error.
 func Monitors(file string, content []byte) ([]*Object, error) {
-	out, services, err := monitors(file, content)
+	all, err := monitors(file, content)
 	if err != nil {
 		return nil, err
 	}
+	all.setJobs()
+	out := all.scraped()
 	if len(out) == 0 {
 		return nil, fmt.Errorf("%s: no ServiceMonitor, PodMonitor or ScrapeConfig in it", file)
-	}
-	for _, o := range out {
-		o.setJobs(services)
 	}
 	return out, nil
 }
 
-// monitors reads the objects of a file, and the services beside them.
-func monitors(file string, content []byte) ([]*Object, []service, error) {
+// monitors reads the objects of a file.
+func monitors(file string, content []byte) (*Objects, error) {
 	docs, err := documents(file, content)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var out []*Object
-	var services []service
+	out := new(Objects)
 	var problems []error
 	for _, doc := range docs {
-		items := []*yaml.Node{doc}
+		objects := []*yaml.Node{doc}
 		if list := field(doc, "items"); list != nil && list.Kind == yaml.SequenceNode {
-			items = list.Content
+			objects = list.Content
 		}
-		for _, n := range items {
-			n = resolve(n)
-			if text(n, "kind") == "Service" {
-				meta := field(n, "metadata")
-				services = append(services, service{text(meta, "namespace"), text(meta, "name"), texts(field(meta, "labels"))})
-				continue
-			}
-			o, err := object(file, n)
-			if o != nil {
-				out = append(out, o)
-			}
-			problems = append(problems, err)
+		for _, n := range objects {
+			problems = append(problems, out.object(file, resolve(n)))
 		}
 	}
-	return out, services, errors.Join(problems...)
+	return out, errors.Join(problems...)
 }
 
 func object(file string, n *yaml.Node) (*Object, error) {
@@ -100,6 +90,8 @@ func object(file string, n *yaml.Node) (*Object, error) {
 		list, base = "podMetricsEndpoints", "podMonitor"
 	case ScrapeConfig:
 		base = "scrapeConfig"
+	case Probe:
+		base = "probe"
 	default:
 		return nil, nil
 	}
@@ -107,6 +99,7 @@ func object(file string, n *yaml.Node) (*Object, error) {
 		return nil, fmt.Errorf("%s:%d: this %s has no name or no spec", file, n.Line, o.Kind)
 	}
 	o.selects(spec)
+	o.class = text(spec, "scrapeClass")
 	name := base + "/" + o.Namespace + "/" + o.Name
 	if list == "" {
 		e, err := endpoint(file, spec, name, "/spec")

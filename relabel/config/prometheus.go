@@ -47,8 +47,14 @@ func Prometheus(file string, content []byte) (jobs []*Job, include []string, err
 	if list.Kind != yaml.SequenceNode {
 		return nil, nil, fmt.Errorf("%s:%d: scrape_configs is no list", file, list.Line)
 	}
+	jobs, err = scrapeConfigs(file, list)
+	return jobs, include, err
+}
+
+// scrapeConfigs reads the elements of a list of scrape_configs.
+func scrapeConfigs(file string, list *yaml.Node) (jobs []*Job, err error) {
 	var problems []error
-	for _, n := range list.Content {
+	for _, n := range items(list) {
 		j := &Job{Name: text(n, "job_name"), File: file, Line: n.Line}
 		if resolve(n).Kind != yaml.MappingNode || j.Name == "" {
 			problems = append(problems, fmt.Errorf("%s:%d: this element of scrape_configs has no job_name", file, n.Line))
@@ -61,7 +67,7 @@ func Prometheus(file string, content []byte) (jobs []*Job, include []string, err
 		j.setLabels(j.Name, n, snakeTargets)
 		jobs = append(jobs, j)
 	}
-	return jobs, include, errors.Join(problems...)
+	return jobs, errors.Join(problems...)
 }
 
 // targetFields are the fields of a job that give its series a label job.

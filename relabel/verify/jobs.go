@@ -29,6 +29,8 @@ type job struct {
 	// foreign says that series may have a label job that is none of labels, so that a rule that
 	// asks for another one may well find it.
 	foreign bool
+	// remote says that it is what is written to another server, of all jobs.
+	remote bool
 	// siblings are all endpoints of its monitor, itself among them.
 	siblings []*job
 	rules    []*rule // those that are rules, in order: the chain's configs
@@ -59,12 +61,18 @@ func (r *Result) readJobs(o Options) []*job {
 		for _, j := range r.readPrometheus(file) {
 			jobs = append(jobs, r.newJob(j, file, j.Labels))
 		}
+		jobs = append(jobs, r.readRemotes(file)...)
 	}
-	objects, problems := config.ReadMonitors(o.Monitors...)
+	objects, problems := config.ReadObjects(o.Monitors...)
 	for _, err := range problems {
 		r.unchecked(err)
 	}
-	for _, obj := range objects {
+	r.Unchecked = append(r.Unchecked, objects.Unread...)
+	for _, j := range objects.Jobs {
+		jobs = append(jobs, r.newJob(j, j.File, j.Labels))
+	}
+	jobs = append(jobs, r.newRemotes(objects.Remotes)...)
+	for _, obj := range objects.Monitors {
 		names := []string{obj.Namespace + "/" + obj.Name, obj.Name}
 		told, ok := o.Jobs[names[0]]
 		if ok {
@@ -87,6 +95,17 @@ func (r *Result) readJobs(o Options) []*job {
 		jobs = append(jobs, siblings...)
 	}
 	return jobs
+}
+
+// newRemotes are what is written to other servers, as jobs whose series are those of all others.
+func (r *Result) newRemotes(remotes []*config.Job) []*job {
+	var out []*job
+	for _, c := range remotes {
+		j := r.newJob(c, c.File, nil)
+		j.remote = true
+		out = append(out, j)
+	}
+	return out
 }
 
 // couldBe says whether the matcher lets one of the monitor's names through, or a part of one:
@@ -145,6 +164,19 @@ func (r *Result) readPrometheus(file string) []*config.Job {
 		}
 	}
 	return jobs
+}
+
+// readRemotes reads what a prometheus.yml writes to other servers; that it cannot be read was told.
+func (r *Result) readRemotes(file string) []*job {
+	content, err := plainfile.Read(file)
+	if err != nil {
+		return nil
+	}
+	remotes, err := config.Remotes(file, content)
+	if err != nil {
+		r.unchecked(err)
+	}
+	return r.newRemotes(remotes)
 }
 
 func (r *Result) newJob(c *config.Job, server string, names []string) *job {

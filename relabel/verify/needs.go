@@ -40,13 +40,13 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 			if n == nil {
 				continue
 			}
-			never := func(name string) bool { return neverSeen(name) || j.neverScraped(name, recorded) }
+			never := func(name string) bool { return j.neverScraped(name, recorded) }
 			n.names = slices.DeleteFunc(n.names, never)
 			n.shaped.sure = slices.DeleteFunc(n.shaped.sure, never)
 			n.shaped.unsure = slices.DeleteFunc(n.shaped.unsure, never)
 			n.spellingOnly = seen != nil && seen.entries[e] && seen.jobs[j]
 			n.elsewhere = seen != nil && seen.entries[e] && !seen.jobs[j]
-			n.others = len(jobs) > 1
+			n.others = len(scrapedBy(jobs)) > 1
 			n.unseen = seen == nil
 			if seen != nil {
 				n.stays = seen.stays[j]
@@ -72,6 +72,11 @@ func distinct(jobs []*job) []*job {
 		}
 	}
 	return out
+}
+
+// scrapedBy are the jobs without what is written to other servers.
+func scrapedBy(jobs []*job) []*job {
+	return slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return j.remote })
 }
 
 // need is one need held against the rules of one job.

@@ -15,6 +15,9 @@ import (
 // judgeRules looks at the rules of a job alone: what is wrong whatever is stored.
 func (r *Result) judgeRules(j *job) {
 	add := func(cr config.Rule, severity Severity, check, advice, format string, args ...any) {
+		if j.remote && check == CheckNeverSeen {
+			return // what the server makes itself is sent, too
+		}
 		r.add(Finding{
 			Severity: severity, Check: check, RuleFile: cr.File, RuleLine: cr.Line, Job: j.Name,
 			Text: fmt.Sprintf(format, args...), Advice: advice,

@@ -37,7 +37,10 @@ func TestNamesOfAShape(t *testing.T) {
 			"- {source_labels: [code], regex: '500', action: drop}", `rate({__name__=~"http_.+_total",code="500"}[5m])`,
 			verify.Faulty, verify.Broken, "loses all series",
 		},
-		"a label that goes": {"- {regex: pod, action: labeldrop}", `sum({__name__=~"http_.+_total",pod=~"x.+"})`, verify.Faulty, verify.Broken, "needs label pod"},
+		"a label that goes": {
+			"- {regex: pod, action: labeldrop}", `sum({__name__=~"http_.+_total",pod=~"x.+"})`,
+			verify.Faulty, verify.Broken, "needs label pod",
+		},
 		"a word's boundary": {`- {source_labels: [__name__], regex: 'node_network_.*\b', action: drop}`, `sum({__name__=~"node_network_.+_total"})`, verify.NotChecked, verify.Doubtful, "may lose"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -89,7 +89,7 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 	}
 	s.tell(r)
 	for _, name := range sortedNames(present) {
-		if len(s.of[name]) == 0 {
+		if !slices.ContainsFunc(s.of[name], func(j *job) bool { return !j.remote }) {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("job %q has stored series and no rules here: they were taken to stay", name))
 		}
 	}
@@ -148,6 +148,11 @@ func assign(jobs []*job, present map[string]bool) map[string][]*job {
 		if len(of[name]) == 0 {
 			of[name] = homeless
 		}
+		for _, j := range jobs {
+			if j.remote {
+				of[name] = append(slices.Clone(of[name]), j)
+			}
+		}
 	}
 	return of
 }
@@ -168,12 +173,9 @@ func (s *scan) series(ls labels.Labels) {
 		s.names[strings.Clone(name)] = true
 	}
 	s.index.Observe(ls)
-	if neverSeen(name) {
-		return
-	}
 	label := ls.Get(model.JobLabel)
 	for _, j := range s.of[label] {
-		s.jobs[j] = true
+		s.jobs[j] = s.jobs[j] || !neverSeen(name)
 		if j.neverScraped(name, s.recorded) {
 			continue
 		}
@@ -247,6 +249,12 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 // colon says, by another one: a rule of a scraped job cannot take them. It can where the job keeps
 // the labels of another server, and a name that a rule of the job spells out was meant.
 func (j *job) neverScraped(name string, recorded map[string]bool) bool {
+	if j.remote {
+		return false
+	}
+	if neverSeen(name) {
+		return true
+	}
 	if j.Honors {
 		return false
 	}
@@ -314,6 +322,7 @@ func (s *scan) tell(r *Result) {
 			f.Advice = "Take them out of the rule, or remove the query if nobody needs it."
 		}
 		t.doubt(&f)
+		r.remotely(t.job, &f)
 		if t.entry.Absent {
 			f.Text += "; the query asks for what is absent, and would find that"
 		}
@@ -325,6 +334,7 @@ func (s *scan) tell(r *Result) {
 			"anywhere", c.series, c.examples[0])
 		f.Advice = "Sum them up by a recording rule or at the agent instead."
 		t.doubt(&f)
+		r.remotely(t.job, &f)
 		r.add(f)
 	}
 	for t, c := range s.more {
@@ -332,6 +342,7 @@ func (s *scan) tell(r *Result) {
 		f.Text = fmt.Sprintf("an unescaped . in the regex takes %d stored series that it does not name, such as %s", c.series, c.examples[0])
 		f.Advice = `Write \. for a dot.`
 		t.doubt(&f)
+		r.remotely(t.job, &f)
 		r.add(f)
 	}
 }

@@ -73,6 +73,7 @@ func (n *need) tell(r *Result, l *loss) {
 		f.Advice = "Give --scrape to know: the stored series decide."
 	}
 	n.doubt(&f, l)
+	r.remotely(n.job, &f)
 	if n.Absent {
 		f.Text += "; the query asks for what is absent, and would find that"
 	}
@@ -100,6 +101,21 @@ func (n *need) doubt(f *Finding, l *loss) {
 			f.Advice = "Give --scrape to know: the stored series decide."
 		}
 		f.Text = "may lose what it asks for, if " + condition + ": it " + f.Text
+	}
+}
+
+// remotely makes a warning of what is lost only for who asks the server that is written to. Nobody
+// knows here who does.
+func (r *Result) remotely(j *job, f *Finding) {
+	if !j.remote {
+		return
+	}
+	f.Severity = Doubtful
+	f.Text = "may lose something, if the query is asked of the server that is written to: it " + f.Text
+	f.Advice = "Take it out of the rule if it is."
+	why := fmt.Sprintf("%s:%d: whether queries are asked of the server behind %s, which is not sent all that they select, is not known: see the warnings", j.File, j.Line, j.Name)
+	if !slices.Contains(r.Unchecked, why) {
+		r.Unchecked = append(r.Unchecked, why)
 	}
 }
 

@@ -17,7 +17,7 @@ type Options struct {
 	// Prometheus are prometheus.yml files, or files of scrape_config_files; several are the shards
 	// and replicas of one fleet, whose rules must be the same.
 	Prometheus []string
-	// Monitors are files with ServiceMonitors, PodMonitors and ScrapeConfigs.
+	// Monitors are files with ServiceMonitors, PodMonitors, ScrapeConfigs and Probes.
 	Monitors []string
 	// Jobs is the label job of the series of monitors, by NAMESPACE/NAME. Series of monitors that
 	// are missing here are those whose job is NAMESPACE/NAME or NAME.
@@ -59,7 +59,7 @@ func Check(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Source, err)
 	}
-	r.Jobs, r.Uses = len(jobs), len(set.Uses)
+	r.Jobs, r.Uses = len(scrapedBy(jobs)), len(set.Uses)
 	r.missing(set, facts)
 	for _, j := range jobs {
 		r.Rules += len(j.rules)
