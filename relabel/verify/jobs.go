@@ -34,6 +34,7 @@ type job struct {
 	// siblings are all endpoints of its monitor, itself among them.
 	siblings []*job
 	rules    []*rule // those that are rules, in order: the chain's configs
+	shards   shards  // those that choose by a hash, which are left out
 	chain    *prove.Chain
 
 	named   []string        // see ruleNames
@@ -191,9 +192,13 @@ func (r *Result) newJob(c *config.Job, server string, names []string) *job {
 		j.labels = nil
 	}
 	var configs []*relabel.Config
-	hashed := map[string]bool{}
+	hashes := map[string]config.Rule{}
 	for _, cr := range c.Rules {
-		if cr.Config == nil || sharding(cr.Config, hashed) {
+		if cr.Config == nil {
+			continue
+		}
+		if sharding(cr, hashes) {
+			j.shards.add(cr, hashes)
 			continue
 		}
 		ru := &rule{Rule: cr}
@@ -213,16 +218,18 @@ func (r *Result) newJob(c *config.Job, server string, names []string) *job {
 }
 
 // sharding says whether a rule does nothing but choose the server's own part of a fleet: keep or
-// drop by a hash that an earlier rule made. What it takes is on another server, and of course it
-// differs between them; so it is left out.
-func sharding(c *relabel.Config, hashed map[string]bool) bool {
+// drop by a hash that an earlier rule made. What it takes is on another server, as far as that is
+// given (judgeShards), and of course it differs between them; so it is left out.
+func sharding(cr config.Rule, hashes map[string]config.Rule) bool {
+	c := cr.Config
 	if c.Action == relabel.HashMod {
-		hashed[c.TargetLabel] = true
+		hashes[c.TargetLabel] = cr
 	}
 	if c.Action != relabel.Keep && c.Action != relabel.Drop {
 		return false
 	}
-	return len(c.SourceLabels) > 0 && !slices.ContainsFunc(c.SourceLabels, func(l model.LabelName) bool { return !hashed[string(l)] })
+	return len(c.SourceLabels) > 0 &&
+		!slices.ContainsFunc(c.SourceLabels, func(l model.LabelName) bool { return hashes[string(l)].Config == nil })
 }
 
 // spelled writes a rule in one form, for comparisons.

@@ -16,7 +16,7 @@ func TestWhatWeShip(t *testing.T) {
 		t.Fatal(err)
 	}
 	var files []string
-	for _, shard := range []string{"0", "1"} {
+	for _, shard := range []string{"0", "1", "2", "3"} {
 		files = append(files, file(t, "prometheus.yml", strings.NewReplacer("${SHARDS}", "4", "${SHARD}", shard).Replace(string(text))))
 	}
 	r := check(t, verify.Options{

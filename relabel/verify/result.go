@@ -53,6 +53,7 @@ const (
 	CheckTemporary  = "temporary-label"  // a label that begins with __ is stored
 	CheckRefused    = "refused"          // Prometheus or the operator does not accept the rule
 	CheckDiffers    = "differs"          // servers of one fleet have different rules for a job
+	CheckShards     = "shards"           // parts of a fleet that no given server keeps
 	CheckLevel      = "wrong-level"      // a rule on metrics among those for targets, or the other way round
 	CheckLong       = "long-regex"       // longer than anybody reads
 	CheckNeverSeen  = "never-seen"       // up and scrape_… never pass metric_relabel_configs

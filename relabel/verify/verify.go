@@ -66,6 +66,7 @@ func Check(ctx context.Context, o Options) (*Result, error) {
 		r.judgeRules(j)
 	}
 	r.compareServers(jobs)
+	r.judgeShards(jobs)
 	index := set.Index(o.External, nil)
 	if o.Source != nil {
 		stored, err := r.judgeStored(ctx, o, jobs, set, facts)
