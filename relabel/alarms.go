@@ -147,6 +147,9 @@ func alarms(set *uses.Set, inv *inventory.Inventory, proof prove.Proof, stored, 
 	if text, _ := scaledByUnknown(set, inv); text != "" {
 		out = append(out, text)
 	}
+	if text, _ := measuring(set); text != "" && dropped.Series > 0 {
+		out = append(out, text)
+	}
 	if text := keptByFew(set, stored, dropped); text != "" {
 		out = append(out, text)
 	}

@@ -451,6 +451,9 @@ func (m *maker) warnings() []string {
 	}
 	_, scaled := scaledByUnknown(m.o.Uses, m.inv)
 	out = append(out, scaled...)
+	if _, text := measuring(m.o.Uses); text != "" && len(m.rules) > 0 {
+		out = append(out, text)
+	}
 	if _, ok := m.o.Source.(inventory.Sampled); m.o.Replay && !ok {
 		out = append(out, fmt.Sprintf("there was no replay: %s has no samples to ask queries of", m.o.Source))
 	}

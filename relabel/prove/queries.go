@@ -96,6 +96,15 @@ func questions(set *uses.Set, rules []propose.Rule, external []string, end time.
 		}
 	}
 	effects := spread(set, rules, vars)
+	if measures := set.Measures(); len(rules) > 0 {
+		out = slices.DeleteFunc(out, func(q *query) bool {
+			measured := readsAny(q.expr, measures)
+			if measured {
+				skipped[Measured]++
+			}
+			return measured
+		})
+	}
 	for _, q := range out {
 		q.quantile, q.touched = reads(q.expr, effects)
 	}
@@ -194,6 +203,25 @@ func reads(expr parser.Expr, effects map[string]float64) (quantile float64, touc
 		return nil
 	})
 	return quantile, touched
+}
+
+// Measured is why a query was not asked that says how much is stored: the series of the sample say
+// what was there before, and the rules change them by what they drop.
+const Measured = "they ask how much is stored, which falls by what the rules drop"
+
+// readsAny says whether the expression names one of these metrics.
+func readsAny(expr parser.Expr, names map[string]bool) bool {
+	found := false
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		if vs, ok := n.(*parser.VectorSelector); ok {
+			found = found || slices.ContainsFunc(vs.LabelMatchers,
+				func(m *labels.Matcher) bool {
+					return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual && names[m.Value]
+				})
+		}
+		return nil
+	})
+	return found
 }
 
 // free takes away matchers on labels that only come from outside: no stored series has them, and
