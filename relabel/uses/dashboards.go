@@ -20,7 +20,7 @@ func Dashboards(set *Set, path string) error {
 	if err != nil {
 		return fmt.Errorf("dashboards: %w", cmp.Or(set.unrendered(path), err))
 	}
-	b := board{set: set, elements: map[string]*element{}}
+	b := board{set: set, elements: map[string][]*element{}}
 	set.boards = &b
 	defer func() { set.boards = nil }()
 	before := len(set.Uses)
@@ -75,7 +75,7 @@ func queries(text []byte) bool {
 type board struct {
 	set      *Set
 	found    int
-	elements map[string]*element // by uid
+	elements map[string][]*element // by uid: those that differ, of exports of several times or servers
 	pending  []showing
 	others   []string // files without a dashboard
 	guest    bool     // they stand in a folder of something else: those that were read already are left out
@@ -85,6 +85,8 @@ type board struct {
 type element struct {
 	file, name string
 	model      *node
+	form       string // equal for equal models
+	asks       string // its queries
 	shown      bool
 }
 
@@ -177,10 +179,11 @@ func (b *board) element(file, uid, name string, model *node) {
 	if uid == "" {
 		uid = "\x00" + file + name
 	}
-	if b.elements[uid] == nil {
-		b.elements[uid] = &element{file: file, name: name, model: model}
-	}
 	b.found++
+	form := model.sum()
+	if !slices.ContainsFunc(b.elements[uid], func(e *element) bool { return e.form == form }) {
+		b.elements[uid] = append(b.elements[uid], &element{file: file, name: name, model: model, form: form})
+	}
 }
 
 // configMap reads the JSON in a ConfigMap's values.
@@ -310,21 +313,42 @@ func embeddedElements(n *node) map[string]*node {
 func (b *board) finish() error {
 	var errs []error
 	for _, p := range b.pending {
-		e := b.elements[p.uid]
-		if e == nil {
+		if len(b.elements[p.uid]) == 0 {
 			errs = append(errs, inFile(p.file, p.line, fmt.Errorf("%s shows the library panel %q (uid %s), which is in none of the files: add its file, or read Grafana's API",
 				p.title, p.name, p.uid)))
-			continue
 		}
-		e.shown = true
-		w := walker{set: b.set, file: e.file, kind: Dashboard, title: p.title, scope: p.scope}
-		w.walk(e.model, "library panel "+e.name, "")
+		for _, e := range b.elements[p.uid] {
+			e.shown, e.asks = true, ""
+			w := walker{set: b.set, file: e.file, kind: Dashboard, title: p.title, scope: p.scope}
+			before := len(b.set.Uses)
+			w.walk(e.model, "library panel "+e.name, "")
+			for _, u := range b.set.Uses[before:] {
+				e.asks += u.Query + "\x00"
+			}
+		}
 	}
 	for _, uid := range sortedKeys(b.elements) {
-		if e := b.elements[uid]; !e.shown {
-			w := walker{set: b.set, file: e.file, kind: Dashboard, title: "library panel " + e.name, scope: &scope{}}
-			w.walk(e.model, "", "")
+		for _, e := range b.elements[uid] {
+			if !e.shown {
+				w := walker{set: b.set, file: e.file, kind: Dashboard, title: "library panel " + e.name, scope: &scope{}}
+				w.walk(e.model, "", "")
+			}
 		}
+		b.differs(uid, b.elements[uid])
 	}
 	return errors.Join(errs...)
+}
+
+// differs tells of a library panel that is there in several forms: which of them Grafana has, the
+// files do not say.
+func (b *board) differs(uid string, forms []*element) {
+	if !slices.ContainsFunc(forms, func(e *element) bool { return e.asks != forms[0].asks }) {
+		return // they look different, and ask the same
+	}
+	var files []string
+	for _, e := range forms {
+		files = append(files, e.file)
+	}
+	b.set.Warnings = append(b.set.Warnings, fmt.Sprintf("the library panel %q (uid %s) differs between %s: each form counts for every dashboard that shows it; all but one are outdated, or of another Grafana, and may keep what nobody uses",
+		forms[0].name, uid, strings.Join(files, ", ")))
 }

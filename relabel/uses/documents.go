@@ -21,9 +21,7 @@ import (
 // and content: documents of one line have no line of their own.
 func (s *Set) once(as Kind, file string, n *node) bool {
 	file = absolute(file)
-	h := fnv.New128a()
-	n.hash(h)
-	key := string(as) + "\x00" + file + "\x00" + string(h.Sum(nil))
+	key := string(as) + "\x00" + file + "\x00" + n.sum()
 	if s.documents[key] {
 		return false
 	}
@@ -40,6 +38,13 @@ func absolute(file string) string {
 		return path
 	}
 	return file
+}
+
+// sum is equal for equal documents.
+func (n *node) sum() string {
+	h := fnv.New128a()
+	n.hash(h)
+	return string(h.Sum(nil))
 }
 
 // hash writes the document in one form; a hash takes whatever it is given.
@@ -249,7 +254,7 @@ func elsewhere(set *Set, file string, n *node) error {
 		b.guest = true
 		return b.document(file, n)
 	}
-	b := board{set: set, elements: map[string]*element{}, guest: true}
+	b := board{set: set, elements: map[string][]*element{}, guest: true}
 	if err := errors.Join(b.document(file, n), b.finish()); err != nil {
 		set.Warnings = append(set.Warnings, err.Error())
 	}

@@ -66,7 +66,7 @@ func FuzzDashboards(f *testing.F) {
 	f.Add([]byte(`{"panels": [{"links": [{"url": "?expr=%7B%22expr%22%3A%22x%22%7D&g0.expr=%zz${x}"}]}], "templating": {"list": [{"type": "custom", "query": "[{\"value\": 1}]"}, {}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		set := new(Set)
-		b := board{set: set, elements: map[string]*element{}}
+		b := board{set: set, elements: map[string][]*element{}}
 		if err := b.file("f.json", text); err == nil && b.finish() == nil {
 			within(t, set, text)
 		}

@@ -83,7 +83,7 @@ type grafana struct {
 }
 
 func (g *grafana) read(ctx context.Context, set *Set) error {
-	b := board{set: set, elements: map[string]*element{}}
+	b := board{set: set, elements: map[string][]*element{}}
 	if err := g.elements(ctx, &b); err != nil {
 		return err
 	}
