@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,30 +60,37 @@ func (l *lookedAt) set(ctx context.Context, p *progress, now time.Time) (*uses.S
 		return nil, 0, errUsage{fmt.Errorf("--exclude: %w", err)}
 	}
 	var errs []error
-	read := func(files []string, f func(string) error) {
-		for _, file := range files {
+	read := func(flag string, files []string, f func(string) error) {
+		came := func() string { return fmt.Sprint(len(s.Uses), s.IgnoredListings()) }
+		first := came()
+		for i, file := range files {
 			if ctx.Err() == nil {
+				before := came()
 				errs = append(errs, f(file))
+				// What is named twice is read once, and of several logs one may be of a new pod.
+				if came() == before && !slices.Contains(files[:i], file) && (flag != "usage" || i == len(files)-1 && came() == first) {
+					s.Empty = append(s.Empty, "--"+flag+"="+file)
+				}
 				p.at("uses", int64(len(s.Uses)), 0)
 			}
 		}
 	}
-	read(*l.dashboards, func(f string) error { return uses.Dashboards(s, f) })
-	read(*l.rules, func(f string) error { return uses.Rules(s, f) })
-	read(*l.autoscalers, func(f string) error { return uses.Autoscalers(s, f) })
-	read(*l.queries, func(f string) error { return uses.File(s, f) })
-	read(*l.usage, func(f string) error {
+	read("dashboards", *l.dashboards, func(f string) error { return uses.Dashboards(s, f) })
+	read("rules", *l.rules, func(f string) error { return uses.Rules(s, f) })
+	read("autoscalers", *l.autoscalers, func(f string) error { return uses.Autoscalers(s, f) })
+	read("queries", *l.queries, func(f string) error { return uses.File(s, f) })
+	read("usage", *l.usage, func(f string) error {
 		return uses.Log(ctx, s, f, uses.LogOptions{Window: time.Duration(window), Now: now})
 	})
 	if *l.keep != "" {
-		read([]string{*l.keep}, func(f string) error { return uses.Keep(s, f, now) })
+		errs = append(errs, uses.Keep(s, *l.keep, now))
 	}
 	if len(*l.grafana) > 0 {
 		token, err := tokenIn(*l.grafanaToken)
 		if err != nil {
 			return nil, 0, err
 		}
-		read(*l.grafana, func(u string) error { return readGrafana(ctx, s, u, token) })
+		read("grafana", *l.grafana, func(u string) error { return readGrafana(ctx, s, u, token) })
 	}
 	if err := errors.Join(append(errs, s.Unmade())...); err != nil {
 		return nil, 0, err

@@ -40,6 +40,8 @@ type Set struct {
 	Lost Losses
 	// Refused are the sources of rules and panels that did not show them, with their errors.
 	Refused []string
+	// Empty are the sources that were named and of which no use came, as they were named.
+	Empty []string
 	// IgnoreListings, set before anything is read, makes uses that only list keep nothing of what
 	// they select without a metric's name. It is for people to say, since such a list may lose
 	// values; IgnoredListings tells which they were.

@@ -88,9 +88,12 @@ func (r *Result) readUses(ctx context.Context, o Options) *uses.Set {
 		set = new(uses.Set)
 	}
 	read := func(paths []string, f func(path string) error) {
-		for _, p := range paths {
+		for i, p := range paths {
+			before := len(set.Uses)
 			if err := f(p); err != nil {
 				r.unchecked(err)
+			} else if len(set.Uses) == before && !slices.Contains(paths[:i], p) {
+				set.Empty = append(set.Empty, p)
 			}
 		}
 	}
@@ -132,6 +135,9 @@ func (r *Result) served(ctx context.Context, o Options, set *uses.Set) {
 // holes tells what the set of uses does not have: a source that refused to show what it has was not
 // checked, and what was not read or not logged is said first.
 func (r *Result) holes(set *uses.Set) {
+	for _, source := range set.Empty {
+		r.Unchecked = append(r.Unchecked, source+": no use came of it; is it the right file or folder, and the right --window? Else leave it out")
+	}
 	for _, why := range set.Refused {
 		r.Unchecked = append(r.Unchecked, why+"; what only it uses was not looked at")
 	}
