@@ -88,6 +88,9 @@ func Make(ctx context.Context, o Options) (*Plan, error) {
 	if inv.Series == 0 {
 		return nil, fmt.Errorf("%s: %w", o.Source, ErrNoSeries)
 	}
+	if err := exempted(o.Propose.Exempt, inv); err != nil {
+		return nil, err
+	}
 	unrecorded := unrecorded(o.Uses, inv)
 	for _, u := range unrecorded {
 		o.Uses.Guess(u)
@@ -449,6 +452,7 @@ func (m *maker) warnings() []string {
 			}
 		}
 	}
+	out = append(out, keptNothing(m.o.Uses, m.index, m.inv)...)
 	_, scaled := scaledByUnknown(m.o.Uses, m.inv)
 	out = append(out, scaled...)
 	if _, text := measuring(m.o.Uses); text != "" && len(m.rules) > 0 {
