@@ -3,6 +3,7 @@ package uses
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/spillwayproject/spillway/internal/plainfile"
 )
@@ -89,12 +91,30 @@ func extension(file string) string {
 func readFile(file string) ([]byte, error) {
 	text, err := plainfile.Read(file)
 	if err != nil || !strings.EqualFold(filepath.Ext(file), ".gz") {
-		return text, err
+		return eight(text), err
 	}
 	if text, err = unzip(text, maxFile); err != nil {
 		return nil, fmt.Errorf("%s: unpack it: %w", file, err)
 	}
-	return text, nil
+	return eight(text), nil
+}
+
+// eight is a text in UTF-8, also of one in UTF-16, as PowerShell 5 writes with > and Out-File.
+func eight(text []byte) []byte {
+	var order binary.ByteOrder
+	switch {
+	case bytes.HasPrefix(text, []byte{0xff, 0xfe}):
+		order = binary.LittleEndian
+	case bytes.HasPrefix(text, []byte{0xfe, 0xff}):
+		order = binary.BigEndian
+	default:
+		return text
+	}
+	var units []uint16
+	for i := 2; i+1 < len(text); i += 2 {
+		units = append(units, order.Uint16(text[i:]))
+	}
+	return []byte(string(utf16.Decode(units)))
 }
 
 // unzip unpacks what is at most so many bytes.
