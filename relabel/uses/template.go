@@ -93,6 +93,9 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 	if everything {
 		warnings = append(warnings, fmt.Sprintf("a variable without known values (%s) stands for the name of a metric; every metric that it could name is kept", names(unresolved)))
 	}
+	if w := s.typedNames(query, needs); w != "" {
+		warnings = append(warnings, w)
+	}
 	return needs, strings.Join(warnings, "; ")
 }
 
@@ -256,6 +259,7 @@ type place struct {
 	braces   int
 	duration bool // after offset
 	instant  bool // after @
+	joined   bool // a part of a word, such as the name of a metric, and not of a function
 }
 
 func (f *filler) fill(query string) string {
@@ -267,6 +271,7 @@ func (f *filler) fill(query string) string {
 		if c == '$' || c == '[' {
 			if g := reference.FindStringSubmatch(query[i:]); g != nil {
 				i += len(g[0])
+				p.joined = (b.Len() > word || query[i:] != "" && wordByte(query[i])) && !ofFunction(query[i:])
 				next := strings.TrimLeft(query[i:], " \t\r\n")
 				b.WriteString(f.value(g[1]+g[2]+g[5], g[3]+g[6], g[4]+g[7], p, query[i:], next))
 				p.duration, p.instant = false, false
@@ -353,12 +358,39 @@ func (f *filler) value(name, path, format string, p place, rest, next string) st
 			return strconv.Quote(f.mark(name))
 		}
 		return strconv.Quote(chosen.value)
+	case p.braces > 0 && !strings.HasPrefix(next, "=") && !strings.HasPrefix(next, "!") && (rest == "" || !wordByte(rest[0])) &&
+		(!known || chosen.variable.typed || chosen.variable.open):
+		return f.mark(name) + `=~".*"` // whole matchers
+	case known && chosen.variable.typed && p.joined && p.braces == 0:
+		return f.mark(name)
 	case known && (!chosen.variable.typed || chosen.value != ""):
 		return chosen.value
-	case p.braces > 0 && !strings.HasPrefix(next, "=") && !strings.HasPrefix(next, "!") && (rest == "" || !wordByte(rest[0])):
-		return f.mark(name) + `=~".*"` // whole matchers
 	}
 	return f.mark(name)
+}
+
+// ofFunction says whether what follows a variable makes it a part of the name of a function.
+func ofFunction(rest string) bool {
+	rest = strings.TrimLeftFunc(rest, func(r rune) bool { return r < 0x80 && wordByte(byte(r)) })
+	return strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), "(")
+}
+
+// typedNames warns of text boxes that name a metric: which ones people type is not known.
+func (s *scope) typedNames(query string, needs []Need) string {
+	var out []string
+	for _, name := range referenced(query) {
+		v := s.variable(name)
+		if v == nil || !v.typed {
+			continue
+		}
+		for i := range needs {
+			if metric, exact := needs[i].Name(); exact && slices.Contains(v.values, metric) {
+				out = append(out, fmt.Sprintf("the text box $%s names the metric: only %s, with which it was saved, is kept; name in keep.yaml what people type there", name, metric))
+				break
+			}
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // span is a duration, or the number before its unit; after @ an instant.
