@@ -453,6 +453,9 @@ func (m *maker) warnings() []string {
 		}
 	}
 	out = append(out, keptNothing(m.o.Uses, m.index, m.inv)...)
+	if text := unknownNames(m.o.Uses, m.inv); text != "" {
+		out = append(out, text)
+	}
 	_, scaled := scaledByUnknown(m.o.Uses, m.inv)
 	out = append(out, scaled...)
 	if _, text := measuring(m.o.Uses); text != "" && len(m.rules) > 0 {
