@@ -311,8 +311,9 @@ func annotated(key string) bool {
 	return strings.HasPrefix(key, "metric-config.") && strings.Contains(key, "query.prometheus/")
 }
 
-// nameKeys are keys for the name of a metric, in Kiali's dashboards among others.
-var nameKeys = []string{"metricname", "discoveron"}
+// nameKeys are keys for the name of a metric, in Kiali's dashboards and Grafana's objectives among
+// others.
+var nameKeys = []string{"metricname", "discoveron", "prometheusmetric", "successmetric", "totalmetric"}
 
 func plainKey(key string) string {
 	return strings.ToLower(joined.Replace(key))
