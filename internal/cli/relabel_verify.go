@@ -13,6 +13,7 @@ func relabelVerifyCommand(e *Env, parent Clause) func() error {
 	files := c.Flag("prometheus", "A prometheus.yml; may be given several times: those of shards and replicas must have the same rules.").PlaceHolder("prometheus.yml").Strings()
 	monitors := c.Flag("monitors", "A file or folder with ServiceMonitors, PodMonitors and ScrapeConfigs, and with the Services that they scrape; may be given several times.").PlaceHolder("FILE|DIR").Strings()
 	jobs := c.Flag("job", "The label job of a monitor's series, where neither its jobLabel nor a Service beside it says so; may be given several times.").PlaceHolder("NAMESPACE/NAME=JOB").StringMap()
+	skip := c.Flag("skip-job", "A scrape job that is left out, such as one that keeps nothing of its page since it is there for up alone; may be given several times.").PlaceHolder("JOB").Strings()
 	looked := lookedAtFlags(c)
 	stored := storedFlags(c)
 	format := c.Flag("format", "text or json.").Default("text").Enum("text", "json")
@@ -39,7 +40,7 @@ func relabelVerifyCommand(e *Env, parent Clause) func() error {
 			return errUnchecked{err}
 		}
 		r, err := verify.Check(e.Ctx, verify.Options{
-			Prometheus: *files, Monitors: *monitors, Jobs: *jobs, Uses: set, Source: src, External: *stored.external, Now: now,
+			Prometheus: *files, Monitors: *monitors, Jobs: *jobs, Skip: *skip, Uses: set, Source: src, External: *stored.external, Now: now,
 			Progress: func(series int64) { p.at("verify", series, 0) },
 		})
 		p.end()

@@ -95,6 +95,20 @@ func (r *Result) readJobs(o Options) []*job {
 		}
 		jobs = append(jobs, siblings...)
 	}
+	return r.skip(jobs, o.Skip)
+}
+
+// skip leaves out jobs by name.
+func (r *Result) skip(jobs []*job, names []string) []*job {
+	for _, name := range names {
+		before := len(jobs)
+		jobs = slices.DeleteFunc(jobs, func(j *job) bool { return j.Name == name && !j.remote })
+		if len(jobs) == before {
+			r.unchecked(fmt.Errorf("the job %q is to be left out, and no configuration has it", name))
+			continue
+		}
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the job %s is left out: what its rules take was not looked at", name))
+	}
 	return jobs
 }
 

@@ -22,8 +22,27 @@ func TestWhatWeShip(t *testing.T) {
 	r := check(t, verify.Options{
 		Prometheus: files, Rules: []string{"../../alerts/global", "../../alerts/shard"},
 		Dashboards: []string{"../../dashboards"},
+		Skip:       []string{"ruler"}, // it is there for up alone
 	})
 	if r.State != verify.OK || len(r.Findings) > 0 || r.Rules == 0 || r.Uses < 500 {
 		t.Error(textOf(t, r))
+	}
+}
+
+// TestJobsLeftOut: what is left out is told, and a name that no configuration has is no "ok".
+func TestJobsLeftOut(t *testing.T) {
+	conf := file(t, "prometheus.yml", "scrape_configs: [{job_name: a, static_configs: [{targets: [x]}], metric_relabel_configs: [{source_labels: [__name__], regex: .+, action: drop}]}]\n")
+	for _, tc := range []struct {
+		skip []string
+		want verify.State
+	}{
+		{nil, verify.Faulty},
+		{[]string{"a"}, verify.OK},
+		{[]string{"a", "b"}, verify.NotChecked},
+	} {
+		r := check(t, verify.Options{Prometheus: []string{conf}, Rules: []string{"../../alerts/shard"}, Skip: tc.skip})
+		if text := textOf(t, r); r.State != tc.want || strings.Contains(text, "the job a is left out") != (tc.skip != nil) {
+			t.Errorf("%v: %v\n%.600s", tc.skip, r.State, text)
+		}
 	}
 }

@@ -22,6 +22,9 @@ type Options struct {
 	// Jobs is the label job of the series of monitors, by NAMESPACE/NAME. Series of monitors that
 	// are missing here are those whose job is NAMESPACE/NAME or NAME.
 	Jobs map[string]string
+	// Skip are scrape jobs that are left out, by job_name: such as one that keeps nothing of its
+	// page, since it is there for `up` alone. One that stands nowhere is not checked (Unchecked).
+	Skip []string
 	// Dashboards, Rules, Autoscalers, Usage, Keep and Files are what is used; see package uses.
 	Dashboards, Rules, Autoscalers, Usage, Keep, Files []string
 	// Uses are uses that were read already; nil where there are none. What the files above have is
