@@ -151,7 +151,8 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 // one of them did, without those; empty where there is no way, and for who has no use for a part:
 // an alert over one resolves what fires elsewhere.
 func (x *exchange) without(failed []*shard.Shard, well int, stores bool) string {
-	if well == 0 && !stores || !x.req.ID.Partial() || x.wantsAll() || !slices.ContainsFunc(failed, func(s *shard.Shard) bool { return !x.mayLack(s) }) {
+	wanted := func(s *shard.Shard) bool { return !x.mayLack(s) }
+	if well == 0 && !stores || !x.req.ID.Partial() || x.wantsAll() || !slices.ContainsFunc(failed, wanted) {
 		return ""
 	}
 	g, them := failed[0].Group, "it"
