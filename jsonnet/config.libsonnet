@@ -91,6 +91,9 @@
       coredns: 'job="coredns"',
       // The ruler that evaluates global rules.
       ruler: 'job="thanos-rule"',
+      // The same and the Prometheus beside each, as those see them that keep nothing but `up` of them: the shards of the cluster in which they run.
+      rulerSeen: 'job="ruler"',
+      rulerPrometheusSeen: 'job="ruler-prometheus"',
       // Alertmanager.
       alertmanager: 'job="alertmanager"',
       // The remediation controller of deploy/alertmanager.
@@ -195,9 +198,9 @@
       // Reasons of node-problem-detector that speak of a failing disk: a ticket, or a drain where a file system of the node is read-only or cannot be read. MemoryReadError is none: it is a memory error that was corrected. Ext4Warning tells of no damage.
       // Errors of a file system that tell of who asks, and not of a disk: node-exporter is no root, and a mount below a folder that is closed to it is refused. Nodes are not drained for those.
       askersErrors: 'permission denied|no such file or directory',
-      // Versions of node-exporter, as a regular expression, that are believed when they say that a file system can be written to. 1.10.1 to 1.11.1 say so of every one with a second mount option, and those before do not look at the superblock,
-      // which is what the kernel makes read-only. Add your own builds that have node_exporter's pull requests 3157, 3659 and 3717.
-      readonlyExporters: 'v?(1[.](1[2-9]|[2-9][0-9])|[2-9]|[1-9][0-9])[.].+',
+      // Versions of node-exporter, as a regular expression, that are believed when they say that a file system can be written to. 1.10.1 to 1.11.1 say so of every one with a second mount option, and 1.9 does not look at the
+      // superblock, which is what the kernel makes read-only. Add your own builds that have node_exporter's pull requests 3157 and 3659.
+      readonlyExporters: 'v?(0[.].+|1[.][0-8][.].+|1[.]10[.]0|1[.](1[2-9]|[2-9][0-9])[.].+|([2-9]|[1-9][0-9])[.].+)',
       diskProblems: 'IOError|Ext4Error|XfsHasShutdown|BufferIOError',
     },
 
@@ -208,7 +211,7 @@
       // Jobs, as a regular expression, without which most alerts are blind: it pages when one has no target left.
       critical: 'kube-state-metrics',
       // Jobs that rules and dashboards read, as selectors has them.
-      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|kube-controller-manager|cluster-autoscaler|node-mesh|coredns|thanos-rule|alertmanager|remediator',
+      read: 'kube-apiserver|apiserver-slis|kubelet|cadvisor|kube-state-metrics|node-exporter|dcgm-exporter|node-problem-detector|etcd|etcd-events|prometheus|spillway|iptables-exporter|kube-scheduler|kube-controller-manager|cluster-autoscaler|node-mesh|coredns|thanos-rule|ruler|ruler-prometheus|alertmanager|remediator',
       // Jobs, as a regular expression, that an autoscaler makes larger and smaller by the load: that they have fewer targets than usual is no trouble. That one has none is.
       elastic: 'spillway|coredns',
       // The job that has a target on every machine and does not hear of them from kube-state-metrics.

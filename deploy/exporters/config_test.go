@@ -250,8 +250,9 @@ var discovered = map[string]func(i int) map[string]string{
 			"__meta_kubernetes_pod_container_port_name": "web",
 		}
 	},
-	"ruler":   rulerPod,
-	"kubelet": node, "cadvisor": node, "node-mesh-a": node, "node-mesh-b": node, "node-mesh-c": node,
+	"ruler":            func(i int) map[string]string { return rulerPod(2 * i) },
+	"ruler-prometheus": func(i int) map[string]string { return rulerPod(2*i + 1) },
+	"kubelet":          node, "cadvisor": node, "node-mesh-a": node, "node-mesh-b": node, "node-mesh-c": node,
 	"node-exporter":         nodePod("node-exporter", "9100"),
 	"dcgm-exporter":         nodePod("dcgm-exporter", "9400"),
 	"iptables-exporter":     nodePod("iptables-exporter", "9455"),
@@ -319,7 +320,7 @@ func TestTargets(t *testing.T) {
 	for s := range confs {
 		confs[s] = load(t, s, shards)
 	}
-	whole := []string{"kube-state-metrics", "prometheus", "ruler"}
+	whole := []string{"kube-state-metrics", "prometheus", "ruler", "ruler-prometheus"}
 	for _, sc := range confs[0].ScrapeConfigs {
 		name := sc.JobName
 		found, ok := discovered[name]

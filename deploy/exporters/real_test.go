@@ -133,8 +133,8 @@ func TestNodeExporterVersion(t *testing.T) {
 	takes := regexp.MustCompile("^(?:" + known[1] + ")$")
 	for v, want := range map[string]bool{
 		pinned: true, "1.12.0": true, "v1.12.1": true, "1.13.0-rc.0": true, "1.99.0": true, "2.0.0": true, "10.1.0": true,
-		"": false, "unknown": false, "0.18.1": false, "1.1.2": false, "1.2.0": false, "1.9.1": false, "1.10.1": false, "1.11.1": false,
-		"1.11.12": false,
+		"0.18.1": true, "1.1.2": true, "1.2.0": true, "1.5.0": true, "1.8.2": true, "v1.10.0": true,
+		"": false, "unknown": false, "1.9.0": false, "1.9.1": false, "1.10.1": false, "1.10.2": false, "1.11.1": false, "1.11.12": false,
 	} {
 		if takes.MatchString(v) != want {
 			t.Errorf("%s takes %q: %v, want %v", known[1], v, !want, want)

@@ -22,7 +22,7 @@ func TestRelabel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"dcgm-exporter", "iptables-exporter", "kube-state-metrics", "ruler"}
+	want := []string{"dcgm-exporter", "iptables-exporter", "kube-state-metrics", "ruler", "ruler-prometheus"}
 	if jobs := slices.Sorted(maps.Keys(got)); !slices.Equal(jobs, want) {
 		t.Errorf("jobs %q", jobs)
 	}
@@ -109,7 +109,7 @@ func TestEndedPods(t *testing.T) {
 			}
 		}
 	}
-	if pods != 11 {
+	if pods != 12 {
 		t.Errorf("%d jobs look for pods", pods)
 	}
 }

@@ -203,7 +203,7 @@
             hold: '1h',
             severity: 'warning',
             summary: 'node-exporter does not know which file systems are read-only.',
-            description: '{{ $value | humanize }} nodes of {{ $labels.%s }} have a node-exporter older than 1.12. It does not see that the kernel has made a file system read-only, so that NodeFilesystemReadOnly is silent about these nodes.' % cl,
+            description: '{{ $value | humanize }} nodes of {{ $labels.%s }} have a node-exporter of 1.9 to 1.11, or one without a version. It does not see that the kernel has made a file system read-only, so that NodeFilesystemReadOnly is silent about these nodes.' % cl,
             dashboard: 'alerts',
           }),
           a.alert('NodeFilesystemDeviceError', onNode {

@@ -33,14 +33,24 @@
               max by (%(cluster)s) (up{%(ruler)s}) == 0
               or
               absent(up{%(ruler)s}) and on () count(last_over_time(up{%(ruler)s}[%(usual)s]))
-            ||| % { cluster: cl, ruler: c.selectors.ruler, usual: t.d(c.targets.memory) },
+              or
+              max by (%(cluster)s) (up{%(seen)s}) == 0
+              or
+              max by (%(cluster)s) (up{%(beside)s}) == 0
+              or
+              max without (job) (
+                absent(up{%(seen)s}) and on () count(last_over_time(up{%(seen)s}[%(usual)s]))
+                or
+                absent(up{%(beside)s}) and on () count(last_over_time(up{%(beside)s}[%(usual)s]))
+              )
+            ||| % { cluster: cl, ruler: c.selectors.ruler, seen: c.selectors.rulerSeen, beside: c.selectors.rulerPrometheusSeen, usual: t.d(c.targets.memory) },
             hold: '5m',
             severity: 'critical',
             labels: { reason: 'down' },
             dashboard: 'alerts',
             external: true,
             summary: 'No ruler runs.',
-            description: 'No ruler of %s can be scraped ({{ $value }}: 0 for targets that do not answer, 1 for none at all). All alerts about the cluster come from it.' % a.cluster(external=true),
+            description: 'No ruler of %s can be scraped, or no Prometheus beside one ({{ $value }}: 0 for targets that do not answer, 1 for none at all). All alerts about the cluster come from them.' % a.cluster(external=true),
           }),
         ],
       },
