@@ -38,7 +38,8 @@
     evaluated: std.join(' ', [
       'prometheus_rule_group_last_evaluation_timestamp_seconds{%s} > 0' % c.selectors.ruler,
       'or 0 * prometheus_rule_group_last_evaluation_timestamp_seconds{%s}' % c.selectors.ruler,
-      '+ on (%s, instance) group_left () max by (%s, instance) (process_start_time_seconds{%s})' % [c.clusterLabel, c.clusterLabel, c.selectors.ruler],
+      '+ on (%s, instance) group_left () max by (%s, instance) (process_start_time_seconds{%s} or label_replace(thanos_rule_config_last_reload_success_timestamp_seconds{%s}, "of", "reload", "", ""))'
+      % [c.clusterLabel, c.clusterLabel, c.selectors.ruler, c.selectors.ruler],
     ]),
     q: t.d('15m'),
     name: a.cluster(external=true),
@@ -478,7 +479,7 @@
             description: 'The ruler beside {{ or $externalLabels.ruler_replica "a Prometheus" }} of %(name)s has written no heartbeat for minutes (the last one was {{ $value }}). What it evaluates is stored by the other one alone.',
           }),
           alert('RulerFailing', {
-            // A query that is never answered keeps a group from its next evaluation, and no rule fails. A group that was not evaluated yet is as old as its ruler. Of two rulers the better one counts, group by group.
+            // A query that is never answered keeps a group from its next evaluation, and no rule fails. A group that was not evaluated yet is as old as its ruler, or the configuration that brought it. Of two rulers the better one counts, group by group.
             expr: |||
               max by (%(cluster)s) (
                 time() - max by (%(cluster)s, rule_group) (%(evaluated)s)
