@@ -24,8 +24,9 @@ type alert struct {
 	KeepFiringSince *time.Time    `json:"keepFiringSince,omitempty"`
 	Value           string        `json:"value"`
 
-	source int // whose list has it
-	nth    int // among its equals in that list
+	source int  // whose list has it
+	copies bool // that list is of several servers, so that its equals are copies of one
+	nth    int  // among its equals in that list
 }
 
 // rule is an alerting or a recording rule; fields of the other kind are nil.
@@ -44,9 +45,10 @@ type rule struct {
 	LastEvaluation time.Time      `json:"lastEvaluation"`
 	Type           string         `json:"type"`
 
-	place  int // in its group
-	source int // whose list has it
-	nth    int // among its equals in that group
+	place  int  // in its group
+	source int  // whose list has it
+	copies bool // that list is of several servers, so that its equals are copies of one
+	nth    int  // among its equals in that group
 }
 
 type ruleGroup struct {
@@ -100,7 +102,7 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 	for i, doc := range d.docs {
 		for _, g := range doc.Groups {
 			for j := range g.Rules {
-				g.Rules[j].place, g.Rules[j].source = j, i
+				g.Rules[j].place, g.Rules[j].source, g.Rules[j].copies = j, i, shards[i].Stamped
 			}
 			if keep := shards[i].Keep; keep != nil {
 				g.Rules = slices.DeleteFunc(g.Rules, func(r rule) bool { return !keep(written(shards[i].Relabel.Labels(r.Labels))) })
@@ -116,7 +118,7 @@ func MergeRules(ctx context.Context, w *Writer, page RulesPage, shards []Source,
 				if r.Alerts != nil {
 					for k := range *r.Alerts {
 						a := &(*r.Alerts)[k]
-						a.Labels, a.source = shards[i].Relabel.Labels(a.Labels), i
+						a.Labels, a.source, a.copies = shards[i].Relabel.Labels(a.Labels), i, shards[i].Stamped
 					}
 					if keep := shards[i].Keep; keep != nil {
 						*r.Alerts = slices.DeleteFunc(*r.Alerts, func(a alert) bool { return !keep(a.Labels) })
@@ -201,7 +203,7 @@ func mergeRules(list []rule) []rule {
 		return cmp.Or(a.compareIdentity(&b), cmp.Compare(a.source, b.source), cmp.Compare(a.place, b.place))
 	})
 	for i := 1; i < len(list); i++ {
-		if a, b := &list[i-1], &list[i]; a.source == b.source && a.compareIdentity(b) == 0 {
+		if a, b := &list[i-1], &list[i]; a.source == b.source && !b.copies && a.compareIdentity(b) == 0 {
 			b.nth = a.nth + 1
 		}
 	}
@@ -298,7 +300,7 @@ func mergeAlerts(list []alert) []alert {
 		return cmp.Or(labels.Compare(a.Labels, b.Labels), cmp.Compare(a.source, b.source), a.compareUrgency(&b))
 	})
 	for i := 1; i < len(list); i++ {
-		if a, b := &list[i-1], &list[i]; a.source == b.source && labels.Equal(a.Labels, b.Labels) {
+		if a, b := &list[i-1], &list[i]; a.source == b.source && !b.copies && labels.Equal(a.Labels, b.Labels) {
 			b.nth = a.nth + 1
 		}
 	}
@@ -339,7 +341,7 @@ func MergeAlerts(ctx context.Context, w *Writer, shards []Source, budget *admit.
 	all := []alert{}
 	for i, doc := range d.docs {
 		for _, a := range doc.Alerts {
-			a.Labels, a.source = shards[i].Relabel.Labels(a.Labels), i
+			a.Labels, a.source, a.copies = shards[i].Relabel.Labels(a.Labels), i, shards[i].Stamped
 			if keep := shards[i].Keep; keep == nil || keep(a.Labels) {
 				all = append(all, a)
 			}

@@ -258,13 +258,8 @@ func (x *exchange) copiesFailed(f raw.Failure) error {
 // unseen tells whether nobody reads the warnings of the answer: it has no place for them, or is for
 // a rule, or its caller has said that it must lack nothing, as rulers do.
 func (x *exchange) unseen() bool {
-	return !x.dec.Request.ID.JSON() || x.wantsAll()
-}
-
-// wantsAll tells whether the caller has no use for a part: a rule, and who says so.
-func (x *exchange) wantsAll() bool {
-	part := x.dec.Request.PartialResponse
-	return x.alerting || part != nil && !*part
+	req := x.dec.Request
+	return !req.ID.JSON() || x.alerting || req.PartialResponse != nil && !*req.PartialResponse
 }
 
 // fetcher is the storage of series that are read raw.

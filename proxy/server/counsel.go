@@ -148,11 +148,11 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 }
 
 // without is how to ask for what there is without the shards that failed, or, where stores behind
-// one of them did, without those; empty where there is no way, and for who has no use for a part:
-// an alert over one resolves what fires elsewhere.
+// one of them did, without those; empty where there is no way, and where nobody would read that
+// something is missing: an alert over a part resolves what fires elsewhere.
 func (x *exchange) without(failed []*shard.Shard, well int, stores bool) string {
 	wanted := func(s *shard.Shard) bool { return !x.mayLack(s) }
-	if well == 0 && !stores || !x.req.ID.Partial() || x.wantsAll() || !slices.ContainsFunc(failed, wanted) {
+	if well == 0 && !stores || !x.req.ID.Partial() || x.unseen() || !slices.ContainsFunc(failed, wanted) {
 		return ""
 	}
 	g, them := failed[0].Group, "it"
