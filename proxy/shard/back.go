@@ -2,11 +2,13 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // A server that was away for longer than its targets count may come back as another one: with other
@@ -133,19 +135,40 @@ func (g *Group) mayShare(s *Shard) bool {
 	return max(gf, sf) < min(gu, su) && !apart(g.Labels, s.Group.Labels)
 }
 
+// answers notes that the server has answered what it was asked at the time.
+func (u *upstream) answers(began time.Time) {
+	at := began.UnixNano()
+	for {
+		last := u.answered.Load()
+		if last >= at || u.answered.CompareAndSwap(last, at) {
+			return
+		}
+	}
+}
+
+// tryDown asks a server whose readiness page has just failed with err whether it answers queries
+// all the same, since nobody else may ask it. One that was silent is looked at as any silent one.
+func (r *Replica) tryDown(ctx context.Context, err error) {
+	if errors.As(err, new(*dialError)) || errors.As(err, new(*startingError)) || qerr.From(err).Kind == qerr.Timeout {
+		return
+	}
+	_ = r.answersQuery(ctx, lagTimeout) // an answer is noted, and nothing else follows
+}
+
 // addsNothing tells whether no answer can have anything of the server: it is not asked, or it is
-// asked last and is not ready, or the last call to it failed. One whose readiness page is forbidden
-// may answer queries.
+// asked last and has answered nothing since it is down, or the last call to it failed. A readiness
+// page may fail, be slower than a probe waits, or be forbidden, where queries are answered.
 func (r *Replica) addsNothing(now time.Time) bool {
 	rank, asked := r.rank(now)
 	if !asked || rank < answersNothing {
 		return !asked
 	}
 	r.up.mu.Lock()
-	down, forbidden := r.up.health.state == Down, r.up.health.forbidden
+	h := &r.up.health
+	down, forbidden, since := h.state == Down, h.forbidden, h.since
 	r.up.mu.Unlock()
-	if down {
-		return !forbidden
+	if down { // what it answered before says nothing, and before the first call failing is 0 too
+		return !forbidden && r.up.answered.Load() < since.UnixNano()
 	}
 	return r.up.failing.Load() != 0
 }

@@ -124,6 +124,7 @@ func (c *call) settle(err error, now time.Time) {
 		if c.r.up.failing.Load() != 0 {
 			c.r.up.failing.Store(0)
 		}
+		c.r.up.answers(c.started)
 		if b.success() {
 			c.r.up.opts.Logger.Info("a replica that failed too often answers again", slog.String("replica", c.r.Name()))
 		}

@@ -279,8 +279,12 @@ func (r *Replica) answersQuery(ctx context.Context, patience time.Duration) erro
 	if r.Thanos() { // whether its stores answer is another question (whoHangs)
 		query = "vector(1)"
 	}
-	whatever := func(json.RawMessage) error { return nil }
-	return r.getData(ctx, "/api/v1/query", url.Values{"query": {query}, "timeout": {patience.String()}}, whatever)
+	began, whatever := time.Now(), func(json.RawMessage) error { return nil }
+	err := r.getData(ctx, "/api/v1/query", url.Values{"query": {query}, "timeout": {patience.String()}}, whatever)
+	if err == nil {
+		r.up.answers(began)
+	}
+	return err
 }
 
 // leaveIt makes the calls go on to another replica that wait for this one and may.

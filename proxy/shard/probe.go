@@ -172,6 +172,9 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	}
 	if err != nil {
 		r.markDown(err, now)
+		if !fresh { // who asks first waits for the first probe, and nothing was told yet
+			r.tryDown(ctx, err)
+		}
 		return
 	}
 	u.breaker.probed(now)

@@ -81,6 +81,7 @@ type upstream struct {
 	refs       atomic.Int32 // topologies that name it
 	inflight   atomic.Int64
 	failing    atomic.Int64 // since when each call failed, Unix nanoseconds; 0: the last one did not
+	answered   atomic.Int64 // when the last query or other call began that did not fail, likewise; 0: none yet
 	unanswered atomic.Int64 // of them those whose answer has not begun; probes are not among them
 	begins     atomic.Int64 // how long a light call usually takes to begin its answer, in nanoseconds; 0: not known
 
