@@ -161,6 +161,23 @@ func TestOwnLabelsAge(t *testing.T) {
 	})
 }
 
+// TestOwnLabelsOfNoData: an answer without a list of values does not tell that there are none.
+func TestOwnLabelsOfNoData(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"status":"success","data":[]}`: true, `{"status":"success","data":null}`: false, `{"status":"success"}`: false,
+	} {
+		script := `header Content-Type application/json; send '` + body + `'`
+		a := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/label/cluster/values", Script: script}}})
+		g := group(a.URL())
+		g.Labels = map[string]string{"cluster": "jaguar"}
+		top := build(t, Options{}, true, g)
+		awaitExamined(t, top.Groups[0])
+		if r := top.Groups[0].Shards[0].Replicas[0]; r.Clean() != want || r.LabelsAgree() != want {
+			t.Errorf("%s: clean %t, agrees %t", body, r.Clean(), r.LabelsAgree())
+		}
+	}
+}
+
 // TestReloadsWhileReading: servers are replaced faster than the targets of all can be read. Those
 // that are new are compared with what is known of the others, so that the group is trusted most of
 // the time.

@@ -204,6 +204,8 @@ func TestHashmodCheck(t *testing.T) {
 		{"cut", answer(`"data":["` + good + `"],"warnings":["results truncated due to limit"]`), trust.Unchecked, "truncated", false},
 		{"not served", "status 404; send no", trust.Unchecked, "status 404", false},
 		{"another shape", answer(`"data":{"a":1}`), trust.Unchecked, "makes no sense", false},
+		{"no data", `header Content-Type application/json; send '{"status":"success"}'`, trust.Unchecked, "makes no sense", false},
+		{"null", answer(`"data":null`), trust.Unchecked, "makes no sense", false},
 		{"too many", "generate 9MiB values", trust.Unchecked, "more than", false},
 		{"fails", "status 500; send no", trust.Unchecked, "have not been read yet", false},
 	} {

@@ -145,6 +145,8 @@ func TestShardNamesCheck(t *testing.T) {
 		{"what a rule records", answer(`"data":["kube_pod_info:sum"]`), trust.Broken, "kube_pod_info:sum"},
 		{"cut", answer(`"data":["up"],"warnings":["results truncated due to limit"]`), trust.Unchecked, "truncated"},
 		{"not served", "status 404; send no", trust.Unchecked, "status 404"},
+		{"no data", `header Content-Type application/json; send '{"status":"success"}'`, trust.Unchecked, "makes no sense"},
+		{"null", answer(`"data":null`), trust.Unchecked, "makes no sense"},
 		{"too many", "generate 9MiB values", trust.Unchecked, "more than"},
 		{"fails", "status 500; send no", trust.Unchecked, "have not been read yet"},
 	} {

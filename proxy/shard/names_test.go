@@ -142,6 +142,8 @@ func TestNamesCheck(t *testing.T) {
 		{"one does not", `header Content-Type application/json; send '{"status":"success","data":["ALERTS","kube_x"]}'`, trust.Broken, "kube_x"},
 		{"cut", `header Content-Type application/json; send '{"status":"success","data":["ALERTS"],"warnings":["results truncated due to limit"]}'`, trust.Unchecked, "truncated"},
 		{"not served", "status 404; send no", trust.Unchecked, "status 404"},
+		{"no data", `header Content-Type application/json; send '{"status":"success"}'`, trust.Unchecked, "makes no sense"},
+		{"null", `header Content-Type application/json; send '{"status":"success","data":null}'`, trust.Unchecked, "makes no sense"},
 		{"too many", "generate 9MiB values", trust.Unchecked, "more than"},
 		{"fails", "status 500; send no", trust.Unchecked, "have not been read yet"},
 	} {

@@ -400,7 +400,7 @@ func (r *Replica) getData(ctx context.Context, path string, q url.Values, use fu
 	return r.get(ctx, probeJSON, path, q, maxFactBytes, r.data(use))
 }
 
-// data opens the API's envelope.
+// data opens the API's envelope. One without data says nothing, and not that there is nothing.
 func (r *Replica) data(use func(json.RawMessage) error) func(page []byte) error {
 	return func(page []byte) error {
 		var e struct {
@@ -412,6 +412,9 @@ func (r *Replica) data(use func(json.RawMessage) error) func(page []byte) error 
 		}
 		if e.Status != "success" {
 			return fmt.Errorf("the answer of %s has the status %q", r.Name(), cleaned(e.Status))
+		}
+		if len(e.Data) == 0 || string(e.Data) == "null" {
+			return fmt.Errorf("the answer of %s has no data", r.Name())
 		}
 		return use(e.Data)
 	}

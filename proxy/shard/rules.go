@@ -109,7 +109,7 @@ func (r *Replica) values(ctx context.Context, label string, from, until int64) (
 		}
 		return trust.Values{Away: true}
 	}
-	if nonsense != nil || answer.Status != "success" {
+	if nonsense != nil || answer.Status != "success" || answer.Data == nil { // of no values there is an empty list
 		return trust.Values{Unread: "its answer makes no sense"}
 	}
 	if len(answer.Warnings) > 0 {

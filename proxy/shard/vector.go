@@ -22,7 +22,7 @@ type pair struct{ name, value []byte }
 // it should. It holds one element.
 func decodeTargets(r io.Reader, f func(set []pair) error) error {
 	s := &scanner{r: bufio.NewReaderSize(r, 64<<10)}
-	vector := false
+	vector, listed := false, false
 	err := s.object(func(name []byte) error {
 		if string(name) != "data" {
 			return s.skip()
@@ -34,6 +34,7 @@ func decodeTargets(r io.Reader, f func(set []pair) error) error {
 				vector = string(kind) == "vector"
 				return err
 			case "result":
+				listed = true
 				return s.array(func() error { return s.element(f) })
 			default:
 				return s.skip()
@@ -45,6 +46,9 @@ func decodeTargets(r io.Reader, f func(set []pair) error) error {
 	}
 	if !vector {
 		return errors.New("it is no vector")
+	}
+	if !listed {
+		return errors.New("it has no result")
 	}
 	return nil
 }

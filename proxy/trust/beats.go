@@ -107,6 +107,9 @@ func Decode(r io.Reader) (map[int64]Beats, error) {
 	if answer.Status != "success" || answer.Data.ResultType != "matrix" && answer.Data.ResultType != "vector" {
 		return nil, errors.New("the answer is neither a matrix nor a vector")
 	}
+	if answer.Data.Result == nil {
+		return nil, errors.New("the answer has no result")
+	}
 	jobs := 0
 	for _, s := range answer.Data.Result {
 		if s.Metric[lastLabel] == "" {

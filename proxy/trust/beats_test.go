@@ -31,6 +31,18 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
+// TestDecodeOfNoResult: an answer without a result does not tell that there is nothing.
+func TestDecodeOfNoResult(t *testing.T) {
+	for rest, want := range map[string]bool{
+		`"data":{"resultType":"vector","result":[]}`: true, `"data":{"resultType":"vector","result":null}`: false,
+		`"data":{"resultType":"matrix"}`: false, `"data":null`: false, `"data":{}`: false,
+	} {
+		if got, err := Decode(strings.NewReader(`{"status":"success",` + rest + `}`)); (err == nil) != want || len(got) > 0 {
+			t.Errorf("%s: %v, %v", rest, got, err)
+		}
+	}
+}
+
 // FuzzDecode: whatever a server sends, the decoder returns, within bounds.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
