@@ -238,6 +238,29 @@ func TestShardNamesOverTime(t *testing.T) {
 	})
 }
 
+// TestManyPromises: what is kept of the promises grows with the shards, and not with their square.
+func TestManyPromises(t *testing.T) {
+	const shards = 100
+	var urls []string
+	for i := range shards {
+		urls = append(urls, fmt.Sprintf("http://s%d:9090", i))
+	}
+	cfg := sharded(urls...)
+	cfg.Names = []string{".+"}
+	for i := range cfg.Shards {
+		for p := range 50 {
+			cfg.Names = append(cfg.Names, fmt.Sprintf("team%d_%d_.+", i, p))
+			cfg.Shards[i].Names = append(cfg.Shards[i].Names, fmt.Sprintf("team%d_exporter%d_(pod|node|namespace)_.+", i, p))
+		}
+		cfg.Shards[i].From = config.Moment{Rel: -time.Duration(1+i) * time.Hour, Set: true}
+	}
+	for _, s := range build(t, Options{}, false, cfg).Groups[0].Shards {
+		if n := len(s.promised.names) + len(s.promised.shardNames); n > 400 {
+			t.Fatalf("%s keeps %d bytes", s.Name(), n)
+		}
+	}
+}
+
 // TestShardNamesAfterReload: what was found for some patterns says nothing for others, nor for
 // another shard's, nor of another time of that shard.
 func TestShardNamesAfterReload(t *testing.T) {

@@ -102,7 +102,10 @@ func (h *Homes) Promise(shard int) string {
 			fmt.Fprintf(&sb, "%d %s\n", o.shard, o.names.Promise())
 		}
 	}
-	return sb.String()
+	if sb.Len() == 0 {
+		return ""
+	}
+	return Digest(sb.String())
 }
 
 // Wrong says why a metric name breaks it on a server that is of none of those shards, which have

@@ -129,3 +129,26 @@ func TestHomesWrong(t *testing.T) {
 		t.Errorf("the promise of the first is %q", p)
 	}
 }
+
+// TestHomesPromiseIsShort: each shard has one, of what all others have. It is another one for
+// another pattern, and for another shard that has it.
+func TestHomesPromiseIsShort(t *testing.T) {
+	long := strings.Repeat("team_exporter_(pod|node|namespace)_.+ ", 50)
+	seen := map[string]string{}
+	for _, patterns := range [][]string{
+		{"", long + "a", long + "b"},
+		{"", long + "a", long + "c"},
+		{"", long + "b", long + "a"},
+		{"", long + "a", ""},
+		{"", "", long + "a"},
+	} {
+		p := homesOf(t, patterns...).Promise(0)
+		if len(p) > 100 {
+			t.Errorf("%d bytes", len(p))
+		}
+		if was, ok := seen[p]; ok {
+			t.Errorf("the promises of %.80q and %.80q are one", was, patterns)
+		}
+		seen[p] = strings.Join(patterns, ", ")
+	}
+}

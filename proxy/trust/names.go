@@ -25,7 +25,7 @@ func NewNames(patterns []string) (*Names, error) {
 	if len(patterns) == 0 {
 		return nil, nil
 	}
-	n := &Names{promise: strings.Join(patterns, "\n")}
+	n := &Names{promise: Digest(strings.Join(patterns, "\n"))}
 	for i, text := range patterns {
 		p, err := labels.NewFastRegexMatcher(text)
 		if err != nil {

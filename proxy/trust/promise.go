@@ -1,6 +1,8 @@
 package trust
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -26,7 +28,7 @@ const (
 // Fact is the outcome of the last check of a promise on a server. The zero Fact is that of a server
 // that was not checked.
 type Fact struct {
-	// Promise is the text of what was checked: a reload may change it.
+	// Promise tells what was checked, which a reload may change: a text or its Digest.
 	Promise string
 	State   State
 	// Value is one that broke the promise, fit for a message.
@@ -35,6 +37,13 @@ type Fact struct {
 	Why string
 	// At is when the values were read that the state was found by; zero where none were.
 	At time.Time
+}
+
+// Digest stands for the text of a promise that may be long: one is kept of each server, and each
+// may be about all others.
+func Digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
 }
 
 // After is what is left of it at now, once what is older than bound is believed no more: a server
