@@ -43,8 +43,9 @@ func (x *exchange) counsel(e *qerr.Error) *qerr.Error {
 	return &out
 }
 
-// undivided is a group of several shards of which nothing says how series are spread, where the
-// request joins metrics of it that it gives by name; empty where there is none.
+// undivided is a group of several shards, listed in the configuration, of which nothing says how
+// series are spread, where the request joins metrics of it that it gives by name; empty where there
+// is none.
 func (x *exchange) undivided() string {
 	if c := x.rawCause; c != plan.CauseExpression && c != plan.CauseNone || x.dec.Expr == nil || !joins(x.dec.Expr) {
 		return ""
@@ -58,7 +59,7 @@ func (x *exchange) undivided() string {
 		legs := x.view.Legs(ms, x.dec.Start, x.dec.End)
 		i := slices.IndexFunc(legs, func(l plan.Leg) bool {
 			g := l.Shard.Group
-			return !l.Alone && len(g.Shards) > 1 && len(g.ShardBy) == 0 && g.Hashmod == nil && (found == nil || found == g)
+			return !l.Alone && len(g.Shards) > 1 && !g.LookedUp && len(g.ShardBy) == 0 && g.Hashmod == nil && (found == nil || found == g)
 		})
 		if i < 0 {
 			return ""

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -222,5 +224,38 @@ func TestConfigIsWatched(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	if partial() != "warn" || !s.reloadedWell.Load() {
 		t.Error("a file that is absent for a moment has changed something")
+	}
+}
+
+// TestDiscoveredShardsHaveNoNames: the refusal of a join does not advise a key that shards which
+// are looked up cannot have.
+func TestDiscoveredShardsHaveNoNames(t *testing.T) {
+	var listed, found strings.Builder
+	for i := range 2 {
+		s := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{
+			{"__name__": "up", "instance": fmt.Sprint("a-", i), "job": "fake"},
+			{"__name__": "up", "instance": fmt.Sprint("b-", i), "job": "fake"},
+		}})
+		fmt.Fprintf(&listed, "      - replicas: [{url: %q}]\n", s.URL())
+		fmt.Fprintf(&found, "- {targets: [%q], labels: {__spillway_shard__: s%d}}\n", s.Addr(), i)
+	}
+	file := filepath.Join(t.TempDir(), "shards.yml")
+	if err := os.WriteFile(file, []byte(found.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for shards, advised := range map[string]bool{
+		"shards:\n" + listed.String():            true,
+		"shards_from: {files: [" + file + "]}\n": false,
+	} {
+		text := "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    " + shards + "limits: {max_series: 1}\n"
+		r := &rig{t: t, log: &logbook{}, client: newClient(t)}
+		r.s, r.url = startProxy(t, t.Context(), text)
+		got := r.getForm("/api/v1/query", url.Values{"query": {"sum(up * on(instance) up)"}})
+		if got.status != http.StatusUnprocessableEntity || !strings.Contains(string(got.body), "may lie on different shards") {
+			t.Fatal(got)
+		}
+		if strings.Contains(string(got.body), "names of that shard") != advised {
+			t.Errorf("%.20s: %s", shards, got.body)
+		}
 	}
 }

@@ -164,6 +164,8 @@ type Group struct {
 	Names *trust.Names
 	// Shards are disjoint slices of the group.
 	Shards []*Shard
+	// LookedUp tells that its shards are looked up, so that no shard of it can have names.
+	LookedUp bool
 
 	homes *trust.Homes // the metrics that shards have alone; nil where there are none
 	sick  atomic.Pointer[[]Sickness]
@@ -282,7 +284,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 	g := &Group{
 		Name: c.Name, Labels: labels.FromMap(c.Labels), ReplicaLabels: slices.Sorted(slices.Values(c.ReplicaLabels)),
 		From: c.From, Until: c.Until, Heartbeat: c.Heartbeat,
-		ShardBy: slices.Sorted(slices.Values(c.ShardBy)), Hashmod: hashmodOf(c),
+		ShardBy: slices.Sorted(slices.Values(c.ShardBy)), Hashmod: hashmodOf(c), LookedUp: c.ShardsFrom.Set(),
 	}
 	var err error
 	if g.Names, err = trust.NewNames(c.Names); err != nil {
