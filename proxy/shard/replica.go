@@ -37,6 +37,7 @@ type Replica struct {
 	account      *account
 	targets      atomic.Pointer[targets] // nil: not known
 	untold       atomic.Pointer[untold]  // nil: it told its targets when it was last asked
+	asking       atomic.Int64            // when it was last asked for them, in ns since 1970; 0: never
 	differs      atomic.Bool
 	longGone     atomic.Bool  // down for longer than what it said of itself counts
 	compared     atomic.Int64 // which of the server's returns was compared here last

@@ -3,7 +3,6 @@ package shard
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -24,6 +23,8 @@ const (
 	// targetsKeep is how long the targets of a server count that cannot be asked for them any more.
 	// A server that died may have given them to another one.
 	targetsKeep = 5 * time.Minute
+	// targetsUnread is how long those of one count that can be asked, when nobody has read them.
+	targetsUnread = 3 * targetsKeep
 	// maxSkew is how far a server's clock may be from ours before anyone is told.
 	maxSkew = 30 * time.Second
 )
@@ -149,6 +150,7 @@ func (r *Replica) inherit(was *Replica) {
 	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
 		r.targets.Store(was.targets.Load())
 		r.untold.Store(was.untold.Load())
+		r.asking.Store(was.asking.Load())
 	} else if r.Shard.topology.several() {
 		r.compared.Store(-1)
 	}
@@ -218,40 +220,6 @@ func (t *Topology) Refresh(ctx context.Context) {
 	_ = g.Wait()
 	t.readTargets(ctx, t.replicas())
 	t.judge(ctx, true)
-}
-
-// readTargets reads the targets of those servers that can be asked, and of the stores of each
-// Thanos Query. There is nothing else to compare in a topology of one. A reload may come before all
-// are read, so it begins with those that were not asked for the longest time, over all reloads.
-func (t *Topology) readTargets(ctx context.Context, of iter.Seq[*Replica]) {
-	several := t.several()
-	var g errgroup.Group
-	g.SetLimit(compareParallel)
-	for _, r := range longestUnasked(of) {
-		if rank, ok := r.rank(time.Now()); !ok || rank >= answersNothing {
-			r.notTold()
-			continue
-		}
-		g.Go(func() error {
-			if several {
-				_ = r.readTargets(ctx) // what cannot be read now stays as it was, for a while
-			}
-			if r.Thanos() {
-				_ = r.readCopies(ctx) // likewise
-			}
-			return nil
-		})
-	}
-	_ = g.Wait()
-}
-
-// longestUnasked are the servers in the order in which they were asked for their targets.
-func longestUnasked(of iter.Seq[*Replica]) []*Replica {
-	asked := map[*Replica]time.Time{}
-	for r := range of {
-		asked[r] = r.askedTargets()
-	}
-	return slices.SortedStableFunc(of, func(a, b *Replica) int { return asked[a].Compare(asked[b]) })
 }
 
 func (t *Topology) several() bool { return t.count() > 1 }

@@ -52,15 +52,19 @@ func (r *Replica) notTold() {
 	r.untold.Store(u)
 }
 
-// askedTargets is when the server was last asked for its targets, whatever came of it.
-func (r *Replica) askedTargets() (at time.Time) {
+// askedTargets is when the server was last asked for its targets, whatever came of it; cut tells
+// that nothing did, since the question was cut off.
+func (r *Replica) askedTargets() (at time.Time, cut bool) {
 	if t := r.targets.Load(); t != nil {
 		at = t.at
 	}
 	if u := r.untold.Load(); u != nil && u.last.After(at) {
 		at = u.last
 	}
-	return at
+	if asking := r.asking.Load(); asking != 0 && time.Unix(0, asking).After(at) {
+		return time.Unix(0, asking), true
+	}
+	return at, false
 }
 
 // knownTargets are the hashes of the server's targets, unless they are too old to count; nil where
@@ -73,14 +77,18 @@ func (r *Replica) knownTargets() []uint64 {
 }
 
 // recentTargets are the server's targets, nil where they are not known. They count for targetsKeep
-// after the server could be asked no more. That nobody has got round to asking it, as while reloads
-// come faster than all can be read, is no reason to forget them, nor what is wrong with them.
+// after the server could be asked no more. That nobody has got round to asking it, or that each
+// question was cut off, as while reloads come faster than all can be read, is no reason to forget
+// them, nor what is wrong with them, until targetsUnread.
 func (r *Replica) recentTargets() *targets {
 	t := r.targets.Load()
 	if !t.old() {
 		return t
 	}
-	if u := r.untold.Load(); r.longGone.Load() || u != nil && u.last.Sub(u.first) >= targetsKeep {
+	if t == nil || r.longGone.Load() || time.Since(t.at) > targetsUnread {
+		return nil
+	}
+	if u := r.untold.Load(); u != nil && u.last.Sub(u.first) >= targetsKeep {
 		return nil
 	}
 	return t
@@ -94,6 +102,7 @@ func (s *Shard) Compared() bool {
 
 // readTargets reads the server's targets and keeps their hashes.
 func (r *Replica) readTargets(ctx context.Context) error {
+	r.asking.Store(time.Now().UnixNano())
 	var all [][2]uint64
 	key := r.newTargetKey()
 	err := r.eachTarget(ctx, func(set []pair) error {
