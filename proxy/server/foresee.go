@@ -71,11 +71,12 @@ func estimateOf(e *weigh.Estimate) *plan.Estimate {
 }
 
 // compare compares the estimate with what the answer took, and learns of it. Only whole answers
-// that shards were asked for tell how much there is.
+// that shards were asked for tell how much there is; of one that gave its statistics up what was
+// read in vain for them was expected.
 func (s *Server) compare(x *exchange, qe *qerr.Error) {
 	e := x.foreseen.Load()
 	if e == nil || qe != nil || x.trial != nil || x.budget == nil || x.cut || x.less ||
-		len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
+		x.attempt.NoStats || len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
 		return
 	}
 	took := weigh.Took{Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), Seconds: x.calls.get().Seconds()}

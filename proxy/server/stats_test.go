@@ -70,7 +70,44 @@ func TestStatsGiveWay(t *testing.T) {
 			}
 		}
 	}
-	if n := s.state.Load().pool.InUse(); n != 0 {
-		t.Errorf("%d bytes are still held", n)
+	r := &rig{t: t, s: s}
+	r.eventually("all memory is given back", func() bool { return r.s.poolNow().InUse() == 0 })
+}
+
+// TestStatsGivenUpTeachNothing: what was expected of an answer whose statistics were given up was
+// that all series are read, which is not compared with what the shards computed.
+func TestStatsGivenUpTeachNothing(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	all := scraped(60, now.Add(-30*time.Minute), now.Add(-time.Second), 0, nil)
+	config := "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shards:\n"
+	for i := range 2 {
+		var held []storedSeries
+		for j, s := range all {
+			if j/2%2 == i {
+				held = append(held, s)
+			}
+		}
+		config += fmt.Sprintf("      - {replicas: [{url: %q}]}\n", promShard(t, labels.EmptyLabels(), held).URL())
+	}
+	s, base := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
+	r := &rig{t: t, s: s}
+	compared := func() float64 { return r.metric("spillway_estimate_ratio", "endpoint=query_range", "of=series") }
+	form := url.Values{
+		"query": {"sum(rate(requests_total[10m]))"}, "step": {"60"},
+		"start": {stamp(now.Add(-10 * time.Minute))}, "end": {stamp(now.Add(-time.Minute))},
+	}
+	for i, asked := range []string{"", "true", ""} {
+		before := compared()
+		form.Set("stats", asked)
+		if asked == "" {
+			form.Del("stats")
+		}
+		if code, body := ask(t, base, "/api/v1/query_range", form); code != 200 {
+			t.Fatalf("%d %s", code, body)
+		}
+		r.eventually("the request is over", func() bool { return r.metric("spillway_requests_in_flight") == 0 })
+		if n := compared() - before; (n == 0) != (asked != "") {
+			t.Errorf("request %d, stats %q: compared %v times", i, asked, n)
+		}
 	}
 }
