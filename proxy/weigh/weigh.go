@@ -109,6 +109,12 @@ type Found struct {
 // serversOf identifies a shard by its servers: its place is another one's after a reload.
 func serversOf(s *shard.Shard) string { return cmp.Or(s.Key(), s.Name()) }
 
+// selectedOf identifies a shard for selectors that are not stripped yet: what one selects of the
+// same servers depends on the labels that they are not asked about, those of their group.
+func selectedOf(s *shard.Shard) string {
+	return fmt.Sprintf("%s\x00%s\x00%q", serversOf(s), s.Group.Labels, s.Group.ReplicaLabels)
+}
+
 // Question is what one shard is asked in order to count.
 type Question struct {
 	// Part names the shard and its replicas.
