@@ -19,7 +19,9 @@ func TestSelectedByGroupLabels(t *testing.T) {
 		return selectedOf(&shard.Shard{Group: g})
 	}
 	seen := map[string]bool{}
-	for _, key := range []string{of(""), of("jaguar"), of("ibis"), of("jaguar", "replica"), of("", "replica"), of("", "replica", "b"), of("", `replica" "b`)} {
+	for _, key := range []string{
+		of(""), of("jaguar"), of("ibis"), of("jaguar", "replica"), of("", "replica"), of("", "replica", "b"), of("", `replica" "b`),
+	} {
 		if seen[key] {
 			t.Errorf("%q twice", key)
 		}
