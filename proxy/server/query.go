@@ -30,7 +30,7 @@ func (x *exchange) query() error {
 		x.s.observeSteps(q.Grid, false)
 	}
 	if x.attempt.NoStats {
-		x.infos.Add("statistics are left out: they count the samples of one evaluation, and its series are more than may be held here at once; the shards computed parts of this answer")
+		x.infos.Add("statistics are left out: they count the samples of one evaluation, and its series are more than may be held here at once")
 	}
 	p, err := x.plan(q)
 	if err != nil {
