@@ -78,7 +78,7 @@ func read(paths []string, empty func(*Objects) bool) (*Objects, []error) {
 
 // hasMonitor says whether a file that cannot be read was looked at before for what it may be.
 func hasMonitor(content []byte) bool {
-	return slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, Probe, "Service", "Prometheus"},
+	return slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, Probe, "Service"},
 		func(kind string) bool { return strings.Contains(string(content), kind) })
 }
 

@@ -24,6 +24,7 @@ type Objects struct {
 
 	services []service
 	classes  []class
+	servers  int // Prometheus and PrometheusAgent
 }
 
 // class is a scrape class of a Prometheus: rules that go before those of each monitor of it.
@@ -37,14 +38,20 @@ func (o *Objects) add(more *Objects) {
 	o.Monitors, o.Jobs = append(o.Monitors, more.Monitors...), append(o.Jobs, more.Jobs...)
 	o.Remotes, o.Unread = append(o.Remotes, more.Remotes...), append(o.Unread, more.Unread...)
 	o.services, o.classes = append(o.services, more.services...), append(o.classes, more.classes...)
+	o.servers += more.servers
 }
 
 func (o *Objects) empty() bool {
 	return len(o.Monitors)+len(o.Jobs)+len(o.Remotes)+len(o.Unread)+len(o.classes) == 0
 }
 
-// setJobs gives all endpoints their label job, and the rules of their class.
+// setJobs gives all endpoints their label job, and the rules of their class. Whose monitors are
+// whose is not known where there are several servers: classes are not read then.
 func (o *Objects) setJobs() {
+	if o.servers > 1 && len(o.classes) > 0 {
+		o.Unread = append(o.Unread, fmt.Sprintf("%d scrape classes of %d servers: give each Prometheus with its own monitors", len(o.classes), o.servers))
+		o.classes = nil
+	}
 	for _, m := range o.Monitors {
 		for _, e := range m.Endpoints {
 			var before []Rule
@@ -86,6 +93,7 @@ func (o *Objects) object(file string, n *yaml.Node) error {
 
 // server reads a Prometheus or a PrometheusAgent.
 func (o *Objects) server(file string, spec *yaml.Node) error {
+	o.servers++
 	var problems []error
 	for _, n := range items(field(spec, "scrapeClasses")) {
 		c := class{name: text(n, "name"), standard: text(n, "default") == "true"}
@@ -143,12 +151,14 @@ func (o *Objects) additional(file string, data *yaml.Node, packed bool) error {
 		}
 		docs, err := documents(file, []byte(content))
 		if err != nil || len(docs) == 0 {
-			problems = append(problems, fmt.Errorf("%s:%d: %s seems to have scrape configs, and cannot be read", file, value.Line, data.Content[i-1].Value))
-			continue
+			continue // a text that speaks of them
 		}
 		list := docs[0]
 		if list.Kind == yaml.MappingNode {
 			list = field(list, "scrape_configs")
+		}
+		if jobs := items(list); len(jobs) == 0 || slices.ContainsFunc(jobs, func(n *yaml.Node) bool { return text(n, "job_name") == "" }) {
+			continue
 		}
 		moved(list, value.Line, !packed && value.Style&yaml.LiteralStyle != 0)
 		jobs, err := scrapeConfigs(file, list)

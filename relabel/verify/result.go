@@ -80,6 +80,8 @@ type Finding struct {
 	// are some of them, or the ones that were made up.
 	Series   int64    `json:"series,omitempty"`
 	Examples []string `json:"examples,omitempty"`
+
+	remote string // the server that is written to where it is lost there alone
 }
 
 // Result is what was found.
@@ -121,6 +123,7 @@ func (r *Result) finish(set *uses.Set) {
 			r.Warnings = append(r.Warnings, w)
 		}
 	}
+	r.tellRemotes()
 	slices.SortStableFunc(r.Findings, compareFindings)
 	r.Findings = slices.CompactFunc(r.Findings, func(a, b Finding) bool { return compareFindings(a, b) == 0 })
 	r.State = OK

@@ -104,18 +104,40 @@ func (n *need) doubt(f *Finding, l *loss) {
 	}
 }
 
-// remotely makes a warning of what is lost only for who asks the server that is written to. Nobody
-// knows here who does.
+// remotely marks what is lost only for who asks the server that is written to. Nobody knows here
+// who does.
 func (r *Result) remotely(j *job, f *Finding) {
-	if !j.remote {
-		return
+	if j.remote {
+		f.remote = fmt.Sprintf("%s:%d: %s", j.File, j.Line, j.Name)
 	}
-	f.Severity = Doubtful
-	f.Text = "may lose something, if the query is asked of the server that is written to: it " + f.Text
-	f.Advice = "Take it out of the rule if it is."
-	why := fmt.Sprintf("%s:%d: whether queries are asked of the server behind %s, which is not sent all that they select, is not known: see the warnings", j.File, j.Line, j.Name)
-	if !slices.Contains(r.Unchecked, why) {
-		r.Unchecked = append(r.Unchecked, why)
+}
+
+// tellRemotes makes one note for each server that is written to of all that is lost there: most
+// fleets send aggregates alone, and ask their own servers for the rest.
+func (r *Result) tellRemotes() {
+	var names []string
+	lost := map[string][]string{}
+	for _, f := range r.Findings {
+		if f.remote == "" {
+			continue
+		}
+		if lost[f.remote] == nil {
+			names = append(names, f.remote)
+		}
+		if where := strings.TrimSpace(fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Where)); !slices.Contains(lost[f.remote], where) {
+			lost[f.remote] = append(lost[f.remote], where)
+		}
+	}
+	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.remote != "" })
+	for _, name := range names {
+		of := lost[name]
+		const shown = 10
+		such := strings.Join(of[:min(shown, len(of))], "; ")
+		if len(of) > shown {
+			such += "; and others"
+		}
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s does not send all that is selected at %s, such as %s. They lose it where they are asked of the server that is written to: "+
+			"verify its rules by themselves, with what is asked there", name, places(len(of)), such))
 	}
 }
 
@@ -146,4 +168,11 @@ func (r *Result) tellUses(f Finding, e *uses.Entry) {
 		}
 		r.add(f)
 	}
+}
+
+func places(n int) string {
+	if n == 1 {
+		return "one place"
+	}
+	return fmt.Sprintf("%d places", n)
 }

@@ -139,7 +139,12 @@ func (r *Result) served(ctx context.Context, o Options, set *uses.Set) {
 // checked, and what was not read or not logged is said first.
 func (r *Result) holes(set *uses.Set) {
 	for _, source := range set.Empty {
-		r.Unchecked = append(r.Unchecked, source+": no use came of it; is it the right file or folder, and the right --window? Else leave it out")
+		const ask = "; is it the right file or folder, and the right --window?"
+		if len(set.Uses) > 0 { // its files may be those that another source has
+			r.Warnings = append(r.Warnings, source+": no use came of it that no other source has"+ask)
+			continue
+		}
+		r.Unchecked = append(r.Unchecked, source+": no use came of it"+ask+" Else leave it out")
 	}
 	for _, why := range set.Refused {
 		r.Unchecked = append(r.Unchecked, why+"; what only it uses was not looked at")
