@@ -1,19 +1,16 @@
 package verify
 
 import (
-	"fmt"
+	"encoding/binary"
 	"regexp"
-	"regexp/syntax"
 	"slices"
-	"strings"
-	"unicode"
 
 	"github.com/prometheus/prometheus/model/labels"
 )
 
 // condition is an expression that a word matches, or does not.
 type condition struct {
-	prog *syntax.Prog
+	auto *automaton
 	not  bool
 }
 
@@ -26,21 +23,12 @@ const (
 	unknown
 )
 
-// maxStates bounds how much is looked at for one word.
-const maxStates = 2048
-
-// program compiles an expression, which is taken to match whole words.
-func program(pattern string) (*syntax.Prog, error) {
-	re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
-	if err != nil {
-		return nil, fmt.Errorf("read a regex: %w", err)
-	}
-	prog, err := syntax.Compile(re.Simplify())
-	if err != nil {
-		return nil, fmt.Errorf("compile a regex: %w", err)
-	}
-	return prog, nil
-}
+// maxStates bounds how much is looked at for one word, and maxSteps how many places in expressions
+// are gone through for it: those of a long list are many for each character.
+const (
+	maxStates = 2048
+	maxSteps  = 200_000
+)
 
 // conditionOf is what a matcher asks of a value.
 func conditionOf(m *labels.Matcher) (condition, error) {
@@ -48,43 +36,46 @@ func conditionOf(m *labels.Matcher) (condition, error) {
 	if m.Type == labels.MatchEqual || m.Type == labels.MatchNotEqual {
 		pattern = regexp.QuoteMeta(m.Value)
 	}
-	prog, err := program(pattern)
-	return condition{prog: prog, not: m.Type == labels.MatchNotEqual || m.Type == labels.MatchNotRegexp}, err
+	auto, err := program(pattern)
+	return condition{auto: auto, not: m.Type == labels.MatchNotEqual || m.Type == labels.MatchNotRegexp}, err
 }
 
 // state is where the expressions of all conditions are after the same characters.
 type state struct {
-	at   [][]uint32
-	word string
+	at   string // the states of their automata
+	last rune
+	from int // the state before it
 }
 
 // common is the shortest word that meets all conditions; one of them at least names how it begins.
-// With assertions on where something stands, such as \b, it may be none.
+// With assertions on where something stands, such as \b, it may be none. What it costs, and so
+// whether there is an answer, depends on the conditions alone.
 func common(conditions ...condition) (string, answer) {
-	exact := !slices.ContainsFunc(conditions, func(c condition) bool {
-		return slices.ContainsFunc(c.prog.Inst, func(i syntax.Inst) bool { return i.Op == syntax.InstEmptyWidth })
-	})
-	start := state{}
-	for _, c := range conditions {
-		start.at = append(start.at, closure(c.prog, []uint32{uint32(c.prog.Start)}))
+	exact := !slices.ContainsFunc(conditions, func(c condition) bool { return c.auto.asserts })
+	start, now, next := make([]int, len(conditions)), make([]int, len(conditions)), make([]int, len(conditions))
+	for i, c := range conditions {
+		start[i] = c.auto.begin()
 	}
-	seen, waiting := map[string]bool{start.key(): true}, []state{start}
-	for len(waiting) > 0 {
-		s := waiting[0]
-		if waiting = waiting[1:]; s.accepted(conditions) {
+	all := []state{{at: key(start), from: -1}}
+	seen, steps := map[string]bool{all[0].at: true}, 0
+	for at := 0; at < len(all); at++ {
+		if unkey(now, all[at].at); accepted(conditions, now) {
 			if exact {
-				return s.word, found
+				return word(all, at), found
 			}
-			return s.word, unknown
+			return word(all, at), unknown
 		}
-		for _, r := range s.characters(conditions) {
-			next, ok := s.after(conditions, r)
-			if key := next.key(); ok && !seen[key] {
-				seen[key] = true
-				waiting = append(waiting, next)
+		for _, r := range characters(conditions, now) {
+			cost, ok := after(conditions, now, next, r)
+			if steps += cost; !ok {
+				continue
+			}
+			if k := key(next); !seen[k] {
+				seen[k] = true
+				all = append(all, state{at: k, last: r, from: at})
 			}
 		}
-		if len(seen) > maxStates {
+		if len(seen) > maxStates || steps > maxSteps {
 			return "", unknown
 		}
 	}
@@ -94,19 +85,34 @@ func common(conditions ...condition) (string, answer) {
 	return "", none
 }
 
-func (s state) key() string {
-	var b strings.Builder
-	for _, at := range s.at {
-		fmt.Fprint(&b, at)
+func key(states []int) string {
+	var b []byte
+	for _, s := range states {
+		b = binary.LittleEndian.AppendUint32(b, uint32(s))
 	}
-	return b.String()
+	return string(b)
+}
+
+func unkey(states []int, key string) {
+	for i := range states {
+		states[i] = int(binary.LittleEndian.Uint32([]byte(key[4*i : 4*i+4])))
+	}
+}
+
+// word is what leads to a state.
+func word(all []state, at int) string {
+	var out []rune
+	for ; all[at].from >= 0; at = all[at].from {
+		out = append(out, all[at].last)
+	}
+	slices.Reverse(out)
+	return string(out)
 }
 
 // accepted says whether the word meets all conditions as it is.
-func (s state) accepted(conditions []condition) bool {
+func accepted(conditions []condition, at []int) bool {
 	for i, c := range conditions {
-		matches := slices.ContainsFunc(s.at[i], func(pc uint32) bool { return c.prog.Inst[pc].Op == syntax.InstMatch })
-		if matches == c.not {
+		if c.auto.states[at[i]].matches == c.not {
 			return false
 		}
 	}
@@ -115,48 +121,22 @@ func (s state) accepted(conditions []condition) bool {
 
 // after is where everything is after one more character; not ok where no longer word can meet the
 // conditions.
-func (s state) after(conditions []condition, r rune) (state, bool) {
-	next := state{word: s.word + string(r)}
+func after(conditions []condition, at, next []int, r rune) (cost int, ok bool) {
 	for i, c := range conditions {
-		var to []uint32
-		for _, pc := range s.at[i] {
-			if in := &c.prog.Inst[pc]; consumes(in) && in.MatchRune(r) {
-				to = append(to, in.Out)
-			}
+		cost += 1 + len(c.auto.states[at[i]].at)
+		if next[i] = c.auto.after(at[i], r); next[i] == 0 && !c.not {
+			return cost, false
 		}
-		if len(to) == 0 && !c.not {
-			return state{}, false
-		}
-		next.at = append(next.at, closure(c.prog, to))
 	}
-	return next, true
+	return cost, true
 }
 
 // characters stand for all that lead anywhere: what people would take first, then the bounds of
 // what is named.
-func (s state) characters(conditions []condition) []rune {
+func characters(conditions []condition, at []int) []rune {
 	out := []rune{'x', 'a', '0', '_'}
 	for i, c := range conditions {
-		for _, pc := range s.at[i] {
-			in := &c.prog.Inst[pc]
-			if !consumes(in) {
-				continue
-			}
-			if len(in.Rune) == 1 {
-				for r := in.Rune[0]; ; {
-					out = append(out, r)
-					if r = unicode.SimpleFold(r); r == in.Rune[0] {
-						break
-					}
-				}
-			}
-			for at := 0; at+1 < len(in.Rune); at += 2 {
-				out = append(out, in.Rune[at])
-				if in.Rune[at+1] < unicode.MaxRune {
-					out = append(out, in.Rune[at+1]+1)
-				}
-			}
-		}
+		out = append(out, c.auto.characters(at[i])...)
 	}
 	seen := map[rune]bool{}
 	return slices.DeleteFunc(out, func(r rune) bool {
@@ -164,35 +144,4 @@ func (s state) characters(conditions []condition) []rune {
 		seen[r] = true
 		return again
 	})
-}
-
-func consumes(in *syntax.Inst) bool {
-	switch in.Op {
-	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
-		return true
-	}
-	return false
-}
-
-// closure adds what is reached without a character, sorted.
-func closure(prog *syntax.Prog, from []uint32) []uint32 {
-	seen, out := map[uint32]bool{}, []uint32{}
-	for len(from) > 0 {
-		pc := from[len(from)-1]
-		if from = from[:len(from)-1]; seen[pc] {
-			continue
-		}
-		seen[pc] = true
-		switch in := &prog.Inst[pc]; in.Op {
-		case syntax.InstAlt, syntax.InstAltMatch:
-			from = append(from, in.Out, in.Arg)
-		case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
-			from = append(from, in.Out)
-		case syntax.InstFail:
-		default:
-			out = append(out, pc)
-		}
-	}
-	slices.Sort(out)
-	return out
 }

@@ -3,7 +3,6 @@ package verify
 import (
 	"fmt"
 	"path/filepath"
-	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -40,6 +39,7 @@ type job struct {
 	named   []string        // see ruleNames
 	touched map[string]bool // see touches
 	takers  map[[2]string]*rule
+	firsts  map[string]*rule // see first
 }
 
 // rule is a rule with what its expression names.
@@ -51,8 +51,7 @@ type rule struct {
 	asks  map[string][]string // see jobs
 	odd   bool                // a word does not come apart into the values of the source labels
 
-	prog     *syntax.Prog // see whole
-	branches []branch     // see open
+	pattern *pattern // see patternOf
 }
 
 // readJobs reads the configuration. A file that cannot be read is told and passed by.

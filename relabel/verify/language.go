@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
 // language is what the author of an expression named.
@@ -39,8 +37,9 @@ func readLanguage(pattern string) (l language, ok bool) {
 
 // languages remembers what expressions name: a matcher is looked at for every job.
 type languages struct {
-	read  map[string]*language
-	forms map[*uses.Entry]form
+	read     map[string]*language
+	forms    map[string]*form    // by matchers
+	patterns map[string]*pattern // by expression
 }
 
 // of is nil where an expression names too much.

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -21,7 +22,7 @@ import (
 //
 // Names that rules record and those that the server makes itself never come by; they are left out,
 // but for the former where a job keeps the labels of another server.
-func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *seen, recorded map[string]bool) {
+func (r *Result) judgeNeeds(ctx context.Context, o Options, jobs []*job, index *uses.Index, seen *seen, recorded map[string]bool) {
 	if seen != nil {
 		index = seen.index
 	}
@@ -29,12 +30,16 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 	for _, l := range o.External {
 		external[l] = true
 	}
-	parsed := languages{map[string]*language{}, map[*uses.Entry]form{}}
+	parsed := languages{map[string]*language{}, map[string]*form{}, map[string]*pattern{}}
+	r.shapes = map[string]*openRule{}
 	different := distinct(jobs)
 	for _, e := range index.Entries() {
 		for _, j := range different {
 			if len(j.rules) == 0 {
 				continue
+			}
+			if ctx.Err() != nil {
+				return
 			}
 			n := newNeed(e, j, external, parsed)
 			if n == nil {
@@ -54,6 +59,7 @@ func (r *Result) judgeNeeds(o Options, jobs []*job, index *uses.Index, seen *see
 			n.judge(r)
 		}
 	}
+	r.tellUnsure()
 }
 
 // distinct leaves out jobs that have the name and the rules of an earlier one: the copies on other

@@ -105,6 +105,8 @@ type Result struct {
 	Warnings  []string `json:"warnings,omitempty"`
 
 	partly bool // not all that is used was read
+	shapes map[string]*openRule
+	shaped []string // the keys of these, as they came
 }
 
 func (r *Result) unchecked(err error) { r.Unchecked = append(r.Unchecked, err.Error()) }

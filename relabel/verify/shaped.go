@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -13,40 +14,55 @@ import (
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
+// heldNames are what came of a form and an expression.
+type heldNames struct {
+	sure, unsure []string // as in shaped
+	open         bool     // it is not known within the bounds
+}
+
 // shaped are names that are made up for a need whose names cannot be listed, such as one with a
 // variable in the middle of its name.
 type shaped struct {
 	sure   []string // what the rules do to them they do to all that the need or the rule is about
 	unsure []string // the need and a rule may both be about them, and either about more
 	own    string   // a name that the need lets through, for rules that look at other labels
+	open   []*rule  // those of which it is not known within the bounds
 }
 
 // branch is one of the alternatives of an expression, which names no finite number of words.
 type branch struct {
 	prefix string // how all of its words begin
-	prog   *syntax.Prog
+	re     *syntax.Regexp
+	auto   *automaton // see automaton
 }
 
-// maxBranches bounds the alternatives of one expression.
-const maxBranches = 1024
+// maxBranches bounds the alternatives of one expression, and maxWithin how many of them are held
+// against one use each by itself: that says which of them it selects all of.
+const (
+	maxBranches = 1024
+	maxWithin   = 16
+	maxFirst    = 4 // see first
+)
 
 // shape makes up names. Needs of which nothing is known but the end of the name are about
 // everything, as is such a rule: what one of these has of the other tells nothing.
 func (n *need) shape() (out shaped) {
-	f := n.parsed.formOf(n.Entry, n.matchers[model.MetricNameLabel])
+	f := n.parsed.formOf(n.matchers[model.MetricNameLabel])
 	if f.prefix == "" {
 		return out
 	}
 	out.own = f.word
-	own, prefix := f.conditions, f.prefix
 	for _, ru := range n.job.rules {
-		c := ru.Config
-		switch {
-		case !ru.nameOnly():
-		case c.Action == relabel.Keep:
-			out.kept(own, ru)
-		case c.Action == relabel.Drop || c.Action == relabel.Replace:
-			out.taken(own, prefix, ru)
+		if !ru.nameOnly() {
+			continue
+		}
+		switch ru.Config.Action {
+		case relabel.Keep, relabel.Drop, relabel.Replace:
+			s := n.parsed.patternOf(ru).held(f, ru.Config.Action == relabel.Keep)
+			out.sure, out.unsure = union(out.sure, s.sure), union(out.unsure, s.unsure)
+			if s.open {
+				out.open = append(out.open, ru)
+			}
 		}
 	}
 	return out
@@ -59,17 +75,21 @@ type form struct {
 	prefix, word string
 }
 
-// formOf reads it once: a need is held against each job.
-func (p languages) formOf(e *uses.Entry, ms []*labels.Matcher) form {
-	if f, ok := p.forms[e]; ok {
+// formOf reads it once: many needs ask for the same, and each is held against each job.
+func (p languages) formOf(ms []*labels.Matcher) *form {
+	id := ""
+	for _, m := range ms {
+		id += m.String() + "\x00"
+	}
+	if f, ok := p.forms[id]; ok {
 		return f
 	}
-	var f form
+	f := new(form)
 	if _, ok := p.pinned(ms); !ok {
 		for _, m := range ms {
 			c, err := conditionOf(m)
 			if err != nil {
-				f = form{}
+				f = new(form)
 				break
 			}
 			f.conditions = append(f.conditions, c)
@@ -81,54 +101,140 @@ func (p languages) formOf(e *uses.Entry, ms []*labels.Matcher) form {
 			f.word, _ = common(f.conditions...)
 		}
 	}
-	p.forms[e] = f
+	p.forms[id] = f
 	return f
 }
 
-// kept adds a name that an allow-list does not name.
-func (s *shaped) kept(own []condition, ru *rule) {
-	whole := ru.whole()
-	word, known := common(append(slices.Clone(own), condition{prog: whole, not: true})...)
-	_, some := common(append(slices.Clone(own), condition{prog: whole})...)
+// with is what a form asks for, and one more condition.
+func (f *form) with(c condition) (string, answer) {
+	return common(append(slices.Clone(f.conditions), c)...)
+}
+
+// pattern is an expression of rules that look at nothing but the name, with what came of it for the
+// forms of needs.
+type pattern struct {
+	regexp      relabel.Regexp
+	exact       bool // it names words only
+	whole       *automaton
+	open        *automaton // the alternatives that name no finite number of words; nil where there are none
+	branches    []*branch  // these
+	kept, taken map[*form]heldNames
+}
+
+// patternOf reads an expression once: many jobs have the same rules.
+func (p languages) patternOf(ru *rule) *pattern {
+	if ru.pattern != nil {
+		return ru.pattern
+	}
+	text := ru.Config.Regex.String()
+	if p.patterns[text] == nil {
+		whole, _ := program(text) // it was compiled before
+		p.patterns[text] = &pattern{
+			regexp: ru.Config.Regex, exact: ru.known && ru.words.exact(), whole: whole,
+			kept: map[*form]heldNames{}, taken: map[*form]heldNames{},
+		}
+	}
+	ru.pattern = p.patterns[text]
+	return ru.pattern
+}
+
+// held are the names that a rule with the expression takes of a form's.
+func (p *pattern) held(f *form, keep bool) heldNames {
+	known, how := p.taken, p.take
+	if keep {
+		known, how = p.kept, p.keep
+	}
+	if _, ok := known[f]; !ok {
+		known[f] = how(f)
+	}
+	return known[f]
+}
+
+// keep adds a name that an allow-list does not name.
+func (p *pattern) keep(f *form) (s heldNames) {
+	word, known := f.with(condition{auto: p.whole, not: true})
+	if known == none {
+		return s
+	}
+	_, some := f.with(condition{auto: p.whole})
 	switch {
-	case known == none:
 	case known == found && some == none:
 		s.sure = append(s.sure, word)
 	case known == found:
 		s.unsure = append(s.unsure, word)
+	default:
+		s.open = true
 	}
+	return s
 }
 
-// taken adds a name for each alternative of the rule that begins as names of the need do.
-func (s *shaped) taken(own []condition, prefix string, ru *rule) {
-	for _, b := range ru.open() {
-		if b.prefix == "" || !strings.HasPrefix(b.prefix, prefix) && !strings.HasPrefix(prefix, b.prefix) {
-			continue
-		}
-		word, known := common(append(slices.Clone(own), condition{prog: b.prog})...)
-		if known == none {
-			continue
-		}
-		if known == found && !ru.Config.Regex.MatchString(word) {
-			known = unknown
-		}
-		_, rest := common(append(slices.Clone(own), condition{prog: ru.whole(), not: true})...)
-		if known == found && (rest == none || within(b, own)) {
-			s.sure = append(s.sure, word)
-		} else {
-			s.unsure = append(s.unsure, word)
+// take adds a name that alternatives of the rule have in common with the need; where it selects all
+// that one of them matches, that one's.
+func (p *pattern) take(f *form) (s heldNames) {
+	var near []*branch
+	for _, b := range p.alternatives() {
+		if strings.HasPrefix(b.prefix, f.prefix) || strings.HasPrefix(f.prefix, b.prefix) {
+			near = append(near, b)
 		}
 	}
+	if len(near) == 0 {
+		return s
+	}
+	word, known := p.first(f, near)
+	if known == none {
+		return s
+	}
+	_, rest := f.with(condition{auto: p.whole, not: true})
+	switch {
+	case known == found && rest == none:
+		s.sure = append(s.sure, word)
+		return s
+	case word != "":
+		s.unsure = append(s.unsure, word)
+	default:
+		s.open = true
+	}
+	for _, b := range near[:min(len(near), maxWithin)] {
+		if !strings.HasPrefix(b.prefix, f.prefix) || !b.within(f) {
+			continue
+		}
+		if word, known := f.with(condition{auto: b.automaton()}); known == found && p.regexp.MatchString(word) {
+			return heldNames{sure: []string{word}}
+		}
+	}
+	return s
+}
+
+// first is a name that the need and one of the alternatives have in common: most often one of the
+// first few has, and each of these is looked at faster than all of them at once.
+func (p *pattern) first(f *form, near []*branch) (word string, known answer) {
+	for _, b := range near[:min(len(near), maxFirst)] {
+		if word, known = f.with(condition{auto: b.automaton()}); known == found && p.regexp.MatchString(word) {
+			return word, found
+		}
+	}
+	if word, known = f.with(condition{auto: p.open}); known == found && !p.regexp.MatchString(word) {
+		known = unknown
+	}
+	return word, known
 }
 
 // within says that the need selects all that the alternative matches.
-func within(b branch, own []condition) bool {
-	for _, c := range own {
-		if _, known := common(condition{prog: b.prog}, condition{prog: c.prog, not: !c.not}); known != none {
+func (b *branch) within(f *form) bool {
+	for _, c := range f.conditions {
+		if _, known := common(condition{auto: b.automaton()}, condition{auto: c.auto, not: !c.not}); known != none {
 			return false
 		}
 	}
 	return true
+}
+
+// automaton is compiled where it is needed: there may be a thousand alternatives.
+func (b *branch) automaton() *automaton {
+	if b.auto == nil {
+		b.auto, _ = compiled(b.re) // no larger than the whole
+	}
+	return b.auto
 }
 
 // judgeShaped looks at what may go only if there are metrics of a name that is made up, and at
@@ -137,7 +243,8 @@ func (n *need) judgeShaped(r *Result, losses map[*rule]*loss) {
 	if n.spellingOnly {
 		return
 	}
-	if name := n.shaped.own; name != "" && n.job.touches(name) {
+	named := !slices.ContainsFunc(n.job.rules, func(ru *rule) bool { return !ru.nameOnly() })
+	if name := n.shaped.own; name != "" && !named && n.job.touches(name) {
 		own := map[*rule]*loss{}
 		n.judgeName(name, own)
 		for ru, l := range own {
@@ -146,19 +253,96 @@ func (n *need) judgeShaped(r *Result, losses map[*rule]*loss) {
 			}
 		}
 	}
+	if n.unseen {
+		for _, ru := range n.shaped.open {
+			if losses[ru] == nil {
+				r.unsure(ru, n)
+			}
+		}
+	}
 	for _, name := range n.shaped.unsure {
+		if ru := n.job.first(name); ru != nil {
+			n.mayLose(r, losses, ru, name, name)
+			continue
+		}
 		own := map[*rule]*loss{}
 		n.judgeName(name, own)
 		for ru, l := range own {
-			if was := losses[ru]; was != nil && len(was.metrics) == 0 || !ru.nameOnly() {
-				continue
-			}
-			of(losses, ru).metrics = union(of(losses, ru).metrics, []string{name})
-			if of(losses, ru).example = l.example; n.unseen && ru.Config.Action != relabel.Keep {
-				r.unchecked(fmt.Errorf("%s: whether rule %s:%d takes anything of %s is known only where the names of its metrics are: give --scrape",
-					n.Uses[0].Place(), ru.File, ru.Line, n.Selector()))
+			if ru.nameOnly() {
+				n.mayLose(r, losses, ru, name, l.example)
 			}
 		}
+	}
+}
+
+// mayLose notes that a rule takes a name that is made up.
+func (n *need) mayLose(r *Result, losses map[*rule]*loss, ru *rule, name, example string) {
+	if was := losses[ru]; was != nil && len(was.metrics) == 0 {
+		return
+	}
+	l := of(losses, ru)
+	l.metrics, l.example = union(l.metrics, []string{name}), example
+	if n.unseen && ru.Config.Action != relabel.Keep {
+		r.unsure(ru, n)
+	}
+}
+
+// first is the first rule on names alone that takes a name; nil where there is none, or a rule
+// before it makes another name of it.
+func (j *job) first(name string) *rule {
+	if ru, ok := j.firsts[name]; ok {
+		return ru
+	}
+	var first *rule
+	for _, ru := range j.rules {
+		c := ru.Config
+		drop, keep := c.Action == relabel.Drop, c.Action == relabel.Keep
+		if c.TargetLabel == model.MetricNameLabel || strings.Contains(c.TargetLabel, "$") {
+			break
+		}
+		if ru.nameOnly() && (drop || keep) && c.Regex.MatchString(name) == drop {
+			first = ru
+			break
+		}
+	}
+	if j.firsts == nil {
+		j.firsts = map[string]*rule{}
+	}
+	j.firsts[name] = first
+	return first
+}
+
+// unsure remembers that what a rule takes of a need is not known.
+func (r *Result) unsure(ru *rule, n *need) {
+	at := ru.File + ":" + strconv.Itoa(ru.Line)
+	o := r.shapes[at]
+	if o == nil {
+		o = &openRule{example: n.Selector(), place: n.Uses[0].Place(), entries: map[*uses.Entry]bool{}}
+		r.shapes[at] = o
+		r.shaped = append(r.shaped, at)
+	}
+	if !o.entries[n.Entry] {
+		o.entries[n.Entry] = true
+		o.uses += len(n.Uses)
+	}
+}
+
+// openRule are the uses of which nobody knows what a rule takes.
+type openRule struct {
+	example, place string
+	entries        map[*uses.Entry]bool
+	uses           int
+}
+
+// tellUnsure says it in one line for each rule.
+func (r *Result) tellUnsure() {
+	for _, at := range r.shaped {
+		o := r.shapes[at]
+		of := o.example
+		if o.uses > 1 {
+			of = fmt.Sprintf("what %d uses ask for, such as %s", o.uses, of)
+		}
+		r.unchecked(fmt.Errorf("%s: whether rule %s takes anything of %s is known only where the names of its metrics are: give --scrape", o.place, at, of))
 	}
 }
 
@@ -167,42 +351,67 @@ func (ru *rule) nameOnly() bool {
 	return len(ru.Config.SourceLabels) == 1 && ru.Config.SourceLabels[0] == model.MetricNameLabel
 }
 
-// whole is the rule's expression.
-func (ru *rule) whole() *syntax.Prog {
-	if ru.prog == nil {
-		ru.prog, _ = program(ru.Config.Regex.String()) // it was compiled before
+// alternatives are those of the expression that name no finite number of words, and how they begin.
+func (p *pattern) alternatives() []*branch {
+	if p.branches != nil {
+		return p.branches
 	}
-	return ru.prog
-}
-
-// open are the alternatives of the rule that name no finite number of words.
-func (ru *rule) open() []branch {
-	if ru.branches != nil {
-		return ru.branches
+	p.branches = []*branch{}
+	re, err := syntax.Parse(p.regexp.String(), syntax.Perl|syntax.DotNL)
+	if err != nil || p.exact {
+		return p.branches
 	}
-	ru.branches = []branch{}
-	re, err := syntax.Parse(ru.Config.Regex.String(), syntax.Perl|syntax.DotNL)
-	if err != nil || ru.known && ru.words.exact() {
-		return ru.branches
-	}
-	for _, alternative := range alternatives(re, maxBranches) {
+	all := alternatives(re, maxBranches)
+	var texts []string
+	for _, alternative := range all {
 		var l language
 		if _, ok := l.walk(alternative); ok && l.exact() {
 			continue // its words are looked at one by one
 		}
-		prog, err := syntax.Compile(alternative.Simplify())
-		if err != nil {
+		prefix, _ := begins(alternative)
+		if prefix == "" {
 			continue
 		}
-		prefix, _ := begins(alternative)
-		ru.branches = append(ru.branches, branch{prefix: prefix, prog: prog})
+		p.branches = append(p.branches, &branch{prefix: prefix, re: alternative})
+		texts = append(texts, alternative.String())
 	}
-	return ru.branches
+	if p.open = p.whole; len(texts) < len(all) {
+		if p.open, err = program(strings.Join(texts, "|")); err != nil {
+			p.open = p.whole
+		}
+	}
+	return p.branches
+}
+
+// ways is how many alternatives an expression comes apart into, 1 where that were more than most.
+func ways(re *syntax.Regexp, most int) int {
+	n := 1
+	switch re.Op {
+	case syntax.OpCapture:
+		return ways(re.Sub[0], most)
+	case syntax.OpAlternate:
+		n = 0
+		for _, sub := range re.Sub {
+			if n += ways(sub, most); n > most {
+				return 1
+			}
+		}
+	case syntax.OpConcat:
+		for _, sub := range re.Sub {
+			if n *= ways(sub, most); n > most {
+				return 1
+			}
+		}
+	}
+	return n
 }
 
 // alternatives takes an expression apart, at most into that many; what they have in common stands
 // before each.
 func alternatives(re *syntax.Regexp, most int) []*syntax.Regexp {
+	if ways(re, most) == 1 {
+		return []*syntax.Regexp{re}
+	}
 	switch re.Op {
 	case syntax.OpCapture:
 		return alternatives(re.Sub[0], most)
@@ -211,26 +420,20 @@ func alternatives(re *syntax.Regexp, most int) []*syntax.Regexp {
 		for _, sub := range re.Sub {
 			out = append(out, alternatives(sub, most)...)
 		}
-		if len(out) <= most {
-			return out
-		}
-	case syntax.OpConcat:
-		out := []*syntax.Regexp{{Op: syntax.OpEmptyMatch}}
-		for _, sub := range re.Sub {
-			var next []*syntax.Regexp
-			parts := alternatives(sub, most)
-			for _, before := range out {
-				for _, part := range parts {
-					next = append(next, &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{before, part}})
-				}
-			}
-			if out = next; len(out) > most {
-				return []*syntax.Regexp{re}
-			}
-		}
 		return out
 	}
-	return []*syntax.Regexp{re}
+	out := []*syntax.Regexp{{Op: syntax.OpEmptyMatch}}
+	for _, sub := range re.Sub {
+		var next []*syntax.Regexp
+		parts := alternatives(sub, most)
+		for _, before := range out {
+			for _, part := range parts {
+				next = append(next, &syntax.Regexp{Op: syntax.OpConcat, Sub: []*syntax.Regexp{before, part}})
+			}
+		}
+		out = next
+	}
+	return out
 }
 
 // literalPrefix is how all names begin that a matcher lets through.

@@ -1,6 +1,8 @@
 package verify_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -73,5 +75,50 @@ func TestNameWithAVariable(t *testing.T) {
 		if r.State != verify.Faulty || len(find(r, verify.CheckLost, dashboard, 1)) != 1 {
 			t.Error(textOf(t, r))
 		}
+	}
+}
+
+// A rule with many alternatives is one line of what could not be checked, however many uses it may
+// take something of, and is not looked at for each of them anew.
+func TestManyAlternatives(t *testing.T) {
+	var one, other []string
+	for c := 'a'; c <= 'z'; c++ {
+		one, other = append(one, string(c)+"q"), append(other, string(c)+"w")
+	}
+	rule := fmt.Sprintf("- {source_labels: [__name__], regex: 'kube_(%s)_.*(%s).*0', action: drop}", strings.Join(one, "|"), strings.Join(other, "|"))
+	r := check(t, verify.Options{
+		Prometheus: []string{withRules(t, rule)},
+		Uses: queries(t,
+			`sum({__name__=~"kube_.*_perf_.*",a="0"})`,
+			`sum({__name__=~"kube_.*_perf_.*",a="1"})`,
+			`sum({__name__=~"kube_.*_io_.*"})`,
+		),
+	})
+	if r.State != verify.NotChecked || len(r.Unchecked) != 1 || !strings.Contains(r.Unchecked[0], "3 uses") || len(r.Findings) != 3 {
+		t.Error(textOf(t, r))
+	}
+}
+
+// What is looked at for one rule is bounded, and what lies beyond is told.
+func TestBeyondTheBounds(t *testing.T) {
+	r := check(t, verify.Options{
+		Prometheus: []string{withRules(t, "- {source_labels: [__name__], regex: 'kube_(?:[a-z_]*f){5}.{0,200}(a|b)[a-z]{20}', action: drop}")},
+		Uses:       queries(t, `sum({__name__=~"kube_.*s.{30}"})`),
+	})
+	if r.State != verify.NotChecked || len(r.Unchecked) != 1 {
+		t.Error(textOf(t, r))
+	}
+}
+
+// A check ends when nobody waits for it any more.
+func TestCheckEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := verify.Check(ctx, verify.Options{
+		Prometheus: []string{withRules(t, "- {source_labels: [__name__], regex: 'kube_a_.*', action: drop}")},
+		Uses:       queries(t, `sum({__name__=~"kube_.*_perf_.*"})`), Now: now,
+	})
+	if err == nil {
+		t.Error("it went on")
 	}
 }

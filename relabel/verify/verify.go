@@ -76,9 +76,12 @@ func Check(ctx context.Context, o Options) (*Result, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Source, err)
 		}
-		r.judgeNeeds(o, jobs, index, stored, set.Recorded())
+		r.judgeNeeds(ctx, o, jobs, index, stored, set.Recorded())
 	} else {
-		r.judgeNeeds(o, jobs, index, nil, set.Recorded())
+		r.judgeNeeds(ctx, o, jobs, index, nil, set.Recorded())
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
 	}
 	r.finish(set)
 	return r, nil

@@ -1,0 +1,157 @@
+package verify
+
+import (
+	"encoding/binary"
+	"fmt"
+	"regexp/syntax"
+	"slices"
+	"unicode"
+)
+
+// automaton is an expression, which is taken to match whole words, with the states that were looked
+// at: many needs are held against one rule.
+type automaton struct {
+	prog    *syntax.Prog
+	asserts bool // on where something stands
+	states  []place
+	known   map[string]int // states by where they are
+}
+
+// place is where an expression may be after some characters.
+type place struct {
+	at      []uint32
+	matches bool
+	next    map[rune]int
+	runes   []rune // see characters
+}
+
+// maxKept bounds the states that an automaton remembers from one word to the next.
+const maxKept = 1 << 13
+
+// program compiles an expression.
+func program(pattern string) (*automaton, error) {
+	re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
+	if err != nil {
+		return nil, fmt.Errorf("read a regex: %w", err)
+	}
+	return compiled(re)
+}
+
+func compiled(re *syntax.Regexp) (*automaton, error) {
+	prog, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return nil, fmt.Errorf("compile a regex: %w", err)
+	}
+	asserts := slices.ContainsFunc(prog.Inst, func(i syntax.Inst) bool { return i.Op == syntax.InstEmptyWidth })
+	return &automaton{prog: prog, asserts: asserts}, nil
+}
+
+// begin is the state before the first character. State 0 is the one that matches nothing any more.
+func (a *automaton) begin() int {
+	if a.known == nil || len(a.states) > maxKept {
+		a.states, a.known = nil, map[string]int{}
+		a.state(nil)
+	}
+	return a.state([]uint32{uint32(a.prog.Start)})
+}
+
+// state is the state that is reached at some places of the expression.
+func (a *automaton) state(from []uint32) int {
+	at := closure(a.prog, from)
+	var k []byte
+	for _, pc := range at {
+		k = binary.LittleEndian.AppendUint32(k, pc)
+	}
+	if id, ok := a.known[string(k)]; ok {
+		return id
+	}
+	id := len(a.states)
+	a.known[string(k)] = id
+	a.states = append(a.states, place{at: at, next: map[rune]int{}, matches: slices.ContainsFunc(at, func(pc uint32) bool {
+		return a.prog.Inst[pc].Op == syntax.InstMatch
+	})})
+	return id
+}
+
+// after is the state after one more character.
+func (a *automaton) after(id int, r rune) int {
+	if next, ok := a.states[id].next[r]; ok {
+		return next
+	}
+	var to []uint32
+	for _, pc := range a.states[id].at {
+		if in := &a.prog.Inst[pc]; consumes(in) && in.MatchRune(r) {
+			to = append(to, in.Out)
+		}
+	}
+	next := a.state(to)
+	a.states[id].next[r] = next
+	return next
+}
+
+// characters are those that are named in a state, with the bounds of what is named.
+func (a *automaton) characters(id int) []rune {
+	if a.states[id].runes != nil {
+		return a.states[id].runes
+	}
+	out := []rune{}
+	for _, pc := range a.states[id].at {
+		in := &a.prog.Inst[pc]
+		if !consumes(in) {
+			continue
+		}
+		if len(in.Rune) == 1 {
+			for r := in.Rune[0]; ; {
+				out = append(out, r)
+				if r = unicode.SimpleFold(r); r == in.Rune[0] {
+					break
+				}
+			}
+		}
+		for at := 0; at+1 < len(in.Rune); at += 2 {
+			out = append(out, in.Rune[at])
+			if in.Rune[at+1] < unicode.MaxRune {
+				out = append(out, in.Rune[at+1]+1)
+			}
+		}
+	}
+	seen := map[rune]bool{}
+	out = slices.DeleteFunc(out, func(r rune) bool {
+		again := seen[r]
+		seen[r] = true
+		return again
+	})
+	a.states[id].runes = out
+	return out
+}
+
+func consumes(in *syntax.Inst) bool {
+	switch in.Op {
+	case syntax.InstRune, syntax.InstRune1, syntax.InstRuneAny, syntax.InstRuneAnyNotNL:
+		return true
+	}
+	return false
+}
+
+// closure adds what is reached without a character, sorted.
+func closure(prog *syntax.Prog, from []uint32) []uint32 {
+	seen, out := map[uint32]bool{}, []uint32{}
+	for len(from) > 0 {
+		pc := from[len(from)-1]
+		if from = from[:len(from)-1]; seen[pc] {
+			continue
+		}
+		seen[pc] = true
+		switch in := &prog.Inst[pc]; in.Op {
+		case syntax.InstAlt, syntax.InstAltMatch:
+			from = append(from, in.Out, in.Arg)
+		case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
+			from = append(from, in.Out)
+		case syntax.InstFail:
+		default:
+			out = append(out, pc)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
