@@ -50,7 +50,8 @@ func TestGrafanaTokenStays(t *testing.T) {
 		"relabel", "verify", "--quiet", "--prometheus=" + filepath.Join(dir, "prometheus.yml"),
 		"--grafana=" + grafana.URL, "--grafana=" + second.URL + "/", "--grafana.token-file=" + filepath.Join(dir, "token"),
 	}
-	if code := Spillway.Run(t.Context(), t.Context(), line, &b, &b); code != 2 || strings.Count(b.String(), "Grafana shows no dashboards to this token") != 2 {
+	code := Spillway.Run(t.Context(), t.Context(), line, &b, &b)
+	if code != 2 || strings.Count(b.String(), "Grafana shows no dashboards to this token") != 2 {
 		t.Fatalf("exit code %d:\n%s", code, &b)
 	}
 	if known.Load() != 6 {
@@ -58,7 +59,7 @@ func TestGrafanaTokenStays(t *testing.T) {
 	}
 	leads.Store(true)
 	b.Reset()
-	code := Spillway.Run(t.Context(), t.Context(), line, &b, &b)
+	code = Spillway.Run(t.Context(), t.Context(), line, &b, &b)
 	if code != 2 || !strings.Contains(b.String(), "it sends on to "+other.URL) {
 		t.Errorf("exit code %d:\n%s", code, &b)
 	}
