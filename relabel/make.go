@@ -88,9 +88,11 @@ func Make(ctx context.Context, o Options) (*Plan, error) {
 	if inv.Series == 0 {
 		return nil, fmt.Errorf("%s: %w", o.Source, ErrNoSeries)
 	}
-	if err := exempted(o.Propose.Exempt, inv); err != nil {
+	exempt, err := exempted(o.Propose.Exempt, inv)
+	if err != nil {
 		return nil, err
 	}
+	o.Uses.Warnings = append(o.Uses.Warnings, exempt...)
 	unrecorded := unrecorded(o.Uses, inv)
 	for _, u := range unrecorded {
 		o.Uses.Guess(u)

@@ -7,16 +7,18 @@ import (
 	"strings"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/internal/nearest"
 	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/uses"
 )
 
-// ErrNoJob is an exempted job of which nothing is stored: another one was meant, which would get
-// rules.
+// ErrNoJob is an exempted job of which nothing is stored, where another one is spelled nearly like
+// it: that was meant, and would get rules.
 var ErrNoJob = errors.New("--exempt-job")
 
-// exempted looks for each of these jobs among what is stored.
-func exempted(jobs []string, inv *inventory.Inventory) error {
+// exempted looks for each of these jobs among what is stored. Of one that is on no server now
+// nothing is dropped; that is a warning.
+func exempted(jobs []string, inv *inventory.Inventory) (warnings []string, err error) {
 	var have []string
 	for _, m := range inv.Metrics {
 		if !slices.Contains(have, m.Job) {
@@ -26,10 +28,13 @@ func exempted(jobs []string, inv *inventory.Inventory) error {
 	slices.Sort(have)
 	for _, job := range jobs {
 		if !slices.Contains(have, job) {
-			return fmt.Errorf("%w: there is no stored series of job %q; there are %s", ErrNoJob, job, strings.Join(have, ", "))
+			if near := nearest.Of(job, have, max(1, len(job)/4)); near != "" {
+				return nil, fmt.Errorf("%w: there is no stored series of job %q; did you mean %q?", ErrNoJob, job, near)
+			}
+			warnings = append(warnings, fmt.Sprintf("--exempt-job=%s: no series of that job is stored", job))
 		}
 	}
-	return nil
+	return warnings, nil
 }
 
 // keptNothing warns of what is to be kept and matches nothing that is stored.
@@ -45,13 +50,21 @@ func keptNothing(set *uses.Set, index *uses.Index, inv *inventory.Inventory) []s
 			}
 		}
 	}
-	var out []string
+	var places []string
 	for _, u := range set.Uses {
 		if u.Kind == uses.Kept && !found[u] {
-			out = append(out, u.Place()+" matches nothing that is stored: is it spelled as the metric is?")
+			places = append(places, u.Place())
 		}
 	}
-	return out
+	if len(places) == 0 {
+		return nil
+	}
+	const most = 20
+	text := strings.Join(places[:min(most, len(places))], "; ")
+	if len(places) > most {
+		text += fmt.Sprintf("; and %d more", len(places)-most)
+	}
+	return []string{text + " matches nothing that is stored: is it spelled as the metric is?"}
 }
 
 const (

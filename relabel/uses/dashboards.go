@@ -180,7 +180,7 @@ func (b *board) element(file, uid, name string, model *node) {
 		uid = "\x00" + file + name
 	}
 	b.found++
-	form := model.sum()
+	form := model.asks()
 	if !slices.ContainsFunc(b.elements[uid], func(e *element) bool { return e.form == form }) {
 		b.elements[uid] = append(b.elements[uid], &element{file: file, name: name, model: model, form: form})
 	}

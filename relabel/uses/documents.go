@@ -40,29 +40,46 @@ func absolute(file string) string {
 	return file
 }
 
+// apart are keys of a panel that tell where it is, and not what it asks.
+var apart = []string{"id", "gridPos", "meta", "version", "pluginVersion", "created", "updated"}
+
 // sum is equal for equal documents.
 func (n *node) sum() string {
 	h := fnv.New128a()
-	n.hash(h)
+	n.hash(h, nil)
 	return string(h.Sum(nil))
 }
 
-// hash writes the document in one form; a hash takes whatever it is given.
-func (n *node) hash(w io.Writer) {
+// asks is equal for panels that ask the same of servers of one type.
+func (n *node) asks() string {
+	h := fnv.New128a()
+	n.hash(h, apart)
+	return string(h.Sum(nil))
+}
+
+// hash writes the document in one form, without some keys; a hash takes whatever it is given.
+func (n *node) hash(w io.Writer, without []string) {
 	if n == nil {
 		return
 	}
 	switch {
 	case n.object():
-		fmt.Fprintf(w, "{%d", len(n.keys))
+		fmt.Fprint(w, "{")
 		for _, key := range n.keys {
+			field := n.fields[key]
+			if slices.Contains(without, key) {
+				continue
+			}
+			if without != nil && key == "datasource" && field.object() {
+				field = field.get("type")
+			}
 			fmt.Fprintf(w, "%q:", key)
-			n.fields[key].hash(w)
+			field.hash(w, without)
 		}
 	case n.items != nil:
 		fmt.Fprintf(w, "[%d", len(n.items))
 		for _, item := range n.items {
-			item.hash(w)
+			item.hash(w, without)
 		}
 	default:
 		fmt.Fprintf(w, "%T%q", n.scalar, n.word())
