@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -310,40 +311,50 @@ func (g *archiveGroup) shown(l labels.Labels) string {
 	return labels.FromMap(m).String()
 }
 
-// urgentAlerts are the alerts that stay: of those with equal labels the most urgent, and of these
-// the oldest.
-func urgentAlerts(into map[string]*apiv1.Alert, g *archiveGroup, list []*apiv1.Alert) {
+// urgent compares alerts: the most urgent first, and of these the oldest.
+func urgent(a, b *apiv1.Alert) int {
+	return cmp.Or(slices.Index(urgencies, b.State)-slices.Index(urgencies, a.State), a.ActiveAt.Compare(*b.ActiveAt))
+}
+
+// urgentAlerts are the alerts that stay, by labels, beside those of other servers: as many of equal
+// labels as one server lists, and of the first, second and so on of each the most urgent.
+func urgentAlerts(into map[string][]*apiv1.Alert, g *archiveGroup, list []*apiv1.Alert) {
+	list = slices.SortedStableFunc(slices.Values(list), urgent)
+	nth := map[string]int{}
 	for _, a := range list {
 		key := g.shown(a.Labels)
-		have := into[key]
-		if have == nil || slices.Index(urgencies, a.State) > slices.Index(urgencies, have.State) ||
-			a.State == have.State && a.ActiveAt.Before(*have.ActiveAt) {
-			into[key] = a
+		n := nth[key]
+		nth[key]++
+		if n == len(into[key]) {
+			into[key] = append(into[key], a)
+		} else if urgent(a, into[key][n]) < 0 {
+			into[key][n] = a
 		}
 	}
 }
 
 // sameAlerts compares alerts by labels; values of equally urgent and equally old ones may be
 // either's.
-func (a *archive) sameAlerts(what string, got []wireAlert, want map[string]*apiv1.Alert) {
+func (a *archive) sameAlerts(what string, got []wireAlert, want map[string][]*apiv1.Alert) {
 	a.t.Helper()
-	seen := map[string]bool{}
+	seen := map[string]int{}
 	last := labels.EmptyLabels()
 	for _, g := range got {
 		l := labels.FromMap(g.Labels)
-		if labels.Compare(last, l) >= 0 {
+		n := seen[l.String()]
+		if d := labels.Compare(last, l); d > 0 || d == 0 && n == 0 {
 			a.t.Errorf("%s: the alert %s stands behind %s", what, l, last)
 		}
 		last = l
 		w := want[l.String()]
-		seen[l.String()] = true
-		if w == nil || w.State != g.State || g.ActiveAt == nil || !w.ActiveAt.Equal(*g.ActiveAt) {
-			a.t.Errorf("%s: the alert %s is %+v, want %+v", what, l, g, w)
+		seen[l.String()]++
+		if n >= len(w) || w[n].State != g.State || g.ActiveAt == nil || !w[n].ActiveAt.Equal(*g.ActiveAt) {
+			a.t.Errorf("%s: the alert %s is %+v, want the %d. of %+v", what, l, g, n+1, w)
 		}
 	}
 	for key := range want {
-		if !seen[key] {
-			a.t.Errorf("%s: the alert %s is missing", what, key)
+		if seen[key] < len(want[key]) {
+			a.t.Errorf("%s: the alert %s is missing %d times", what, key, len(want[key])-seen[key])
 		}
 	}
 }
@@ -357,16 +368,18 @@ func (a *archive) checkAlerts() {
 	if err := json.Unmarshal(got.data, &data); err != nil || len(got.warnings) > 0 {
 		a.t.Errorf("alerts: %v, warnings %q", err, got.warnings)
 	}
-	want := map[string]*apiv1.Alert{}
+	want := map[string][]*apiv1.Alert{}
 	for _, g := range a.groups {
 		for _, s := range slices.Concat(g.shards...) {
+			var list []*apiv1.Alert
 			for _, rg := range s.rules {
 				for _, r := range rg.Rules {
 					if r, ok := r.(apiv1.AlertingRule); ok {
-						urgentAlerts(want, g, r.Alerts)
+						list = append(list, r.Alerts...)
 					}
 				}
 			}
+			urgentAlerts(want, g, list)
 		}
 	}
 	a.sameAlerts("alerts", data.Alerts, want)
@@ -441,7 +454,7 @@ func (a *archive) checkRules() {
 				key := rg.File + " " + rg.Name
 				w := wants[key]
 				if w == nil {
-					w = &wanted{map[string]*wireRule{}, nil, map[string]map[string]*apiv1.Alert{}}
+					w = &wanted{map[string]*wireRule{}, nil, map[string]map[string][]*apiv1.Alert{}}
 					wants[key] = w
 				}
 				for _, r := range rg.Rules {
@@ -484,7 +497,7 @@ func (a *archive) checkRules() {
 type wanted struct {
 	rules  map[string]*wireRule
 	order  []string
-	alerts map[string]map[string]*apiv1.Alert
+	alerts map[string]map[string][]*apiv1.Alert
 }
 
 // add merges one server's rule: the most urgent state, the worst health, the union of the alerts.
@@ -504,7 +517,7 @@ func (w *wanted) add(g *archiveGroup, r apiv1.Rule) {
 	id := one.Type + " " + one.Name + labels.FromMap(one.Labels).String()
 	have := w.rules[id]
 	if have == nil {
-		w.rules[id], w.alerts[id] = &one, map[string]*apiv1.Alert{}
+		w.rules[id], w.alerts[id] = &one, map[string][]*apiv1.Alert{}
 		w.order = append(w.order, id)
 	} else {
 		if slices.Index(urgencies, one.State) > slices.Index(urgencies, have.State) {
