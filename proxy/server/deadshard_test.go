@@ -337,16 +337,17 @@ func (f *fourth) judge(t *testing.T, fault string, list []inquiry, atOnce int, o
 				got := f.ask(f.url, in, more...)
 				named := strings.Contains(string(got.body), f.name) || strings.Contains(string(got.body), "jaguar[3]")
 				flagged := strings.Contains(strings.Join(got.message.Warnings, "\n"), "jaguar[3]")
-				if in.id == endpoint.Federate && got.err == nil && got.status == 200 {
+				answered := got.err == nil && got.status == 200
+				if answered && in.id == endpoint.Federate {
 					flagged = got.header.Get("X-Spillway-Partial") == "true"
 					got.body = federationRemark.ReplaceAll(got.body, nil)
 				}
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case got.err == nil && got.status == 200 && len(got.message.Warnings) == 0 && !flagged && f.same(in, got, f.has[in.name]):
+				case answered && len(got.message.Warnings) == 0 && !flagged && f.same(in, got, f.has[in.name]):
 					sum.whole++
-				case got.err == nil && got.status == 200 && partial == "true" && (flagged || in.exact && in.id != endpoint.Federate) && f.same(in, got, without):
+				case answered && partial == "true" && (flagged || in.exact && in.id != endpoint.Federate) && f.same(in, got, without):
 					sum.partial++
 				case got.err == nil && partial == "false" && got.status != 200 && named &&
 					slices.Contains([]int{422, 502, 503}, got.status):
