@@ -11,11 +11,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// TestStatsGiveWay: statistics count the samples of one evaluation, so that all series are read for
-// them; where these are more than may be held the shards compute what they can, and the answer says
-// that it has none, as Prometheus' web UI asks for them with every query.
-func TestStatsGiveWay(t *testing.T) {
-	now := time.Now().Truncate(time.Second)
+// halvedNodes is the configuration of two shards that have a half each of the series of 60 nodes.
+func halvedNodes(t *testing.T, now time.Time) string {
 	all := scraped(60, now.Add(-30*time.Minute), now.Add(-time.Second), 0, nil)
 	config := "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shards:\n"
 	for i := range 2 {
@@ -27,7 +24,15 @@ func TestStatsGiveWay(t *testing.T) {
 		}
 		config += fmt.Sprintf("      - {replicas: [{url: %q}]}\n", promShard(t, labels.EmptyLabels(), held).URL())
 	}
-	s, small := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
+	return config
+}
+
+// TestStatsGiveWay: statistics count the samples of one evaluation, so that all series are read for
+// them; where these are more than may be held the shards compute what they can, and the answer says
+// that it has none, as Prometheus' web UI asks for them with every query.
+func TestStatsGiveWay(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	s, small := startProxy(t, t.Context(), halvedNodes(t, now)+"limits: {max_series: 25}\n")
 	const left = "statistics are left out"
 	for _, tc := range []struct {
 		query       string
@@ -78,18 +83,7 @@ func TestStatsGiveWay(t *testing.T) {
 // that all series are read, which is not compared with what the shards computed.
 func TestStatsGivenUpTeachNothing(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
-	all := scraped(60, now.Add(-30*time.Minute), now.Add(-time.Second), 0, nil)
-	config := "groups:\n  - name: jaguar\n    labels: {cluster: jaguar}\n    shards:\n"
-	for i := range 2 {
-		var held []storedSeries
-		for j, s := range all {
-			if j/2%2 == i {
-				held = append(held, s)
-			}
-		}
-		config += fmt.Sprintf("      - {replicas: [{url: %q}]}\n", promShard(t, labels.EmptyLabels(), held).URL())
-	}
-	s, base := startProxy(t, t.Context(), config+"limits: {max_series: 25}\n")
+	s, base := startProxy(t, t.Context(), halvedNodes(t, now)+"limits: {max_series: 25}\n")
 	r := &rig{t: t, s: s}
 	compared := func() float64 { return r.metric("spillway_estimate_ratio", "endpoint=query_range", "of=series") }
 	form := url.Values{
