@@ -238,7 +238,7 @@ func TestClusterRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
-			if strings.Contains(c.rules, "403") && !strings.Contains(fmt.Sprint(err), `User "spillway" cannot`) {
+			if strings.HasSuffix(c.rules, " 403") && !strings.Contains(fmt.Sprint(err), `User "spillway" cannot`) {
 				t.Errorf("the API server's own words are missing: %v", err)
 			}
 			elsewhere.mu.Lock()
