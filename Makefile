@@ -142,8 +142,9 @@ fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 
 test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, 20,000 hostile ones, two minutes of each fuzz target
 	@$(MAKE) --no-print-directory test
-	@$(LOAD) genuine-tools ./tools/build.sh kubernetes helm exporters iptables old-prometheus
-	@$(STEP) genuine go test -timeout 90m ./internal/realkube $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
+	@$(LOAD) genuine-tools ./tools/build.sh kubernetes coredns operator helm exporters iptables old-prometheus
+	@$(LOAD) node-tools ./tools/debian.sh containerd
+	@$(STEP) genuine go test -timeout 90m ./internal/realkube/... $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v
 	@$(STEP) promtool go test -timeout 40m ./alerts -run '^TestPromtool$$' -alerts.whole

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the pinned tools of tools/*/go.mod into tools/bin, once for each content of their go.mod and go.sum.
 #
-#   tools/build.sh [misc|prometheus|thanos|old-prometheus|kubernetes|helm|exporters|iptables ...]     (default: the first three; the others are for make test-full)
+#   tools/build.sh [misc|prometheus|thanos|old-prometheus|kubernetes|coredns|operator|helm|exporters|iptables ...]     (default: the first three; the others are for make test-full)
 #
 # tools/bin/NAME is a link into tools/bin/.SET-HASH; a changed go.mod or go.sum is a new hash, so a stale program is never run.
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")"
 build() { # set, packages and flags
   local set=$1 hash dir
   shift
-  hash=$( { cat "$set/go.mod" "$set/go.sum"; go version; echo "$*"; } | sha256sum | cut -c1-16)
+  hash=$( { cat "$set"/go.{mod,sum} $(find "$set" -name "*.go"); go version; echo "$*"; } | sha256sum | cut -c1-16)
   dir=bin/.$set-$hash
   if [ ! -f "$dir/.done" ]; then
     echo "building tools/$set (minutes when the Go build cache is cold)"
@@ -37,14 +37,17 @@ for set in "$@"; do
     # The one before, to rehearse the upgrade from.
     old-prometheus) build old-prometheus -ldflags "-s -w -X $version=3.9.1" -tags netgo github.com/prometheus/prometheus/cmd/prometheus ;;
     thanos) build thanos -ldflags "-s -w -X $version=0.42.4" -tags slicelabels,netgo github.com/thanos-io/thanos/cmd/thanos ;;
-    # Without its version kube-apiserver calls itself v0.0.0-master.
-    kubernetes) build kubernetes -ldflags "-s -w -X $kube.gitVersion=v1.34.4 -X $kube.gitMajor=1 -X $kube.gitMinor=34" k8s.io/kubernetes/cmd/kube-apiserver k8s.io/kubernetes/cmd/kubectl k8s.io/kube-state-metrics/v2 go.etcd.io/etcd/server/v3 ;;
+    # Without its version kube-apiserver calls itself v0.0.0-master, and what is older than it is not taken for a node.
+    kubernetes) build kubernetes -ldflags "-s -w -X $kube.gitVersion=v1.34.4 -X $kube.gitMajor=1 -X $kube.gitMinor=34" k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kube-proxy,kubelet,kubectl} k8s.io/kube-state-metrics/v2 go.etcd.io/etcd/server/v3 ;;
+    # Without its version the operator is of none that its Prometheus' version could be held to.
+    operator) build operator -ldflags "-s -w -X $version=0.85.0" github.com/prometheus-operator/prometheus-operator/cmd/operator github.com/prometheus-operator/prometheus-operator/cmd/prometheus-config-reloader ;;
+    coredns) build coredns -ldflags "-s -w" . ;;
     helm) build helm -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" helm.sh/helm/v3/cmd/helm ;;
     # Without its version nobody believes what it says of read-only file systems (NodeExporterTooOld).
     exporters) build exporters -ldflags "-s -w -X $version=1.12.1" github.com/prometheus/node_exporter ;;
     iptables) build iptables -ldflags "-s -w" github.com/retailnext/iptables_exporter ;;
     misc) build misc mvdan.cc/gofumpt honnef.co/go/tools/cmd/staticcheck golang.org/x/perf/cmd/benchstat ;;
-    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos, old-prometheus, kubernetes, helm, exporters, iptables)" >&2; exit 2 ;;
+    *) echo "tools/build.sh: no such set: $set (misc, prometheus, thanos, old-prometheus, kubernetes, coredns, operator, helm, exporters, iptables)" >&2; exit 2 ;;
   esac
   echo "tools/$set ready ($((SECONDS - start)) s)"
 done

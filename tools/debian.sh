@@ -4,6 +4,7 @@
 #   tools/debian.sh alertmanager   prometheus-alertmanager and amtool. The module github.com/prometheus/alertmanager cannot be built from its source alone (the files of its
 #                                  user interface are not in it), hence the package. And wget, which is in its image. The service that it may start is stopped: the tests start their own on free ports.
 #   tools/debian.sh chromium       the browser that draws dashboards, with a font
+#   tools/debian.sh containerd     containerd and runc, the plugins by which pods get their network, iptables and iproute2: a genuine node for make test-full. A service that the package may start is stopped.
 #   tools/debian.sh gcc            the C compiler that Go's race detector is linked with
 #   tools/debian.sh node           Node.js 20 or later, and npm
 #   tools/debian.sh shells         zsh, fish and mandoc, which read completions and man pages
@@ -34,22 +35,35 @@ have() { # program ...
   done
 }
 
+# A service that was there before and runs is somebody's: only one that this installation starts is stopped.
+install_stopped() { # service, package ...
+  local service=$1 ran=no
+  shift
+  if [ -d /run/systemd/system ] && systemctl is-active --quiet "$service" 2>/dev/null; then ran=yes; fi
+  install "$@"
+  if [ "$ran" = no ] && [ -d /run/systemd/system ]; then
+    echo "stopping and disabling the service that the package starts"
+    local stop=(systemctl disable --now "$service")
+    [ "$(id -u)" -eq 0 ] || stop=(sudo "${stop[@]}")
+    "${stop[@]}" || echo "could not stop it; systemctl disable --now $service"
+  fi
+}
+
 alertmanager() {
   have wget || install wget
   if ! have prometheus-alertmanager amtool; then
-    # A service that was there before and runs is somebody's: only one that this installation starts is stopped.
-    local ran=no
-    if [ -d /run/systemd/system ] && systemctl is-active --quiet prometheus-alertmanager 2>/dev/null; then ran=yes; fi
-    install prometheus-alertmanager
-    if [ "$ran" = no ] && [ -d /run/systemd/system ]; then
-      echo "stopping and disabling the service that the package starts"
-      local stop=(systemctl disable --now prometheus-alertmanager)
-      [ "$(id -u)" -eq 0 ] || stop=(sudo "${stop[@]}")
-      "${stop[@]}" || echo "could not stop it; systemctl disable --now prometheus-alertmanager"
-    fi
+    install_stopped prometheus-alertmanager prometheus-alertmanager
     have prometheus-alertmanager amtool || { echo "the package came without prometheus-alertmanager or amtool: look at dpkg -L prometheus-alertmanager" >&2; exit 1; }
   fi
   amtool --version 2>&1 | head -1
+}
+
+containers() {
+  if ! have containerd runc iptables ip || [ ! -x /usr/lib/cni/bridge ]; then
+    install_stopped containerd containerd runc containernetworking-plugins iptables iproute2
+    have containerd runc || { echo "the packages came without containerd or runc: look at dpkg -L containerd runc" >&2; exit 1; }
+  fi
+  containerd --version
 }
 
 chromium() {
@@ -93,6 +107,7 @@ for what in "$@"; do
   case $what in
     alertmanager) alertmanager ;;
     chromium) chromium ;;
+    containerd) containers ;;
     gcc) compiler ;;
     node) node_and_npm ;;
     shells) shells ;;

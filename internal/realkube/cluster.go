@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -32,6 +33,9 @@ const (
 	NoisyToken = "noisy-token"
 )
 
+// containerd is the only program that comes from the system.
+const containerd = "containerd"
+
 const tokens = AdminToken + `,admin,u0,"system:masters"
 ` + PrometheusToken + `,prometheus,u1,"monitoring"
 ` + NoisyToken + `,noisy,u2,"readers"
@@ -43,11 +47,15 @@ type Options struct {
 	Dir string
 	// APIServerArgs are added to those of kube-apiserver.
 	APIServerArgs []string
+	// ForNode has the API server listen where StartNode's pods reach it, which makes a network for
+	// them: in the namespaces of Isolated.
+	ForNode bool
 }
 
 // Cluster is a running control plane. Its methods may be called from several goroutines.
 type Cluster struct {
 	opts                Options
+	host                string // of the API server
 	etcd, api, ksm      *realprom.Process
 	apiPort, etcdPort   int
 	ksmPort, etcdMetric int
@@ -68,6 +76,13 @@ func Start(ctx context.Context, o Options) (c *Cluster, err error) {
 		if *p, err = realprom.FreePort(); err != nil {
 			return c, err
 		}
+	}
+	c.host = "127.0.0.1"
+	if o.ForNode {
+		if err := makeBridge(ctx); err != nil {
+			return c, err
+		}
+		c.host, c.opts.APIServerArgs = NodeIP, append(nodeArgs(), o.APIServerArgs...)
 	}
 	if err := c.startEtcd(ctx); err != nil {
 		return c, err
@@ -97,9 +112,12 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.opts.Dir, na
 
 // run starts a program whose log goes to DIR/NAME.log.
 func (c *Cluster) run(name string, args ...string) (*realprom.Process, error) {
-	path, err := realprom.Find(name)
+	path, err := exec.LookPath(name)
+	if name != containerd {
+		path, err = realprom.Find(name)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w (./tools/build.sh kubernetes makes it)", err)
+		return nil, fmt.Errorf("%w (./tools/build.sh kubernetes coredns and ./tools/debian.sh containerd)", err)
 	}
 	log, err := os.OpenFile(c.path(name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -230,7 +248,7 @@ func (c *Cluster) startKSM(ctx context.Context) error {
 
 // API is the API server's URL; its page /metrics wants PrometheusToken. Its certificate is
 // CertFile.
-func (c *Cluster) API() string { return fmt.Sprintf("https://127.0.0.1:%d", c.apiPort) }
+func (c *Cluster) API() string { return fmt.Sprintf("https://%s:%d", c.host, c.apiPort) }
 
 // CertFile is the certificate to believe of the API server.
 func (c *Cluster) CertFile() string { return c.path("certs/apiserver.crt") }

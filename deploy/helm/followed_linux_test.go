@@ -12,33 +12,24 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spillwayproject/spillway/internal/realkube"
+	"github.com/spillwayproject/spillway/internal/realkube/realkubetest"
 )
 
 // user follows the pages on an empty machine: a home that holds a kubeconfig and nothing else, the
 // repository under the name spillway, and helm and kubectl of their own Go modules.
 type user struct {
 	*judge
-	home string
-}
-
-// page is a file of docs/, by its sections.
-func page(t *testing.T, name, section string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../../docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, ok := strings.Cut(string(b), section)
-	if !ok {
-		t.Fatalf("docs/%s has no %q", name, section)
-	}
-	text, _, _ = strings.Cut(text, "\n## ")
-	return text
+	node    *realkube.Node
+	home    string
+	address string // of the service of Spillway
 }
 
 var (
-	indented = regexp.MustCompile(`(?m)^ {4,}((?:helm|kubectl) .*)$`)
-	quoted   = regexp.MustCompile("`((?:helm|kubectl) (?:uninstall|delete) [^`]*)`")
+	indented   = regexp.MustCompile(`(?m)^ {4,}((?:helm|kubectl) .*)$`)
+	quotedExec = regexp.MustCompile("`(kubectl [^`]* exec [^`]*)`")
+	quoted     = regexp.MustCompile("`((?:helm|kubectl) (?:-n [a-z]+ )?(?:uninstall|delete) [^`]*)`")
 )
 
 // commands are those of a text that are to be typed, in its order.
@@ -53,8 +44,8 @@ func commands(t *testing.T, text string, want int) (out []string) {
 	return out
 }
 
-// types runs a command as it stands in the page, in a folder of the user's.
-func (u user) types(folder, command string) string {
+// tries runs a command as it stands in the page, in a folder of the user's.
+func (u user) tries(folder, command string) (string, error) {
 	u.t.Helper()
 	ctx, cancel := context.WithTimeout(u.ctx, 90*time.Second)
 	defer cancel()
@@ -65,11 +56,32 @@ func (u user) types(folder, command string) string {
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Dir, cmd.Env = filepath.Join(u.home, folder), []string{"HOME=" + u.home, "PATH=" + tools + ":/usr/bin:/bin"}
 	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// types is tries of what must not fail.
+func (u user) types(folder, command string) string {
+	u.t.Helper()
+	out, err := u.tries(folder, command)
 	if err != nil {
-		u.t.Fatalf("%s: %v\n%s", command, err, out)
+		u.t.Fatalf("%s: %v\n%s\n%s", command, err, out, realkubetest.Events(u.t, u.Cluster))
 	}
 	u.t.Logf("$ %s\n%s", command, out)
-	return string(out)
+	return out
+}
+
+// becomes waits until something is so.
+func (u user) becomes(what string, so func() (string, bool)) {
+	u.t.Helper()
+	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(500 * time.Millisecond) {
+		said, ok := so()
+		if ok {
+			return
+		}
+		if time.Now().After(end) {
+			u.t.Fatalf("%s: %s\n%s", what, said, realkubetest.Events(u.t, u.Cluster))
+		}
+	}
 }
 
 // saves writes the first text of a section that is the file.
@@ -99,7 +111,11 @@ func (u user) write(folder, file, text string) {
 // writes by itself as time goes.
 func (u user) there() (out []string) {
 	u.t.Helper()
-	kinds := strings.Fields(u.types(".", "kubectl api-resources --verbs=list -o name | grep -v '^events\\|^leases\\|^componentstatuses'"))
+	all, err := u.tries(".", "kubectl api-resources --verbs=list -o name | grep -v '^events\\|^leases\\|^componentstatuses'")
+	if err != nil {
+		u.t.Fatal(err, all)
+	}
+	kinds := strings.Fields(all)
 	if len(kinds) < 40 {
 		u.t.Fatalf("%d kinds of objects: %q", len(kinds), kinds)
 	}
@@ -113,35 +129,30 @@ func (u user) there() (out []string) {
 	return out
 }
 
-// rolledOut does for a Deployment what the controllers and kubelets would: no pod runs here, so the
-// status that they would write is written, and the page's `rollout status` reads it.
-func (u user) rolledOut(name string) {
-	u.types(".", `g=$(kubectl -n monitoring get deployment `+name+` -o 'jsonpath={.metadata.generation} {.spec.replicas}'); set -- $g
-kubectl -n monitoring patch deployment `+name+` --subresource=status --type=merge -p "{\"status\":{\"observedGeneration\":$1,`+
-		`\"replicas\":$2,\"updatedReplicas\":$2,\"readyReplicas\":$2,\"availableReplicas\":$2}}"`)
-}
-
-// leavesNothing compares the objects of the cluster with those of before.
+// leavesNothing waits until the objects of the cluster are those of before, when the last pod has
+// taken its leave.
 func (u user) leavesNothing(before []string) {
 	u.t.Helper()
-	if after := u.there(); !slices.Equal(after, before) {
-		first := firstDifference(strings.Join(before, "\n"), strings.Join(after, "\n"))
-		u.t.Errorf("%d objects before, %d after:\n%s", len(before), len(after), first)
-	}
+	u.becomes("what is left", func() (string, bool) {
+		after := u.there()
+		return firstDifference(strings.Join(before, "\n"), strings.Join(after, "\n")), slices.Equal(after, before)
+	})
 }
 
 // TestGenuineInstallPage follows docs/install.md, docs/upgrade.md, docs/uninstall.md and
-// docs/grafana-plugin.md in a genuine API server: their own texts and commands, as they stand
-// there, by Helm and by kustomize. No pod runs (there is no kubelet); TestPodRuns starts what a pod
-// would.
+// docs/grafana-plugin.md on a genuine node: their own texts and commands, as they stand there, by
+// Helm and by kustomize, with the image that `make image` builds and real Prometheus servers as
+// pods.
 func TestGenuineInstallPage(t *testing.T) {
 	if !*genuine {
-		t.Skip("a real API server, helm and kubectl, which take minutes to build: make test-full runs it, by -genuine")
+		t.Skip("a real node, helm and kubectl, which take minutes to build: make test-full runs it, by -genuine")
 	}
-	if out, err := exec.Command("../../tools/build.sh", "helm", "kubernetes").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if !realkubetest.Inside(t, 20*time.Minute, builds(t)) {
+		return
 	}
-	u := user{startJudge(t), t.TempDir()}
+	cluster, node := realkubetest.Node(t)
+	imports(t, node)
+	u := user{judge: &judge{Cluster: cluster, t: t, ctx: t.Context()}, node: node, home: t.TempDir()}
 	kubeconfig, err := os.ReadFile(u.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -154,10 +165,25 @@ func TestGenuineInstallPage(t *testing.T) {
 	}
 	// The servers are in it; the standard is the strictest.
 	u.make("v1", `{"kind":"Namespace","metadata":{"name":"monitoring","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	u.write(".", "servers.yaml", servers+
+		fmt.Sprintf(server, "prometheus", "prometheus")+
+		fmt.Sprintf(server, "prometheus-operated", "prometheus-k8s"))
+	u.types(".", "kubectl apply -f servers.yaml && kubectl -n monitoring rollout status statefulset/prometheus statefulset/prometheus-k8s")
 	before := u.there()
-	t.Run("helm", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byHelm(before) })
-	t.Run("plugin", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byPlugin() })
-	t.Run("kustomize", func(t *testing.T) { user{&judge{Cluster: u.Cluster, t: t, ctx: u.ctx}, u.home}.byKustomize(before) })
+	for _, way := range []struct {
+		name string
+		does func(user)
+	}{
+		{"helm", func(u user) { u.byHelm(before) }},
+		{"plugin", user.byPlugin},
+		{"kustomize", func(u user) { u.byKustomize(before) }},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			one := u
+			one.judge = &judge{Cluster: u.Cluster, t: t, ctx: t.Context()}
+			way.does(one)
+		})
+	}
 }
 
 func (u user) byHelm(before []string) {
@@ -167,22 +193,30 @@ func (u user) byHelm(before []string) {
 	if out := u.types("spillway", install[0]); !strings.Contains(out, "STATUS: deployed") {
 		u.t.Errorf("helm does not say that it is deployed:\n%s", out)
 	}
-	u.rolledOut("spillway")
 	if out := u.types("spillway", install[1]); !strings.Contains(out, "successfully rolled out") {
 		u.t.Error(out)
 	}
+	u.finds("spillway")
+	u.answers("count(up)", "2")
+	check := quotedExec.FindStringSubmatch(page(u.t, "install.md", "\n## See that it works\n"))[1]
+	u.becomes("what the page checks", func() (string, bool) { // a server that has just begun has no heartbeat yet
+		out, err := u.tries(".", check)
+		return out, err == nil && strings.Contains(out, "is valid: 1 group, 1 shard, 2 replicas")
+	})
 	if now := u.there(); len(now) < len(before)+6 {
 		u.t.Fatalf("%d objects before, %d now", len(before), len(now))
 	}
 	// The page goes on by an upgrade, with the values by which the road is closed.
 	u.saves("spillway", "values.yaml", page(u.t, "install.md", "\n## Close the road around it\n"))
 	upgrade := commands(u.t, page(u.t, "upgrade.md", "\n## Reload or restart\n"), 2)
-	u.types("spillway", upgrade[0])
-	u.rolledOut("spillway")
+	u.whileAsked(func() { u.types("spillway", upgrade[0]) })
 	u.types("spillway", upgrade[1])
 	if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != 2 {
 		u.t.Errorf("the policies of the page are not there: %q", out)
 	}
+	u.takesUp()
+	u.rollsOver(upgrade)
+	u.comesBack()
 	uninstall := page(u.t, "uninstall.md", "# Uninstall\n")
 	u.saves("spillway", "networkpolicy.yaml", uninstall)
 	back := commands(u.t, uninstall, 4)
@@ -221,7 +255,6 @@ func (u user) byKustomize(before []string) {
 	u.write("overlay", "spillway.yaml", string(servers)+"# mine\n")
 	apply := commands(u.t, text, 1)[0]
 	u.types("overlay", apply)
-	u.rolledOut("spillway")
 	u.types("overlay", commands(u.t, page(u.t, "install.md", "\n## By Helm\n"), 2)[1])
 	got := u.types(".", `kubectl -n monitoring get deployment spillway -o 'jsonpath={.spec.template.spec.containers[0].image}'`)
 	if want := `registry.example.org/spillway:0.1.0`; got != want {
