@@ -172,7 +172,7 @@ func numberParam(name, doc string, field func(*Request) *int) Param {
 }
 
 func statsParam() Param {
-	return textParam("stats", 64, "all", "Asks for statistics of the query: true or all. Over several shards it is evaluated from its series then; where these are more than may be held at once, the shards compute what they can, and an info says that statistics are left out.", func(r *Request) *string { return &r.Stats })
+	return textParam("stats", 64, "all", "Asks for statistics of the query: true or all. Over several shards it is evaluated from its series then; where these are more than may be held at once, the shards compute what they can, and an info says that statistics are left out; for five minutes the same query is not evaluated for them again.", func(r *Request) *string { return &r.Stats })
 }
 
 const partialName = "partial_response"

@@ -55,6 +55,7 @@ type exchange struct {
 	deserted atomic.Bool
 
 	attempt     answer.Attempt // the one that is made now
+	uncounted   bool           // it began without statistics, since these gave way before
 	spared      []string       // replicas that were not asked since they have no memory left
 	replaced    []string       // replicas that failed in this attempt; what they answered before may stay
 	gone        nameSet        // shards that were found to fail; several goroutines tell
@@ -214,8 +215,11 @@ func (x *exchange) nextAttempt(err error) bool {
 		if x.ctx.Err() == nil && !x.client.wrote {
 			x.askedInVain(x.shardOf(x.attempt.After), err)
 		}
-		if reason == answer.None {
+		switch reason {
+		case answer.None:
 			return false
+		case answer.NoStats:
+			x.gaveWay(err)
 		}
 		x.countLost(len(next.Without) - len(x.attempt.Without))
 	}

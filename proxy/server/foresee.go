@@ -76,7 +76,7 @@ func estimateOf(e *weigh.Estimate) *plan.Estimate {
 func (s *Server) compare(x *exchange, qe *qerr.Error) {
 	e := x.foreseen.Load()
 	if e == nil || qe != nil || x.trial != nil || x.budget == nil || x.cut || x.less ||
-		x.attempt.NoStats || len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
+		x.attempt.NoStats && !x.uncounted || len(x.attempt.Without) > 0 || x.account != nil && x.account.only {
 		return
 	}
 	took := weigh.Took{Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), Seconds: x.calls.get().Seconds()}

@@ -30,7 +30,7 @@ func (x *exchange) query() error {
 		x.s.observeSteps(q.Grid, false)
 	}
 	if x.attempt.NoStats {
-		x.infos.Add("statistics are left out: they count the samples of one evaluation, and its series are more than may be held here at once")
+		x.infos.Add(x.whyNoStats())
 	}
 	p, err := x.plan(q)
 	if err != nil {
@@ -166,14 +166,6 @@ func (x *exchange) question() plan.Query {
 	return q
 }
 
-// stats is the parameter stats, empty where statistics are left out.
-func (x *exchange) stats() string {
-	if x.attempt.NoStats {
-		return ""
-	}
-	return x.dec.Request.Stats
-}
-
 // form is the query with how it is asked, with a limit or not: what is not exact over a week of
 // steps may be over an hour, and a dashboard that refreshes asks for about as many of them each
 // time.
@@ -208,7 +200,7 @@ const defaultLookback = 5 * time.Minute
 func (x *exchange) pass(l *plan.Leaf) error {
 	qs := x.questions([]*plan.Leaf{l}, true)
 	req := x.dec.Request.Clone()
-	req.Query, req.PartialResponse = l.Parts[0].Query, x.noPart()
+	req.Query, req.PartialResponse, req.Stats = l.Parts[0].Query, x.noPart(), x.stats()
 	qs[0].req, qs[0].wholes, qs[0].asked = req, nil, x.expected() // it is streamed: what was written stays
 	r, err := x.ask(qs)
 	if err != nil {

@@ -316,6 +316,7 @@ func (x *exchange) answer() (err error) {
 func (x *exchange) attempts() (err error) {
 	defer x.recovered(&err)
 	defer func() { _ = x.client.settle(x.ctx, nil) }() // of one that panicked
+	x.leaveStats()
 	for {
 		x.beginAttempt()
 		err := x.client.settle(x.ctx, handlers[x.req.ID](x))

@@ -190,6 +190,7 @@ type Server struct {
 	reordered    inexacts
 	parcelled    inexacts // what had to be read in parcels
 	large        inexacts // what is answered too largely to be kept for others
+	uncounted    inexacts // what was too much to be read for statistics, see exchange.counted
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
 	spent        attribution.Table // what callers took

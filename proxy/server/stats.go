@@ -1,0 +1,60 @@
+package server
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// Statistics count the samples of one evaluation, so that over several shards all series are read
+// for them. Where these are too many statistics give way: the request begins again without them.
+// Prometheus' web UI asks for them with each query, and again at each refresh, so that it is
+// remembered which did.
+
+// stats is the parameter stats, empty where statistics are left out.
+func (x *exchange) stats() string {
+	if x.attempt.NoStats {
+		return ""
+	}
+	return x.dec.Request.Stats
+}
+
+// leaveStats leaves statistics out from the beginning where they gave way a few minutes ago. In a
+// trial nothing gives way.
+func (x *exchange) leaveStats() {
+	if x.stats() != "" && x.trial == nil && x.s.uncounted.get(x.counted(), x.s.now()) != "" {
+		x.attempt.NoStats, x.uncounted = true, true
+	}
+}
+
+// gaveWay remembers that statistics gave way: to a bound of the query, and not to what others hold
+// at the moment.
+func (x *exchange) gaveWay(err error) {
+	var e *qerr.Error
+	if errors.As(err, &e) && e.Bound != policy.BoundMemoryBudget {
+		x.s.uncounted.put(x.counted(), e.Bound, x.s.now())
+	}
+}
+
+// counted is by what a query is known whose statistics gave way: all that says how much is read for
+// them, but when. It is a hash, since the longest texts are read the most for. Whose query it is is
+// part of it: how fast an answer comes must not tell one tenant what another one asks.
+func (x *exchange) counted() string {
+	g, l := x.grid(), x.limits
+	all := fmt.Sprint(x.form(), "\x00", g.End-g.Start, " ", x.dec.Request.LookbackDelta, " ", x.tenantName(), "\x00",
+		l.MaxSeries, " ", l.MaxSamples, " ", x.st.cfg.Hash)
+	hash := sha256.Sum256([]byte(all))
+	return string(hash[:])
+}
+
+// whyNoStats is what the caller is told of statistics that are left out.
+func (x *exchange) whyNoStats() string {
+	more := "are more than may be held here at once"
+	if x.uncounted {
+		more = "were more than may be held here at once when they were read for it, less than " + inexactTime.String() + " ago"
+	}
+	return "statistics are left out: they count the samples of one evaluation, and its series " + more
+}
