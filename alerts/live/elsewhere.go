@@ -62,6 +62,7 @@ var Elsewhere = map[string]string{
 	"ProxyDown":                        servicesOwn,
 	"ProxyErrorBudgetBurn":             notHere + "may come beside *a shard down*",
 	"ProxyErrorRatio":                  notHere + "Alertmanager holds it back where *a shard down* names the shard",
+	"ProxyJournalNotWorking":           servicesOwn,
 	"ProxyMemoryNearBudget":            servicesOwn,
 	"ProxyMemoryNearCeiling":           servicesOwn,
 	"ProxyOverloaded":                  servicesOwn,

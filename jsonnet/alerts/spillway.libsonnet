@@ -406,6 +406,17 @@
             summary: 'A Spillway runs with an old configuration.',
             description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail.',
           }),
+          alert('ProxyJournalNotWorking', {
+            // Not there without state_dir. A disk that was slow for a moment is tried again after a second, one that takes nothing after ten minutes at most.
+            expr: |||
+              max by (%(cluster)s, instance) (spillway_journal_working{%(proxy)s}) == 0
+            |||,
+            hold: '15m',
+            severity: 'warning',
+            vars: { instance: 'instance' },
+            summary: 'A query that gets a Spillway killed would do so again.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s cannot write down which requests are under way (spillway_journal_working is {{ $value }}). One that gets it killed is not refused after the next start, and gets it killed again as often as it is asked.',
+          }),
           alert('ProxyDiscoveryRefused', {
             expr: |||
               max by (%(cluster)s, instance, group) (spillway_discovery_refused{%(proxy)s}) == 1
