@@ -15,14 +15,20 @@ type automaton struct {
 	asserts bool // on where something stands
 	states  []place
 	known   map[string]int // states by where they are
+	alphabet
+
+	reached []uint32 // see closure
+	round   uint32
+	at      []uint32
+	key     []byte
 }
 
 // place is where an expression may be after some characters.
 type place struct {
 	at      []uint32
 	matches bool
-	next    map[rune]int
-	runes   []rune // see characters
+	next    []int32 // by the class of the character, -1 where it was not looked at
+	runes   []rune  // see characters
 }
 
 // maxKept bounds the states that an automaton remembers from one word to the next.
@@ -43,11 +49,11 @@ func compiled(re *syntax.Regexp) (*automaton, error) {
 		return nil, fmt.Errorf("compile a regex: %w", err)
 	}
 	asserts := slices.ContainsFunc(prog.Inst, func(i syntax.Inst) bool { return i.Op == syntax.InstEmptyWidth })
-	return &automaton{prog: prog, asserts: asserts}, nil
+	return &automaton{prog: prog, asserts: asserts, alphabet: alphabetOf(prog), reached: make([]uint32, len(prog.Inst))}, nil
 }
 
 // begin is the state before the first character. State 0 is the one that matches nothing any more.
-func (a *automaton) begin() int {
+func (a *automaton) begin() int32 {
 	if a.known == nil || len(a.states) > maxKept {
 		a.states, a.known = nil, map[string]int{}
 		a.state(nil)
@@ -56,26 +62,32 @@ func (a *automaton) begin() int {
 }
 
 // state is the state that is reached at some places of the expression.
-func (a *automaton) state(from []uint32) int {
-	at := closure(a.prog, from)
-	var k []byte
+func (a *automaton) state(from []uint32) int32 {
+	at := a.closure(from)
+	k := a.key[:0]
 	for _, pc := range at {
 		k = binary.LittleEndian.AppendUint32(k, pc)
 	}
+	a.key = k
 	if id, ok := a.known[string(k)]; ok {
-		return id
+		return int32(id)
 	}
 	id := len(a.states)
 	a.known[string(k)] = id
-	a.states = append(a.states, place{at: at, next: map[rune]int{}, matches: slices.ContainsFunc(at, func(pc uint32) bool {
+	next := make([]int32, a.classes)
+	for i := range next {
+		next[i] = -1
+	}
+	a.states = append(a.states, place{at: slices.Clone(at), next: next, matches: slices.ContainsFunc(at, func(pc uint32) bool {
 		return a.prog.Inst[pc].Op == syntax.InstMatch
 	})})
-	return id
+	return int32(id)
 }
 
 // after is the state after one more character.
-func (a *automaton) after(id int, r rune) int {
-	if next, ok := a.states[id].next[r]; ok {
+func (a *automaton) after(id int32, r rune) int32 {
+	class := a.class(r)
+	if next := a.states[id].next[class]; next >= 0 {
 		return next
 	}
 	var to []uint32
@@ -85,12 +97,12 @@ func (a *automaton) after(id int, r rune) int {
 		}
 	}
 	next := a.state(to)
-	a.states[id].next[r] = next
+	a.states[id].next[class] = next
 	return next
 }
 
 // characters are those that are named in a state, with the bounds of what is named.
-func (a *automaton) characters(id int) []rune {
+func (a *automaton) characters(id int32) []rune {
 	if a.states[id].runes != nil {
 		return a.states[id].runes
 	}
@@ -133,16 +145,17 @@ func consumes(in *syntax.Inst) bool {
 	return false
 }
 
-// closure adds what is reached without a character, sorted.
-func closure(prog *syntax.Prog, from []uint32) []uint32 {
-	seen, out := map[uint32]bool{}, []uint32{}
+// closure adds what is reached without a character, sorted. It is overwritten by the next one.
+func (a *automaton) closure(from []uint32) []uint32 {
+	a.round++
+	out := a.at[:0]
 	for len(from) > 0 {
 		pc := from[len(from)-1]
-		if from = from[:len(from)-1]; seen[pc] {
+		if from = from[:len(from)-1]; a.reached[pc] == a.round {
 			continue
 		}
-		seen[pc] = true
-		switch in := &prog.Inst[pc]; in.Op {
+		a.reached[pc] = a.round
+		switch in := &a.prog.Inst[pc]; in.Op {
 		case syntax.InstAlt, syntax.InstAltMatch:
 			from = append(from, in.Out, in.Arg)
 		case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
@@ -153,5 +166,6 @@ func closure(prog *syntax.Prog, from []uint32) []uint32 {
 		}
 	}
 	slices.Sort(out)
+	a.at = out
 	return out
 }

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"encoding/binary"
 	"regexp"
 	"slices"
 
@@ -40,11 +39,17 @@ func conditionOf(m *labels.Matcher) (condition, error) {
 	return condition{auto: auto, not: m.Type == labels.MatchNotEqual || m.Type == labels.MatchNotRegexp}, err
 }
 
-// state is where the expressions of all conditions are after the same characters.
-type state struct {
-	at   string // the states of their automata
-	last rune
-	from int // the state before it
+// search goes through the states that conditions are in together, in the order in which words lead
+// to them.
+type search struct {
+	conditions []condition
+	at         []int32 // the states of the automata, of one state after the other
+	last       []rune  // the character that led to each
+	from       []int32 // the state before it
+	table      []int32 // the states by their hash, plus 1; 0 is free
+	letters    []rune  // see characters
+	wide       map[rune]bool
+	steps      int
 }
 
 // common is the shortest word that meets all conditions; one of them at least names how it begins.
@@ -52,30 +57,26 @@ type state struct {
 // whether there is an answer, depends on the conditions alone.
 func common(conditions ...condition) (string, answer) {
 	exact := !slices.ContainsFunc(conditions, func(c condition) bool { return c.auto.asserts })
-	start, now, next := make([]int, len(conditions)), make([]int, len(conditions)), make([]int, len(conditions))
+	s := search{conditions: conditions, table: make([]int32, 64)}
+	next := make([]int32, len(conditions))
 	for i, c := range conditions {
-		start[i] = c.auto.begin()
+		next[i] = c.auto.begin()
 	}
-	all := []state{{at: key(start), from: -1}}
-	seen, steps := map[string]bool{all[0].at: true}, 0
-	for at := 0; at < len(all); at++ {
-		if unkey(now, all[at].at); accepted(conditions, now) {
+	s.add(next, 0, -1)
+	for at := 0; at < len(s.last); at++ {
+		now := s.at[at*len(conditions) : (at+1)*len(conditions)]
+		if s.accepted(now) {
 			if exact {
-				return word(all, at), found
+				return s.word(at), found
 			}
-			return word(all, at), unknown
+			return s.word(at), unknown
 		}
-		for _, r := range characters(conditions, now) {
-			cost, ok := after(conditions, now, next, r)
-			if steps += cost; !ok {
-				continue
-			}
-			if k := key(next); !seen[k] {
-				seen[k] = true
-				all = append(all, state{at: k, last: r, from: at})
+		for _, r := range s.characters(now) {
+			if s.after(now, next, r) {
+				s.add(next, r, at)
 			}
 		}
-		if len(seen) > maxStates || steps > maxSteps {
+		if len(s.last) > maxStates || s.steps > maxSteps {
 			return "", unknown
 		}
 	}
@@ -85,33 +86,53 @@ func common(conditions ...condition) (string, answer) {
 	return "", none
 }
 
-func key(states []int) string {
-	var b []byte
-	for _, s := range states {
-		b = binary.LittleEndian.AppendUint32(b, uint32(s))
+// add adds a state, unless it was reached before.
+func (s *search) add(next []int32, r rune, from int) {
+	n := len(next)
+	slot := s.slot(next)
+	if s.table[slot] > 0 {
+		return
 	}
-	return string(b)
+	s.at, s.last, s.from = append(s.at, next...), append(s.last, r), append(s.from, int32(from))
+	s.table[slot] = int32(len(s.last))
+	if len(s.last)*2 < len(s.table) {
+		return
+	}
+	s.table = make([]int32, 4*len(s.table))
+	for i := range s.last {
+		s.table[s.slot(s.at[i*n:(i+1)*n])] = int32(i + 1)
+	}
 }
 
-func unkey(states []int, key string) {
-	for i := range states {
-		states[i] = int(binary.LittleEndian.Uint32([]byte(key[4*i : 4*i+4])))
+// slot is where a state stands in the table, or a free place for it.
+func (s *search) slot(states []int32) int {
+	n := len(states)
+	hash := uint64(0)
+	for _, state := range states {
+		hash = (hash ^ uint64(uint32(state))) * 0x9e3779b97f4a7c15
+		hash ^= hash >> 29
+	}
+	for at := int(hash) & (len(s.table) - 1); ; at = (at + 1) & (len(s.table) - 1) {
+		id := int(s.table[at]) - 1
+		if id < 0 || slices.Equal(s.at[id*n:(id+1)*n], states) {
+			return at
+		}
 	}
 }
 
 // word is what leads to a state.
-func word(all []state, at int) string {
+func (s *search) word(at int) string {
 	var out []rune
-	for ; all[at].from >= 0; at = all[at].from {
-		out = append(out, all[at].last)
+	for ; s.from[at] >= 0; at = int(s.from[at]) {
+		out = append(out, s.last[at])
 	}
 	slices.Reverse(out)
 	return string(out)
 }
 
 // accepted says whether the word meets all conditions as it is.
-func accepted(conditions []condition, at []int) bool {
-	for i, c := range conditions {
+func (s *search) accepted(at []int32) bool {
+	for i, c := range s.conditions {
 		if c.auto.states[at[i]].matches == c.not {
 			return false
 		}
@@ -121,27 +142,41 @@ func accepted(conditions []condition, at []int) bool {
 
 // after is where everything is after one more character; not ok where no longer word can meet the
 // conditions.
-func after(conditions []condition, at, next []int, r rune) (cost int, ok bool) {
-	for i, c := range conditions {
-		cost += 1 + len(c.auto.states[at[i]].at)
+func (s *search) after(at, next []int32, r rune) (ok bool) {
+	for i := range s.conditions {
+		c := &s.conditions[i]
+		s.steps += 1 + len(c.auto.states[at[i]].at)
 		if next[i] = c.auto.after(at[i], r); next[i] == 0 && !c.not {
-			return cost, false
+			return false
 		}
 	}
-	return cost, true
+	return true
 }
 
 // characters stand for all that lead anywhere: what people would take first, then the bounds of
-// what is named.
-func characters(conditions []condition, at []int) []rune {
-	out := []rune{'x', 'a', '0', '_'}
-	for i, c := range conditions {
-		out = append(out, c.auto.characters(at[i])...)
+// what is named; each once.
+func (s *search) characters(at []int32) []rune {
+	out := append(s.letters[:0], 'x', 'a', '0', '_')
+	low := [2]uint64{1 << '0', 1<<('x'-64) | 1<<('a'-64) | 1<<('_'-64)}
+	clear(s.wide)
+	for i := range s.conditions {
+		for _, r := range s.conditions[i].auto.characters(at[i]) {
+			if uint32(r) < 128 {
+				if bit := uint64(1) << (r & 63); low[r>>6]&bit == 0 {
+					low[r>>6] |= bit
+					out = append(out, r)
+				}
+				continue
+			}
+			if s.wide == nil {
+				s.wide = map[rune]bool{}
+			}
+			if !s.wide[r] {
+				s.wide[r] = true
+				out = append(out, r)
+			}
+		}
 	}
-	seen := map[rune]bool{}
-	return slices.DeleteFunc(out, func(r rune) bool {
-		again := seen[r]
-		seen[r] = true
-		return again
-	})
+	s.letters = out
+	return out
 }

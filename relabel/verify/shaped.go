@@ -34,6 +34,9 @@ type branch struct {
 	prefix string // how all of its words begin
 	re     *syntax.Regexp
 	auto   *automaton // see automaton
+	asked  *form      // see shared
+	word   string
+	answer answer
 }
 
 // maxBranches bounds the alternatives of one expression, and maxWithin how many of them are held
@@ -51,7 +54,9 @@ func (n *need) shape() (out shaped) {
 	if f.prefix == "" {
 		return out
 	}
-	out.own = f.word
+	if n.job.looksFurther() {
+		out.own = f.own()
+	}
 	for _, ru := range n.job.rules {
 		if !ru.nameOnly() {
 			continue
@@ -71,8 +76,18 @@ func (n *need) shape() (out shaped) {
 // form is what the matchers on a name ask for; its prefix is empty where they name words, or
 // nothing that all of them begin with.
 type form struct {
-	conditions   []condition
-	prefix, word string
+	conditions []condition
+	prefix     string
+	word       *string // see own
+}
+
+// own is a name that the form lets through, "" where none was found.
+func (f *form) own() string {
+	if f.word == nil {
+		word, _ := common(f.conditions...)
+		f.word = &word
+	}
+	return *f.word
 }
 
 // formOf reads it once: many needs ask for the same, and each is held against each job.
@@ -96,9 +111,6 @@ func (p languages) formOf(ms []*labels.Matcher) *form {
 			if prefix := literalPrefix(m); len(prefix) > len(f.prefix) {
 				f.prefix = prefix
 			}
-		}
-		if f.prefix != "" {
-			f.word, _ = common(f.conditions...)
 		}
 	}
 	p.forms[id] = f
@@ -181,24 +193,28 @@ func (p *pattern) take(f *form) (s heldNames) {
 		return s
 	}
 	word, known := p.first(f, near)
-	if known == none {
+	switch known {
+	case none:
 		return s
-	}
-	_, rest := f.with(condition{auto: p.whole, not: true})
-	switch {
-	case known == found && rest == none:
-		s.sure = append(s.sure, word)
-		return s
-	case word != "":
+	case unknown:
+		if word == "" {
+			s.open = true
+			break
+		}
 		s.unsure = append(s.unsure, word)
-	default:
-		s.open = true
+	case found:
+		if _, rest := f.with(condition{auto: p.whole, not: true}); rest == none {
+			s.sure = append(s.sure, word)
+			return s
+		}
+		s.unsure = append(s.unsure, word)
 	}
 	for _, b := range near[:min(len(near), maxWithin)] {
-		if !strings.HasPrefix(b.prefix, f.prefix) || !b.within(f) {
+		if !strings.HasPrefix(b.prefix, f.prefix) {
 			continue
 		}
-		if word, known := f.with(condition{auto: b.automaton()}); known == found && p.regexp.MatchString(word) {
+		// that they have a word in common is known of the first ones, and costs less
+		if word, known := b.shared(f); known == found && p.regexp.MatchString(word) && b.within(f) {
 			return heldNames{sure: []string{word}}
 		}
 	}
@@ -206,17 +222,36 @@ func (p *pattern) take(f *form) (s heldNames) {
 }
 
 // first is a name that the need and one of the alternatives have in common: most often one of the
-// first few has, and each of these is looked at faster than all of them at once.
+// first few has, and each of these is looked at faster than all of them at once. Where these are
+// all of them there is no more to look at, unless one is unknown and another may help.
 func (p *pattern) first(f *form, near []*branch) (word string, known answer) {
+	known = none
 	for _, b := range near[:min(len(near), maxFirst)] {
-		if word, known = f.with(condition{auto: b.automaton()}); known == found && p.regexp.MatchString(word) {
+		word, each := b.shared(f)
+		if each == found && p.regexp.MatchString(word) {
 			return word, found
 		}
+		known = max(known, each)
+	}
+	if known == none && len(near) <= maxFirst {
+		return "", none
+	}
+	if known == unknown && len(p.branches) == 1 && p.open == p.whole { // the same again
+		return near[0].shared(f)
 	}
 	if word, known = f.with(condition{auto: p.open}); known == found && !p.regexp.MatchString(word) {
 		known = unknown
 	}
 	return word, known
+}
+
+// shared is a name that the need and the alternative have in common, remembered for one need.
+func (b *branch) shared(f *form) (string, answer) {
+	if b.asked != f {
+		b.asked = f
+		b.word, b.answer = f.with(condition{auto: b.automaton()})
+	}
+	return b.word, b.answer
 }
 
 // within says that the need selects all that the alternative matches.
@@ -243,8 +278,7 @@ func (n *need) judgeShaped(r *Result, losses map[*rule]*loss) {
 	if n.spellingOnly {
 		return
 	}
-	named := !slices.ContainsFunc(n.job.rules, func(ru *rule) bool { return !ru.nameOnly() })
-	if name := n.shaped.own; name != "" && !named && n.job.touches(name) {
+	if name := n.shaped.own; name != "" && n.job.touches(name) {
 		own := map[*rule]*loss{}
 		n.judgeName(name, own)
 		for ru, l := range own {
@@ -344,6 +378,11 @@ func (r *Result) tellUnsure() {
 		}
 		r.unchecked(fmt.Errorf("%s: whether rule %s takes anything of %s is known only where the names of its metrics are: give --scrape", o.place, at, of))
 	}
+}
+
+// looksFurther says that some rule looks at other labels than the name.
+func (j *job) looksFurther() bool {
+	return slices.ContainsFunc(j.rules, func(ru *rule) bool { return !ru.nameOnly() })
 }
 
 // nameOnly says that the rule looks at nothing but the name of the metric.

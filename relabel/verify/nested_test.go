@@ -1,0 +1,288 @@
+package verify
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/relabel"
+)
+
+// slowly is common as it may be written down without a thought on what it costs: by the places of
+// the programs alone, which are looked at anew for each character.
+func slowly(conditions ...condition) (string, answer) {
+	type state struct {
+		at   [][]uint32
+		word string
+	}
+	spell := func(at [][]uint32) string { return fmt.Sprint(at) }
+	closed := func(prog *syntax.Prog, from []uint32) []uint32 {
+		out, seen := []uint32{}, map[uint32]bool{}
+		for len(from) > 0 {
+			pc := from[0]
+			if from = from[1:]; seen[pc] {
+				continue
+			}
+			seen[pc] = true
+			switch in := prog.Inst[pc]; in.Op {
+			case syntax.InstAlt, syntax.InstAltMatch:
+				from = append(from, in.Out, in.Arg)
+			case syntax.InstCapture, syntax.InstEmptyWidth, syntax.InstNop:
+				from = append(from, in.Out)
+			case syntax.InstFail:
+			default:
+				out = append(out, pc)
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	exact, negative := true, false
+	var first state
+	for _, c := range conditions {
+		exact, negative = exact && !c.auto.asserts, negative || c.not
+		first.at = append(first.at, closed(c.auto.prog, []uint32{uint32(c.auto.prog.Start)}))
+	}
+	all, seen, steps := []state{first}, map[string]bool{spell(first.at): true}, 0
+	for i := 0; i < len(all); i++ {
+		now, accepted, letters := all[i], true, []rune{'x', 'a', '0', '_'}
+		for k, c := range conditions {
+			matches := slices.ContainsFunc(now.at[k], func(pc uint32) bool { return c.auto.prog.Inst[pc].Op == syntax.InstMatch })
+			accepted = accepted && matches != c.not
+			for _, pc := range now.at[k] {
+				if in := &c.auto.prog.Inst[pc]; consumes(in) {
+					letters = append(letters, named(in)...)
+				}
+			}
+		}
+		if accepted {
+			return now.word, map[bool]answer{true: found, false: unknown}[exact]
+		}
+		for n, r := range letters {
+			if slices.Contains(letters[:n], r) {
+				continue
+			}
+			var next [][]uint32
+			for k, c := range conditions {
+				steps += 1 + len(now.at[k])
+				var to []uint32
+				for _, pc := range now.at[k] {
+					if in := &c.auto.prog.Inst[pc]; consumes(in) && in.MatchRune(r) {
+						to = append(to, in.Out)
+					}
+				}
+				if next = append(next, closed(c.auto.prog, to)); len(next[k]) == 0 && !c.not {
+					next = nil
+					break
+				}
+			}
+			if next != nil && !seen[spell(next)] {
+				seen[spell(next)] = true
+				all = append(all, state{next, now.word + string(r)})
+			}
+		}
+		if len(seen) > maxStates || steps > maxSteps {
+			return "", unknown
+		}
+	}
+	if !exact && negative {
+		return "", unknown
+	}
+	return "", none
+}
+
+// named are the characters of an instruction, with the bounds of what it names.
+func named(in *syntax.Inst) (out []rune) {
+	if len(in.Rune) == 1 {
+		return boundsOfOne(in.Rune[0])
+	}
+	for at := 0; at+1 < len(in.Rune); at += 2 {
+		if out = append(out, in.Rune[at]); in.Rune[at+1] < '\U0010ffff' {
+			out = append(out, in.Rune[at+1]+1)
+		}
+	}
+	return out
+}
+
+// boundsOfOne is a character in all of its cases.
+func boundsOfOne(r rune) []rune {
+	out := []rune{r}
+	for _, other := range "abcxABCX" {
+		if other != r && strings.EqualFold(string(r), string(other)) {
+			out = append(out, other)
+		}
+	}
+	return out
+}
+
+// slowTake is what take answers, by slowly.
+func slowTake(p *pattern, f *form) (s heldNames) {
+	with := func(c condition) (string, answer) { return slowly(append(slices.Clone(f.conditions), c)...) }
+	var near []*branch
+	for _, b := range p.alternatives() {
+		if strings.HasPrefix(b.prefix, f.prefix) || strings.HasPrefix(f.prefix, b.prefix) {
+			near = append(near, b)
+		}
+	}
+	if len(near) == 0 {
+		return s
+	}
+	word, known := "", unknown
+	for _, b := range near[:min(len(near), maxFirst)] {
+		if w, k := with(condition{auto: b.automaton()}); k == found && p.regexp.MatchString(w) {
+			word, known = w, found
+			break
+		}
+	}
+	if known != found {
+		if word, known = with(condition{auto: p.open}); known == found && !p.regexp.MatchString(word) {
+			known = unknown
+		}
+	}
+	if known == none {
+		return s
+	}
+	_, rest := with(condition{auto: p.whole, not: true})
+	switch {
+	case known == found && rest == none:
+		return heldNames{sure: []string{word}}
+	case word != "":
+		s.unsure = append(s.unsure, word)
+	default:
+		s.open = true
+	}
+	for _, b := range near[:min(len(near), maxWithin)] {
+		within := strings.HasPrefix(b.prefix, f.prefix)
+		for _, c := range f.conditions {
+			_, k := slowly(condition{auto: b.automaton()}, condition{auto: c.auto, not: !c.not})
+			within = within && k == none
+		}
+		if w, k := with(condition{auto: b.automaton()}); within && k == found && p.regexp.MatchString(w) {
+			return heldNames{sure: []string{w}}
+		}
+	}
+	return s
+}
+
+// anyRegex is a regex of nested repeats.
+func anyRegex(r *rand.Rand, depth int) string {
+	if depth == 0 {
+		return []string{"a", "b", "_", "c", "[a-c]", "[^b]", ".", "(?i:x)", "é", `\pL`}[r.IntN(10)]
+	}
+	sub := func() string { return anyRegex(r, depth-1) }
+	switch r.IntN(9) {
+	case 0, 1, 2:
+		return sub() + sub()
+	case 3:
+		return "(" + sub() + "|" + sub() + ")"
+	case 4:
+		return "(?:" + sub() + ")*"
+	case 5:
+		return "(?:" + sub() + ")+"
+	case 6:
+		return fmt.Sprintf("(?:%s){%d,%d}", sub(), r.IntN(2), 2+r.IntN(4))
+	case 7:
+		return sub() + "?" + sub()
+	}
+	return []string{sub() + `\b`, sub(), sub(), sub()}[r.IntN(4)]
+}
+
+// What is found fast is what is found slowly: the same names, or none, and where that was not known
+// within the bounds it may be known now.
+func TestFastIsSlow(t *testing.T) {
+	kinds := map[string]int{}
+	for seed := range uint64(150) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		ask := fmt.Sprintf("k_%s", anyRegex(r, 2+r.IntN(2)))
+		var alternatives []string
+		for range 1 + r.IntN(6) {
+			alternatives = append(alternatives, "k_"+anyRegex(r, 2+r.IntN(2)))
+		}
+		text := strings.Join(alternatives, "|")
+		ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "__name__", ask)}
+		if r.IntN(3) == 0 {
+			ms = append(ms, labels.MustNewMatcher(labels.MatchNotRegexp, "__name__", "k_"+anyRegex(r, 2)))
+		}
+		regex, err := relabel.NewRegexp(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed := languages{map[string]*language{}, map[string]*form{}, map[string]*pattern{}}
+		ru := &rule{}
+		ru.Config = &relabel.Config{Regex: regex}
+		ru.words, ru.known = readLanguage(text)
+		f, p := parsed.formOf(ms), parsed.patternOf(ru)
+		if f.prefix == "" {
+			continue // it names words
+		}
+		for _, not := range []bool{false, true} {
+			c := condition{auto: p.whole, not: not}
+			word, known := f.with(c)
+			slow, slowKnown := slowly(append(slices.Clone(f.conditions), c)...)
+			if word != slow || known != slowKnown {
+				t.Errorf("%s and %s, %v: %q %d, slowly %q %d", ask, text, not, word, known, slow, slowKnown)
+			}
+			kinds[fmt.Sprint("answer ", known)]++
+		}
+		fast, slow := p.take(f), slowTake(p, f)
+		if got, want := fmt.Sprint(fast), fmt.Sprint(slow); got != want && (!slow.open || len(fast.sure)+len(fast.unsure) > 0) {
+			t.Errorf("%s takes of %s: %s, slowly %s", text, ask, got, want)
+		}
+		kinds[fmt.Sprintf("%d sure, %d unsure, open %v", len(fast.sure), len(fast.unsure), fast.open)]++
+	}
+	for _, kind := range []string{
+		"answer 0", "answer 1", "answer 2",
+		"0 sure, 0 unsure, open false", "1 sure, 0 unsure, open false", "0 sure, 1 unsure, open false",
+	} {
+		if kinds[kind] < 10 {
+			t.Errorf("%s: %v", kind, kinds)
+		}
+	}
+}
+
+// What a word costs is little for each state that is looked at: there may be a hundred rules, and
+// five hundred uses of each.
+func TestNestedRepeatsAreCheap(t *testing.T) {
+	for _, pattern := range []string{"kube_(?:[a-z_]*f){5}.{0,200}(a|b)[a-z]{20}", "kube_(?:(?:[a-z]{1,8}_){1,8}p_){0,8}total"} {
+		a, err := program("kube_.*s.{30}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := program(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := testing.AllocsPerRun(2, func() { common(condition{auto: a}, condition{auto: b}) }); n > 100 {
+			t.Errorf("%s: %v allocations", pattern, n)
+		}
+	}
+}
+
+// BenchmarkNested is a check of 50,000 pairs of a rule and a use, both of nested repeats.
+func BenchmarkNested(b *testing.B) {
+	for name, regex := range map[string]string{
+		"bounded": "kube_(?:[a-z_]*f){5}.{0,200}(a|b)%d[a-z]{20}",
+		"stars":   "kube_(?:(?:[a-z]+_)*%d)*_(?:total|bytes)",
+		"squares": "kube_(?:(?:[a-z]{1,8}_){1,8}p%d_){0,8}total",
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				parsed := languages{map[string]*language{}, map[string]*form{}, map[string]*pattern{}}
+				for i := range 500 {
+					m := labels.MustNewMatcher(labels.MatchRegexp, "__name__", fmt.Sprintf("kube_.*s%d.{30}", i))
+					f := parsed.formOf([]*labels.Matcher{m})
+					for k := range 100 {
+						text := fmt.Sprintf(regex, k)
+						ru := &rule{}
+						ru.Config = &relabel.Config{Regex: relabel.MustNewRegexp(text)}
+						parsed.patternOf(ru).held(f, false)
+					}
+				}
+			}
+		})
+	}
+}
