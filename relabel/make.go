@@ -323,6 +323,7 @@ func (m *maker) plan(ctx context.Context) (*Plan, error) {
 		return nil, err
 	}
 	p.Elsewhere = elsewhere(m.inv, m.rules, dropped)
+	p.Warnings = append(p.Warnings, heldByNameless(m.inv, m.index, dropped, m.o.Propose.Exempt)...)
 	jobs := map[string]*Job{}
 	for _, metric := range m.inv.Metrics { // sorted by job, then by name
 		job := jobs[metric.Job]
