@@ -24,7 +24,8 @@ type Objects struct {
 
 	services []service
 	classes  []class
-	servers  int // Prometheus and PrometheusAgent
+	servers  int                // Prometheus and PrometheusAgent
+	dollars  map[*yaml.Node]int // see undollar
 }
 
 // class is a scrape class of a Prometheus: rules that go before those of each monitor of it.
@@ -80,6 +81,8 @@ func (o *Objects) object(file string, n *yaml.Node) error {
 		return err
 	case "Prometheus", "PrometheusAgent":
 		return o.server(file, field(n, "spec"))
+	case "OpenTelemetryCollector":
+		return o.collector(file, field(field(n, "spec"), "config"))
 	case "Secret", "ConfigMap":
 		return errors.Join(o.additional(file, field(n, "stringData"), false), o.additional(file, field(n, "data"), kind == "Secret"))
 	default:
@@ -130,7 +133,8 @@ func Remotes(file string, content []byte) ([]*Job, error) {
 	return remotes(file, field(docs[0], "remote_write"), "write_relabel_configs", snake)
 }
 
-// additional reads additional scrape configs. Other values are passed by.
+// additional reads additional scrape configs, and those of collectors and agents. Other values are
+// passed by.
 func (o *Objects) additional(file string, data *yaml.Node, packed bool) error {
 	if data == nil || data.Kind != yaml.MappingNode {
 		return nil
@@ -146,25 +150,27 @@ func (o *Objects) additional(file string, data *yaml.Node, packed bool) error {
 			}
 			content = string(raw)
 		}
-		if !strings.Contains(content, "job_name") || !strings.Contains(content, "metric_relabel_configs") {
-			continue
-		}
-		docs, err := documents(file, []byte(content))
-		if err != nil || len(docs) == 0 {
-			continue // a text that speaks of them
-		}
-		list := docs[0]
-		if list.Kind == yaml.MappingNode {
-			list = field(list, "scrape_configs")
-		}
-		if jobs := items(list); len(jobs) == 0 || slices.ContainsFunc(jobs, func(n *yaml.Node) bool { return text(n, "job_name") == "" }) {
-			continue
-		}
-		moved(list, value.Line, !packed && value.Style&yaml.LiteralStyle != 0)
-		jobs, err := scrapeConfigs(file, list)
-		o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
+		problems = append(problems, o.written(file, value, content, !packed && value.Style&yaml.LiteralStyle != 0))
 	}
 	return errors.Join(problems...)
+}
+
+// written reads the scrape configs of a text that stands in a value.
+func (o *Objects) written(file string, value *yaml.Node, content string, literal bool) error {
+	if !strings.Contains(content, "job_name") || !strings.Contains(content, "metric_relabel_configs") {
+		return nil
+	}
+	docs, err := documents(file, []byte(content))
+	if err != nil || len(docs) == 0 {
+		return nil // a text that speaks of them
+	}
+	moved(docs[0], value.Line, literal)
+	if named(docs[0]) {
+		jobs, err := scrapeConfigs(file, docs[0])
+		o.Jobs = append(o.Jobs, jobs...)
+		return err
+	}
+	return o.scrapes(file, docs[0], false, 16)
 }
 
 // moved says in which line of the file around it a node stands.

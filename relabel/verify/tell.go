@@ -116,7 +116,7 @@ func (r *Result) remotely(j *job, f *Finding) {
 // fleets send aggregates alone, and ask their own servers for the rest.
 func (r *Result) tellRemotes() {
 	var names []string
-	lost := map[string][]string{}
+	lost, by := map[string][]string{}, map[[2]string][]string{} // the rules by server and place
 	for _, f := range r.Findings {
 		if f.remote == "" {
 			continue
@@ -124,15 +124,22 @@ func (r *Result) tellRemotes() {
 		if lost[f.remote] == nil {
 			names = append(names, f.remote)
 		}
-		if where := strings.TrimSpace(fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Where)); !slices.Contains(lost[f.remote], where) {
+		where := strings.TrimSpace(fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Where))
+		if !slices.Contains(lost[f.remote], where) {
 			lost[f.remote] = append(lost[f.remote], where)
 		}
+		at := [2]string{f.remote, where}
+		by[at] = union(by[at], []string{fmt.Sprintf("%s:%d", f.RuleFile, f.RuleLine)})
 	}
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Finding) bool { return f.remote != "" })
 	for _, name := range names {
 		of := lost[name]
 		const shown = 10
-		such := strings.Join(of[:min(shown, len(of))], "; ")
+		var examples []string
+		for _, where := range of[:min(shown, len(of))] {
+			examples = append(examples, where+" [rule "+strings.Join(by[[2]string{name, where}], ", ")+"]")
+		}
+		such := strings.Join(examples, "; ")
 		if len(of) > shown {
 			such += "; and others"
 		}

@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -31,6 +32,37 @@ func TestRulesBesideMonitors(t *testing.T) {
 		"another scrape class":    {"kind: Prometheus\nmetadata: {name: k8s, namespace: m}\nspec:\n  scrapeClasses:\n  - name: other\n    default: true\n    metricRelabelings:\n    - " + drop, verify.OK, 0},
 		"additional jobs":         {"kind: Secret\nmetadata: {name: s, namespace: m}\nstringData:\n  p.yaml: |\n    - job_name: j\n      metric_relabel_configs:\n      - {source_labels: [__name__], regex: a_m, action: drop}", verify.Faulty, 15},
 		"additional jobs, packed": {"kind: Secret\nmetadata: {name: s, namespace: m}\ndata:\n  p.yaml: LSBqb2JfbmFtZTogagogIG1ldHJpY19yZWxhYmVsX2NvbmZpZ3M6CiAgLSB7c291cmNlX2xhYmVsczogW19fbmFtZV9fXSwgcmVnZXg6IGFfbSwgYWN0aW9uOiBkcm9wfQo=", verify.Faulty, 12},
+		"a collector": {
+			"kind: ConfigMap\nmetadata: {name: otel, namespace: m}\ndata:\n  relay: |\n    receivers:\n      prometheus/b:\n        config:\n          scrape_configs:\n" +
+				"          - job_name: j\n            metric_relabel_configs:\n            - {source_labels: [__name__], regex: a_m, action: drop}",
+			verify.Faulty, 19,
+		},
+		"a collector's dollars": {
+			"kind: ConfigMap\nmetadata: {name: otel, namespace: m}\ndata:\n  relay: |\n    receivers:\n      prometheus:\n        config:\n          scrape_configs:\n" +
+				"          - job_name: j\n            metric_relabel_configs:\n            - {source_labels: [__name__], regex: (a)_m, target_label: x, replacement: $$1}\n" +
+				"            - {source_labels: [x], regex: a, action: drop}",
+			verify.OK, 20, // a warning: it is not the only job
+		},
+		"a collector's variables": {
+			"kind: ConfigMap\nmetadata: {name: otel, namespace: m}\ndata:\n  relay: |\n    receivers:\n      prometheus:\n        config:\n          scrape_configs:\n" +
+				"          - job_name: j\n            metric_relabel_configs:\n            - {source_labels: [__name__], regex: '${env:DROP}', action: drop}",
+			verify.NotChecked, 0,
+		},
+		"an operator's collector, as a text": {
+			"kind: OpenTelemetryCollector\nmetadata: {name: otel, namespace: m}\nspec:\n  config: |\n    receivers:\n      prometheus:\n        config:\n          scrape_configs:\n" +
+				"          - job_name: j\n            metric_relabel_configs:\n            - {source_labels: [__name__], regex: a_m, action: drop}",
+			verify.Faulty, 19,
+		},
+		"an operator's collector": {
+			"kind: OpenTelemetryCollector\nmetadata: {name: otel, namespace: m}\nspec:\n  config:\n    receivers:\n      prometheus:\n        config:\n          scrape_configs:\n" +
+				"          - job_name: j\n            metric_relabel_configs:\n            - {source_labels: [__name__], regex: a_m, action: drop}",
+			verify.Faulty, 19,
+		},
+		"another agent": {
+			"kind: ConfigMap\nmetadata: {name: agent, namespace: m}\ndata:\n  agent.yaml: |\n    metrics:\n      configs:\n      - name: default\n        scrape_configs:\n" +
+				"        - job_name: j\n          metric_relabel_configs:\n          - {source_labels: [__name__], regex: a_m, action: drop}",
+			verify.Faulty, 19,
+		},
 		"another operator's":      {"kind: VMServiceScrape\nmetadata: {name: s, namespace: m}\nspec:\n  endpoints:\n  - metricRelabelConfigs:\n    - {source_labels: [__name__], regex: a_m, action: drop}", verify.NotChecked, 0},
 		"no drop":                 {"kind: VMServiceScrape\nmetadata: {name: s, namespace: m}\nspec:\n  endpoints:\n  - metricRelabelConfigs:\n    - {source_labels: [a], target_label: b}", verify.OK, 0},
 		"texts about scrape jobs": {"kind: ConfigMap\nmetadata: {name: s, namespace: m}\ndata:\n  NOTES.md: |\n    - Give each job_name its metric_relabel_configs.\n    - Else nothing is dropped.", verify.OK, 0},
@@ -80,7 +112,9 @@ spec:
 				o.Uses, o.Source = queries(t, query), src
 				r := check(t, o)
 				note := strings.Contains(strings.Join(r.Warnings, "\n"), "remote write to http://mimir/api/v1/push does not send all that is selected at one place, such as q.promql:1")
-				if r.State != verify.OK || len(r.Findings) > 0 || note != lost {
+				rule := fmt.Sprintf("[rule %s]", map[bool]string{true: prometheus + ":4", false: operator + ":15"}[o.Prometheus != nil])
+				named := strings.Contains(strings.Join(r.Warnings, "\n"), rule)
+				if r.State != verify.OK || len(r.Findings) > 0 || note != lost || named != lost {
 					t.Errorf("%s:\n%s", query, textOf(t, r))
 				}
 			}
