@@ -367,6 +367,11 @@ func (n *Need) key() string {
 	if n.Absent {
 		b.WriteByte('a')
 	}
+	for _, name := range n.Saved {
+		b.WriteByte('s')
+		b.WriteString(name)
+		b.WriteByte(0)
+	}
 	return b.String()
 }
 

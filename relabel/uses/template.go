@@ -61,6 +61,7 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 		return read(query, nil)
 	}
 	texts, m, unresolved := s.expand(query)
+	saved := s.saved(query)
 	seen := map[string]bool{}
 	var warnings []string
 	everything := false
@@ -83,6 +84,7 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 			if s != nil && s.adhoc {
 				n.Labels = All
 			}
+			noteSaved(&n, saved)
 			if key := n.key(); !seen[key] {
 				seen[key] = true
 				needs = append(needs, n)

@@ -45,3 +45,32 @@ func TestTextBoxes(t *testing.T) {
 		})
 	}
 }
+
+// What a text box in a name was saved with is noted of the selectors that have it, and of no
+// others.
+func TestSavedNames(t *testing.T) {
+	s := &scope{variables: map[string]*variable{
+		"x": {name: "x", values: []string{"in"}, typed: true}, "e": {name: "e", values: []string{""}, typed: true},
+		"y": {name: "y", any: true, literal: true},
+	}}
+	for query, want := range map[string]string{
+		`foo_${x}_total`:                      "foo_in_total",
+		`{__name__=~"foo_${x}|bar_$x",a=""}`:  "foo_in bar_in",
+		`foo_${x} + {__name__=~"foo_(?:.*)"}`: "",
+		`foo_${x} / {__name__=~"foo_.*"}`:     "foo_in",
+		`foo_${x}_${y}`:                       "",
+		`foo_${y}`:                            "",
+		`foo_total{a="$x"}`:                   "",
+		`$x`:                                  "",
+		`foo_${e}`:                            "foo_",
+	} {
+		needs, _ := s.needs(query)
+		var got []string
+		for i := range needs {
+			got = append(got, needs[i].Saved...)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q", query, got)
+		}
+	}
+}

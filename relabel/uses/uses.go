@@ -70,6 +70,9 @@ type Need struct {
 	// Absent says that the need is about series that are not there (absent, absent_over_time, the
 	// right side of unless): dropping series makes something appear.
 	Absent bool
+	// Saved are the metrics that it names as its dashboard was saved, where a text box is a part of
+	// a metric's name and somebody may type another one; nil for all others.
+	Saved []string
 }
 
 // Scaling is a metric that an adapter makes of stored ones.

@@ -49,6 +49,7 @@ func (r *Result) judgeNeeds(ctx context.Context, o Options, jobs []*job, index *
 			n.names = slices.DeleteFunc(n.names, never)
 			n.shaped.sure = slices.DeleteFunc(n.shaped.sure, never)
 			n.shaped.unsure = slices.DeleteFunc(n.shaped.unsure, never)
+			n.saved = slices.DeleteFunc(slices.Clone(e.Saved), never)
 			n.spellingOnly = seen != nil && seen.entries[e] && seen.jobs[j]
 			n.elsewhere = seen != nil && seen.entries[e] && !seen.jobs[j]
 			n.others = len(scrapedBy(jobs)) > 1
@@ -91,6 +92,7 @@ type need struct {
 	job      *job
 	matchers map[string][]*labels.Matcher
 	names    []string
+	saved    []string // those of Need.Saved that come by
 	shaped   shaped   // names that are made up where they cannot be listed
 	jobs     []string // the job's labels job that the need selects
 	anyJob   bool     // no matcher on the label job
@@ -202,6 +204,7 @@ type loss struct {
 	foreign         bool     // the rule asks for a job that is none of the entry's own, and the need lets it through
 	inf             bool
 	quantileBuckets bool
+	typed           bool // what somebody may type into a text box, which was not saved with it
 }
 
 func (n *need) judge(r *Result) {
@@ -209,21 +212,32 @@ func (n *need) judge(r *Result) {
 		return
 	}
 	n.labels = n.interesting()
-	losses := map[*rule]*loss{}
-	for _, name := range union(n.names, n.shaped.sure) {
-		if n.job.touches(name) {
-			n.judgeName(name, losses)
-		}
-	}
+	losses, saved := map[*rule]*loss{}, map[*rule]*loss{}
+	n.judgeNames(n.saved, saved)
+	n.judgeNames(union(n.names, n.shaped.sure), losses)
 	n.judgeShaped(r, losses)
 	for _, ru := range n.job.rules { // in the order of the rules
-		if l := losses[ru]; l != nil {
+		if l := saved[ru]; l != nil {
+			as := *n
+			as.names = n.saved
+			as.tell(r, l)
+		} else if l := losses[ru]; l != nil {
+			l.typed = n.Saved != nil
 			n.tell(r, l)
 		}
 	}
 	if n.unjudged != "" {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s: no value of label %s could be made up for %s: give stored series to know what it "+
 			"loses", n.Uses[0].Place(), n.unjudged, n.Selector()))
+	}
+}
+
+// judgeNames makes up the series of metrics that a rule can do something to.
+func (n *need) judgeNames(names []string, losses map[*rule]*loss) {
+	for _, name := range names {
+		if n.job.touches(name) {
+			n.judgeName(name, losses)
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ type taken struct {
 	// guess says that nothing but a label job that no other job has ties the series to this one,
 	// which may have series of any, and that the rule does not ask for that job.
 	guess bool
+	// typed says that the metric is one that a text box in the name was not saved with.
+	typed bool
 }
 
 // count is how much of it.
@@ -228,7 +230,7 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 		}
 		for _, e := range s.index.For(name) {
 			if e.Reads(l.Name) && s.index.Selects(e, ls) {
-				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name), s.guesses(j, ru, ls)}).add(ls)
+				counted(s.losses, taken{e, j, ru, strings.Clone(l.Name), s.guesses(j, ru, ls), onlyTyped(e, name)}).add(ls)
 			}
 		}
 	})
@@ -282,7 +284,7 @@ func neverSeen(name string) bool {
 func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
 	for _, e := range s.index.For(name) {
 		if s.index.Selects(e, ls) {
-			counted(s.losses, taken{entry: e, job: j, rule: ru, guess: s.guesses(j, ru, ls)}).add(ls)
+			counted(s.losses, taken{entry: e, job: j, rule: ru, guess: s.guesses(j, ru, ls), typed: onlyTyped(e, name)}).add(ls)
 		}
 	}
 	if !ru.known || !ru.words.dots || ru.words.open {
@@ -297,6 +299,12 @@ func (s *scan) dropped(j *job, ru *rule, name string, ls labels.Labels) {
 	}
 }
 
+// onlyTyped says whether a need is about a metric only where somebody types its name, or a part of
+// it, into a text box that was saved with another text.
+func onlyTyped(e *uses.Entry, name string) bool {
+	return e.Saved != nil && !slices.Contains(e.Saved, name)
+}
+
 func counted(m map[taken]*count, key taken) *count {
 	if m[key] == nil {
 		m[key] = &count{}
@@ -307,6 +315,10 @@ func counted(m map[taken]*count, key taken) *count {
 // tell makes the findings. Their order comes later.
 func (s *scan) tell(r *Result) {
 	for t, c := range s.losses {
+		surely := t
+		if surely.typed = false; t.typed && s.losses[surely] != nil {
+			continue // it is told of what the box was saved with
+		}
 		f := t.finding(CheckLost, c)
 		selector := t.entry.Selector()
 		switch {
@@ -322,6 +334,9 @@ func (s *scan) tell(r *Result) {
 			f.Advice = "Take them out of the rule, or remove the query if nobody needs it."
 		}
 		t.doubt(&f)
+		if t.typed {
+			doubtTyped(&f, "")
+		}
 		r.remotely(t.job, &f)
 		if t.entry.Absent {
 			f.Text += "; the query asks for what is absent, and would find that"

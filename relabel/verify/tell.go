@@ -80,8 +80,24 @@ func (n *need) tell(r *Result, l *loss) {
 	r.tellUses(f, n.Entry)
 }
 
+// doubtTyped makes a warning of a loss of what nobody may ever type.
+func doubtTyped(f *Finding, example string) {
+	if f.Severity != Broken {
+		return
+	}
+	f.Severity = Doubtful
+	f.Text = "may lose what people type into a text box in the name, as it was not saved: it " + f.Text
+	if example != "" && !strings.Contains(f.Text, example) {
+		f.Text += ", such as " + example
+	}
+	f.Advice = "Take it out of the rule if somebody types that."
+}
+
 // doubt says where a loss is one only if something is so that nobody knows here.
 func (n *need) doubt(f *Finding, l *loss) {
+	if l.typed {
+		doubtTyped(f, l.example)
+	}
 	anyEndpoint := len(n.matchers["metrics_path"])+len(n.matchers["endpoint"]) == 0
 	if f.Severity == Broken && (l.all || l.foreign) && anyEndpoint && n.job.keptBeside(n.names) {
 		f.Severity = Doubtful
