@@ -15,6 +15,7 @@ type alphabet struct {
 	low     [0x80]uint16 // classes of the first characters
 	bounds  []rune       // where ranges of one class begin, sorted, the first at 0
 	ranges  []uint16     // their classes
+	never   int          // the class of what the expression matches nowhere, -1 where there is none
 }
 
 // alphabetOf is the alphabet of an expression.
@@ -36,6 +37,7 @@ func alphabetOf(prog *syntax.Prog) (out alphabet) {
 	slices.Sort(out.bounds)
 	out.bounds = slices.Compact(out.bounds)
 	ids, matched := map[string]uint16{}, make([]byte, len(named))
+	out.never = -1
 	for _, r := range out.bounds {
 		for i, in := range named {
 			matched[i] = 0
@@ -47,6 +49,9 @@ func alphabetOf(prog *syntax.Prog) (out alphabet) {
 		if !ok {
 			id = uint16(len(ids))
 			ids[string(matched)] = id
+			if !slices.Contains(matched, 1) {
+				out.never = int(id)
+			}
 		}
 		out.ranges = append(out.ranges, id)
 	}
@@ -92,4 +97,9 @@ func (a *alphabet) search(r rune) uint16 {
 		at--
 	}
 	return a.ranges[max(at, 0)]
+}
+
+// has says whether the expression matches all of the characters somewhere.
+func (a *alphabet) has(all []rune) bool {
+	return !slices.ContainsFunc(all, func(r rune) bool { return int(a.class(r)) == a.never })
 }

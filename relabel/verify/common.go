@@ -56,8 +56,18 @@ type search struct {
 // With assertions on where something stands, such as \b, it may be none. What it costs, and so
 // whether there is an answer, depends on the conditions alone.
 func common(conditions ...condition) (string, answer) {
+	return new(search).common(conditions)
+}
+
+// common is that; what the search before has taken up is used again.
+func (s *search) common(conditions []condition) (string, answer) {
 	exact := !slices.ContainsFunc(conditions, func(c condition) bool { return c.auto.asserts })
-	s := search{conditions: conditions, table: make([]int32, 64)}
+	s.conditions, s.steps = conditions, 0
+	s.at, s.last, s.from = s.at[:0], s.last[:0], s.from[:0]
+	if s.table == nil {
+		s.table = make([]int32, 64)
+	}
+	clear(s.table)
 	next := make([]int32, len(conditions))
 	for i, c := range conditions {
 		next[i] = c.auto.begin()
@@ -141,16 +151,24 @@ func (s *search) accepted(at []int32) bool {
 }
 
 // after is where everything is after one more character; not ok where no longer word can meet the
-// conditions.
+// conditions, or it is where it was.
 func (s *search) after(at, next []int32, r rune) (ok bool) {
+	same := true
 	for i := range s.conditions {
 		c := &s.conditions[i]
-		s.steps += 1 + len(c.auto.states[at[i]].at)
-		if next[i] = c.auto.after(at[i], r); next[i] == 0 && !c.not {
+		from := &c.auto.states[at[i]]
+		s.steps += 1 + len(from.at)
+		to := from.next[c.auto.class(r)]
+		if to < 0 {
+			to = c.auto.after(at[i], r)
+		}
+		if to == 0 && !c.not {
 			return false
 		}
+		same = same && to == at[i]
+		next[i] = to
 	}
-	return true
+	return !same // which is there already
 }
 
 // characters stand for all that lead anywhere: what people would take first, then the bounds of

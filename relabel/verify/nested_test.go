@@ -195,7 +195,7 @@ func anyRegex(r *rand.Rand, depth int) string {
 // within the bounds it may be known now.
 func TestFastIsSlow(t *testing.T) {
 	kinds := map[string]int{}
-	for seed := range uint64(150) {
+	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		ask := fmt.Sprintf("k_%s", anyRegex(r, 2+r.IntN(2)))
 		var alternatives []string
@@ -270,19 +270,48 @@ func BenchmarkNested(b *testing.B) {
 		"squares": "kube_(?:(?:[a-z]{1,8}_){1,8}p%d_){0,8}total",
 	} {
 		b.Run(name, func(b *testing.B) {
+			var rules []*rule
+			for k := range 100 {
+				ru := &rule{}
+				ru.Config = &relabel.Config{Regex: relabel.MustNewRegexp(fmt.Sprintf(regex, k))}
+				rules = append(rules, ru)
+			}
 			for b.Loop() {
 				parsed := languages{map[string]*language{}, map[string]*form{}, map[string]*pattern{}}
 				for i := range 500 {
 					m := labels.MustNewMatcher(labels.MatchRegexp, "__name__", fmt.Sprintf("kube_.*s%d.{30}", i))
 					f := parsed.formOf([]*labels.Matcher{m})
-					for k := range 100 {
-						text := fmt.Sprintf(regex, k)
-						ru := &rule{}
-						ru.Config = &relabel.Config{Regex: relabel.MustNewRegexp(text)}
+					for _, ru := range rules {
+						ru.pattern = nil
 						parsed.patternOf(ru).held(f, false)
 					}
 				}
 			}
 		})
+	}
+}
+
+// What all words of an expression have is seen of it, and whether two may share a word.
+func TestPieces(t *testing.T) {
+	of := func(pattern string) pieces {
+		re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return piecesOf(re)
+	}
+	for pattern, want := range map[string]string{
+		"a_.*_total": "a_ _total _alot", "a(b|cb)+x?": "a  a", "a(xb|cb)": "a b a", "(?:_a){2,3}": "  _a",
+		"(?i:a)b": " b b", `a.b\b`: "a  ab", "": "  ",
+	} {
+		if p := of(pattern); p.prefix+" "+p.suffix+" "+string(p.must) != want {
+			t.Errorf("%s: %q %q %q", pattern, p.prefix, p.suffix, string(p.must))
+		}
+	}
+	total := of("a_.*_total")
+	for pattern, want := range map[string]bool{"a_b.*": true, "a_.*_seconds": false, "b_.*_total": false, "a_(?:.*l|.*tal)": true} {
+		if p := of(pattern); total.fits(&p) != want || p.fits(&total) != want {
+			t.Errorf("%s: %v", pattern, !want)
+		}
 	}
 }

@@ -31,7 +31,7 @@ type shaped struct {
 
 // branch is one of the alternatives of an expression, which names no finite number of words.
 type branch struct {
-	prefix string // how all of its words begin
+	pieces
 	re     *syntax.Regexp
 	auto   *automaton // see automaton
 	asked  *form      // see shared
@@ -77,14 +77,15 @@ func (n *need) shape() (out shaped) {
 // nothing that all of them begin with.
 type form struct {
 	conditions []condition
-	prefix     string
-	word       *string // see own
+	pieces
+	word   *string // see own
+	search search  // see with
 }
 
 // own is a name that the form lets through, "" where none was found.
 func (f *form) own() string {
 	if f.word == nil {
-		word, _ := common(f.conditions...)
+		word, _ := f.search.common(f.conditions)
 		f.word = &word
 	}
 	return *f.word
@@ -108,18 +109,32 @@ func (p languages) formOf(ms []*labels.Matcher) *form {
 				break
 			}
 			f.conditions = append(f.conditions, c)
-			if prefix := literalPrefix(m); len(prefix) > len(f.prefix) {
-				f.prefix = prefix
-			}
+			f.add(m)
 		}
 	}
 	p.forms[id] = f
 	return f
 }
 
+// add adds what all names have that a matcher lets through.
+func (f *form) add(m *labels.Matcher) {
+	re, err := syntax.Parse(m.Value, syntax.Perl|syntax.DotNL)
+	if err != nil || m.Type != labels.MatchRegexp {
+		return
+	}
+	more := piecesOf(re)
+	if len(more.prefix) > len(f.prefix) {
+		f.prefix = more.prefix
+	}
+	if len(more.suffix) > len(f.suffix) {
+		f.suffix = more.suffix
+	}
+	f.must = append(f.must, more.must...)
+}
+
 // with is what a form asks for, and one more condition.
 func (f *form) with(c condition) (string, answer) {
-	return common(append(slices.Clone(f.conditions), c)...)
+	return f.search.common(append(slices.Clone(f.conditions), c))
 }
 
 // pattern is an expression of rules that look at nothing but the name, with what came of it for the
@@ -185,7 +200,7 @@ func (p *pattern) keep(f *form) (s heldNames) {
 func (p *pattern) take(f *form) (s heldNames) {
 	var near []*branch
 	for _, b := range p.alternatives() {
-		if strings.HasPrefix(b.prefix, f.prefix) || strings.HasPrefix(f.prefix, b.prefix) {
+		if b.fits(&f.pieces) {
 			near = append(near, b)
 		}
 	}
@@ -245,11 +260,18 @@ func (p *pattern) first(f *form, near []*branch) (word string, known answer) {
 	return word, known
 }
 
+// has says whether names that the form lets through may have all of these characters.
+func (f *form) has(all []rune) bool {
+	return !slices.ContainsFunc(f.conditions, func(c condition) bool { return !c.not && !c.auto.has(all) })
+}
+
 // shared is a name that the need and the alternative have in common, remembered for one need.
 func (b *branch) shared(f *form) (string, answer) {
 	if b.asked != f {
-		b.asked = f
-		b.word, b.answer = f.with(condition{auto: b.automaton()})
+		b.asked, b.word, b.answer = f, "", none
+		if auto := b.automaton(); auto.has(f.must) && f.has(b.must) {
+			b.word, b.answer = f.with(condition{auto: auto})
+		}
 	}
 	return b.word, b.answer
 }
@@ -407,11 +429,11 @@ func (p *pattern) alternatives() []*branch {
 		if _, ok := l.walk(alternative); ok && l.exact() {
 			continue // its words are looked at one by one
 		}
-		prefix, _ := begins(alternative)
-		if prefix == "" {
+		b := &branch{pieces: piecesOf(alternative), re: alternative}
+		if b.prefix == "" {
 			continue
 		}
-		p.branches = append(p.branches, &branch{prefix: prefix, re: alternative})
+		p.branches = append(p.branches, b)
 		texts = append(texts, alternative.String())
 	}
 	if p.open = p.whole; len(texts) < len(all) {
@@ -473,51 +495,4 @@ func alternatives(re *syntax.Regexp, most int) []*syntax.Regexp {
 		out = next
 	}
 	return out
-}
-
-// literalPrefix is how all names begin that a matcher lets through.
-func literalPrefix(m *labels.Matcher) string {
-	re, err := syntax.Parse(m.Value, syntax.Perl|syntax.DotNL)
-	if err != nil || m.Type != labels.MatchRegexp {
-		return ""
-	}
-	prefix, _ := begins(re)
-	return prefix
-}
-
-// begins is how all words of an expression begin, and whether that is all of them.
-func begins(re *syntax.Regexp) (prefix string, all bool) {
-	switch re.Op {
-	case syntax.OpEmptyMatch:
-		return "", true
-	case syntax.OpLiteral:
-		if re.Flags&syntax.FoldCase != 0 {
-			return "", false
-		}
-		return string(re.Rune), true
-	case syntax.OpCapture:
-		return begins(re.Sub[0])
-	case syntax.OpPlus:
-		prefix, _ = begins(re.Sub[0])
-		return prefix, false
-	case syntax.OpConcat:
-		for _, sub := range re.Sub {
-			next, all := begins(sub)
-			if prefix += next; !all {
-				return prefix, false
-			}
-		}
-		return prefix, true
-	case syntax.OpAlternate:
-		prefix, _ = begins(re.Sub[0])
-		for _, sub := range re.Sub[1:] {
-			next, _ := begins(sub)
-			same := 0
-			for same < min(len(prefix), len(next)) && prefix[same] == next[same] {
-				same++
-			}
-			prefix = prefix[:same]
-		}
-	}
-	return prefix, false
 }
