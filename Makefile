@@ -168,7 +168,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(LOAD) shells ./tools/debian.sh shells
 	@$(STEP) manual go test ./internal/manual -run 'TestCompletions|TestMan' -v
 	@$(STEP) chart go test ./deploy/helm -run TestGenuine -genuine -timeout 30m -v
-	@$(STEP) adopt go test ./internal/adopt -run TestGenuineFleets -genuine -timeout 30m -v
+	@$(STEP) adopt go test ./internal/adopt -run TestGenuine -genuine -timeout 30m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run 'UnderAMemoryLimit$$' -killers.rounds 8 -killers.timeout 25s -timeout 60m -v
 	@$(STEP) hostile go test ./proxy/hostile -hostile.texts 20000 -hostile.strict -timeout 360m -v

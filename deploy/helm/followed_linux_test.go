@@ -27,9 +27,10 @@ type user struct {
 }
 
 var (
-	indented   = regexp.MustCompile(`(?m)^ {4,}((?:helm|kubectl) .*)$`)
-	quotedExec = regexp.MustCompile("`(kubectl [^`]* exec [^`]*)`")
-	quoted     = regexp.MustCompile("`((?:helm|kubectl) (?:-n [a-z]+ )?(?:uninstall|delete) [^`]*)`")
+	indented         = regexp.MustCompile(`(?m)^ {4,}((?:helm|kubectl) .*)$`)
+	remediatorSecret = regexp.MustCompile(`kubectl -n monitoring create secret generic remediator .*`)
+	quotedExec       = regexp.MustCompile("`(kubectl [^`]* exec [^`]*)`")
+	quoted           = regexp.MustCompile("`((?:helm|kubectl) (?:-n [a-z]+ )?(?:uninstall|delete) [^`]*)`")
 )
 
 // commands are those of a text that are to be typed, in its order.
@@ -272,9 +273,14 @@ func (u user) byKustomize(before []string) {
 	}
 	u.write("overlay", "kustomization.yaml", fmt.Sprintf("%scomponents: [../spillway/deploy/kubernetes/networkpolicy, ../spillway/deploy/kubernetes/remediator]\n", b))
 	u.types("overlay", apply)
-	if out := u.types(".", "kubectl -n monitoring get deployment,networkpolicy -o name"); !strings.Contains(out, "spillway-remediator") {
-		u.t.Errorf("the components are not there: %s", out)
+	// It waits for the Secret of its page, as kubelet has it.
+	u.write("overlay", "token", "a token of many letters and digits")
+	u.types("overlay", remediatorSecret.FindString(page(u.t, "remediation.md", "\n## The example\n")))
+	u.types("overlay", "kubectl -n monitoring rollout status deployment/spillway-remediator")
+	if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != 3 {
+		u.t.Errorf("the policies are %q", out)
 	}
+	u.types("overlay", "kubectl -n monitoring delete secret remediator")
 	u.types("overlay", commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)[2])
 	u.leavesNothing(before)
 }

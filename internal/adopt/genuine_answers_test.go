@@ -18,6 +18,17 @@ import (
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
 
+// queries are those whose answers are compared.
+var queries = []string{
+	"up", "count(up)", "sum by (job) (rate(http_requests_total[5m]))", "sum(rate(http_requests_total[5m])) by (code)",
+	`sum(rate(http_requests_total{code="500"}[5m])) / sum(rate(http_requests_total[5m]))`, "topk(3, node_load1)",
+	"avg by (gpu) (gpu_temperature)", "max_over_time(gpu_temperature[10m])", "quantile(0.9, node_load1)", "stddev(node_load1)",
+	"histogram_quantile(0.9, sum by (le) (rate(latency_seconds_bucket[5m])))", `node_load1{instance="10.0.0.3:9100"}`,
+	`count by (gpu) (gpu_temperature > 50)`, "node_load1 * on (instance) group_left () up", "absent(nothing_of_that_name)",
+	"sort_desc(node_load1)", "predict_linear(node_load1[10m], 3600)", "max(max_over_time(gpu_temperature[10m:1m]))",
+	`sum by (instance) (increase(http_requests_total[10m])) > bool 100`, "count_values(\"v\", up)",
+}
+
 // compare compares the answers of Spillway's pod with those of one Prometheus that has everything.
 func (p *plane) compare(f *fleet, node *node, begin time.Time) {
 	t := p.t
@@ -29,15 +40,7 @@ func (p *plane) compare(f *fleet, node *node, begin time.Time) {
 	whole := realpromtest.Start(t, realprom.Options{Blocks: []string{blocks(t, load(-1, 1, f.labels), begin)}})
 	at := func(d time.Duration) string { return fmt.Sprint(begin.Add(d).Unix()) }
 	asked := 0
-	for _, q := range []string{
-		"up", "count(up)", "sum by (job) (rate(http_requests_total[5m]))", "sum(rate(http_requests_total[5m])) by (code)",
-		`sum(rate(http_requests_total{code="500"}[5m])) / sum(rate(http_requests_total[5m]))`, "topk(3, node_load1)",
-		"avg by (gpu) (gpu_temperature)", "max_over_time(gpu_temperature[10m])", "quantile(0.9, node_load1)", "stddev(node_load1)",
-		"histogram_quantile(0.9, sum by (le) (rate(latency_seconds_bucket[5m])))", `node_load1{instance="10.0.0.3:9100"}`,
-		`count by (gpu) (gpu_temperature > 50)`, "node_load1 * on (instance) group_left () up", "absent(nothing_of_that_name)",
-		"sort_desc(node_load1)", "predict_linear(node_load1[10m], 3600)", "max(max_over_time(gpu_temperature[10m:1m]))",
-		`sum by (instance) (increase(http_requests_total[10m])) > bool 100`, "count_values(\"v\", up)",
-	} {
+	for _, q := range queries {
 		for _, path := range []string{
 			"/api/v1/query?" + url.Values{"query": {q}, "time": {at(20 * time.Minute)}}.Encode(),
 			"/api/v1/query_range?" + url.Values{

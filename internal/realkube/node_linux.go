@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -104,6 +105,11 @@ func (c *Cluster) StartNode(ctx context.Context) (n *Node, err error) {
 			return n, err
 		}
 		n.run = append(n.run, started)
+		if p[0] == containerd {
+			if err := n.serves(ctx); err != nil {
+				return n, err
+			}
+		}
 	}
 	return n, errors.Join(n.ready(ctx), n.makeDNS(ctx))
 }
@@ -226,6 +232,21 @@ func RemoveCgroups(dir string) error {
 		errs = append(errs, os.Remove(d))
 	}
 	return errors.Join(errs...)
+}
+
+// serves waits until containerd does: kubelet waits for nothing.
+func (n *Node) serves(ctx context.Context) error {
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", n.socket())
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("containerd does not serve: %w; last: %w", context.Cause(ctx), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // ready waits until kubelet says that the node is, and nothing keeps pods from it.

@@ -71,7 +71,11 @@ func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, erro
 	o.pruned(ctx, t, func(r *Replica) bool { return well[r] })
 	o.recorded(ctx, t, func(r *Replica) bool { return well[r] })
 	for _, f := range t.targetAilments(ctx, time.Now()) {
-		o.add(f.r, "", "%s", f.text)
+		text := f.text
+		if f.kind == SickSplit {
+			text += f.r.Shard.young(ctx)
+		}
+		o.add(f.r, "", "%s", text)
 	}
 	if ctx.Err() != nil { // what was not compared is not well
 		return nil, fmt.Errorf("ask the servers: %w", context.Cause(ctx))
@@ -94,6 +98,7 @@ func (o *online) add(r *Replica, suffix, format string, args ...any) {
 func (o *online) heartbeats(ctx context.Context, t *Topology, well func(*Replica) bool) {
 	var mu sync.Mutex
 	empty := map[int]string{} // the first shard of each group
+	young := map[string]string{}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(onlineParallel)
 	for i, group := range t.Groups {
@@ -108,6 +113,7 @@ func (o *online) heartbeats(ctx context.Context, t *Topology, well func(*Replica
 					mu.Lock()
 					defer mu.Unlock()
 					empty[i] = min(cmp.Or(empty[i], s.Name()), s.Name())
+					young[s.Name()] = s.young(gctx)
 				}
 				return nil
 			})
@@ -118,8 +124,8 @@ func (o *online) heartbeats(ctx context.Context, t *Topology, well func(*Replica
 		if empty[i] != "" {
 			o.problems = append(o.problems, config.Problem{
 				Path: fmt.Sprintf("groups[%d].heartbeat", i),
-				Message: fmt.Sprintf("%s selects nothing on any replica of shard %s, so that none is known to be whole, and queries read all copies; name what every server scrapes, such as up{job=\"node-exporter\"}",
-					t.Groups[i].Heartbeat, empty[i]),
+				Message: fmt.Sprintf("%s selects nothing on any replica of shard %s, so that none is known to be whole, and queries read all copies; name what every server scrapes, such as up{job=\"node-exporter\"}%s",
+					t.Groups[i].Heartbeat, empty[i], young[empty[i]]),
 			})
 		}
 	}

@@ -38,6 +38,14 @@ func recorder(name, query, zone string, from int) fakeshard.Config {
 	}
 }
 
+// young is a server that was started 40 s ago.
+func young(s []map[string]string) fakeshard.Config {
+	started := time.Now().Add(-40 * time.Second).UTC().Format(time.RFC3339Nano)
+	return fakeshard.Config{Series: s, Routes: []fakeshard.Route{{
+		Path: "/api/v1/status/runtimeinfo", Script: fmt.Sprintf(`send {"status":"success","data":{"startTime":%q}}`, started),
+	}}}
+}
+
 func TestCheckOnline(t *testing.T) {
 	type servers [][]fakeshard.Config // shards of replicas
 	const sum = "sum(up)"
@@ -62,6 +70,14 @@ func TestCheckOnline(t *testing.T) {
 		{
 			name: "replicas that are shards", in: servers{{{Series: ups(0, 10, "a")}, {Series: ups(10, 20, "a")}}},
 			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: listed as a replica of HOST, but they hold different targets (10 and 10, 0 in common)`},
+		},
+		{
+			name: "replicas that have just begun", in: servers{{young(ups(0, 10, "a")), young(ups(10, 20, "a"))}},
+			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: listed as a replica of HOST, but they hold different targets (10 and 10, 0 in common); if they are shards, give each its own entry under shards (HOST was started 4`},
+		},
+		{
+			name: "a heartbeat that has just begun", heartbeat: "upp", in: servers{{young(ups(0, 10, "a")), young(ups(0, 10, "b"))}},
+			want: []string{`groups[0].heartbeat: upp selects nothing on any replica of shard jaguar[0], so that none is known to be whole, and queries read all copies; name what every server scrapes, such as up{job="node-exporter"} (HOST was started 4`},
 		},
 		{
 			name: "shards that are replicas", in: servers{{{Series: ups(0, 10, "a")}}, {{Series: ups(0, 10, "b")}}},
