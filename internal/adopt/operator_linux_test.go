@@ -295,7 +295,8 @@ func TestGenuineKubePrometheus(t *testing.T) {
 		out := realkubetest.Kubectl(t, o.Cluster, append(monitoring, "get", "pods", "--no-headers")...)
 		return out, len(regexp.MustCompile(`prometheus-k8s-\d +2/2`).FindAllString(out, -1)) == 2
 	})
-	servers := o.address(append(monitoring, "get", "pods", "-l", "app.kubernetes.io/name=prometheus", "-o", "jsonpath={.items[*].status.podIP}")...)
+	servers := o.address(append(monitoring, "get", "pods", "-l", "app.kubernetes.io/name=prometheus",
+		"-o", "jsonpath={.items[*].status.podIP}")...)
 	const steady = "min_over_time(count(up)[70s:5s]) == max_over_time(count(up)[70s:5s])" // each is scraped twice a minute
 	o.within(5*time.Minute, "what is scraped", func() (string, bool) {
 		var all []string
