@@ -16,15 +16,26 @@ func (o *Objects) collector(file string, config *yaml.Node) error {
 	if config != nil && config.Kind == yaml.ScalarNode {
 		return o.written(file, config, config.Value, config.Style&yaml.LiteralStyle != 0)
 	}
-	return o.scrapes(file, config, false, 16)
+	return o.scrapes(file, config, false, map[place]bool{})
+}
+
+// place is a node, whether it stands behind receivers, and whether as a list of scrape configs. An
+// alias leads to it again.
+type place struct {
+	node           *yaml.Node
+	receiver, list bool
 }
 
 // scrapes reads the lists of scrape configs that stand anywhere in a configuration: receivers of a
-// collector have them, and so have agents. Behind receivers a $ is written $$.
-func (o *Objects) scrapes(file string, n *yaml.Node, receiver bool, depth int) error {
-	if n = resolve(n); n == nil || depth == 0 {
+// collector have them, and so have agents. Behind receivers a $ is written $$. What was seen is not
+// looked at again.
+func (o *Objects) scrapes(file string, n *yaml.Node, receiver bool, seen map[place]bool) error {
+	n = resolve(n)
+	here := place{n, receiver, false}
+	if n == nil || seen[here] {
 		return nil
 	}
+	seen[here] = true
 	var problems []error
 	for i, c := range n.Content {
 		key := ""
@@ -35,10 +46,15 @@ func (o *Objects) scrapes(file string, n *yaml.Node, receiver bool, depth int) e
 			key = n.Content[i-1].Value
 		}
 		if key != "scrape_configs" || !named(c) {
-			problems = append(problems, o.scrapes(file, c, receiver || key == "receivers", depth-1))
+			problems = append(problems, o.scrapes(file, c, receiver || key == "receivers", seen))
 			continue
 		}
 		list := resolve(c)
+		at := place{list, receiver, true}
+		if seen[at] {
+			continue
+		}
+		seen[at] = true
 		if receiver {
 			list = o.undollared(file, list)
 		}

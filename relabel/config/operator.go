@@ -89,7 +89,7 @@ func (o *Objects) object(file string, n *yaml.Node) error {
 		if kind == "" {
 			kind = "no object of Kubernetes"
 		}
-		o.unread(file, kind, n, 32)
+		o.unread(file, kind, n, map[*yaml.Node]bool{})
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (o *Objects) written(file string, value *yaml.Node, content string, literal
 		o.Jobs = append(o.Jobs, jobs...)
 		return err
 	}
-	return o.scrapes(file, docs[0], false, 16)
+	return o.scrapes(file, docs[0], false, map[place]bool{})
 }
 
 // moved says in which line of the file around it a node stands.
@@ -188,18 +188,19 @@ func moved(n *yaml.Node, line int, literal bool) {
 	}
 }
 
-// unread looks for lists of rules that drop something.
-func (o *Objects) unread(file, kind string, n *yaml.Node, depth int) {
-	if n = resolve(n); n == nil || depth == 0 {
+// unread looks for lists of rules that drop something, below what it has not seen.
+func (o *Objects) unread(file, kind string, n *yaml.Node, seen map[*yaml.Node]bool) {
+	if n = resolve(n); n == nil || seen[n] {
 		return
 	}
+	seen[n] = true
 	for i, c := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 1 && relabelsMetrics(n.Content[i-1].Value) && slices.ContainsFunc(items(c), drops) {
 			o.Unread = append(o.Unread, fmt.Sprintf("%s:%d: %s drops something, in an object that is not read (%s)",
 				file, n.Content[i-1].Line, n.Content[i-1].Value, kind))
 			continue
 		}
-		o.unread(file, kind, c, depth-1)
+		o.unread(file, kind, c, seen)
 	}
 }
 

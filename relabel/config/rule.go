@@ -173,11 +173,12 @@ func resolve(n *yaml.Node) *yaml.Node {
 // field finds a field of a mapping, also one that it takes from anchors (<<). Nil where there is
 // none.
 func field(m *yaml.Node, name string) *yaml.Node {
-	return fieldWithin(m, name, 16)
+	return fieldWithin(m, name, nil)
 }
 
-func fieldWithin(m *yaml.Node, name string, depth int) *yaml.Node {
-	if m = resolve(m); m == nil || m.Kind != yaml.MappingNode || depth == 0 {
+// fieldWithin looks at each mapping once: seen are those that were, with anchors of their own.
+func fieldWithin(m *yaml.Node, name string, seen map[*yaml.Node]bool) *yaml.Node {
+	if m = resolve(m); m == nil || m.Kind != yaml.MappingNode || seen[m] {
 		return nil
 	}
 	var merged *yaml.Node
@@ -192,11 +193,15 @@ func fieldWithin(m *yaml.Node, name string, depth int) *yaml.Node {
 	if merged == nil {
 		return nil
 	}
+	if seen == nil {
+		seen = map[*yaml.Node]bool{}
+	}
+	seen[m] = true
 	if merged.Kind != yaml.SequenceNode {
-		return fieldWithin(merged, name, depth-1)
+		return fieldWithin(merged, name, seen)
 	}
 	for _, part := range merged.Content {
-		if v := fieldWithin(part, name, depth-1); v != nil {
+		if v := fieldWithin(part, name, seen); v != nil {
 			return v
 		}
 	}
