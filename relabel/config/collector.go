@@ -16,22 +16,46 @@ func (o *Objects) collector(file string, config *yaml.Node) error {
 	if config != nil && config.Kind == yaml.ScalarNode {
 		return o.written(file, config, config.Value, config.Style&yaml.LiteralStyle != 0)
 	}
-	return o.scrapes(file, config, false, map[place]bool{})
+	return o.scrapes(file, config, outside, map[place]bool{})
 }
 
-// place is a node, whether it stands behind receivers, and whether as a list of scrape configs. An
-// alias leads to it again.
+// depth is where in a collector's configuration a node stands.
+type depth int
+
+const (
+	outside    depth = iota
+	receivers        // the mapping of receivers
+	prometheus       // a receiver that scrapes
+	behind           // below anything in receivers
+)
+
+// below is where the value of a field stands.
+func (d depth) below(key string) depth {
+	switch {
+	case key == "receivers":
+		return receivers
+	case d == receivers && (key == "prometheus" || strings.HasPrefix(key, "prometheus/")):
+		return prometheus
+	case d == outside:
+		return outside
+	}
+	return behind
+}
+
+// place is a node, where it stands, and whether as a list of scrape configs. An alias leads to it
+// again.
 type place struct {
-	node           *yaml.Node
-	receiver, list bool
+	node  *yaml.Node
+	depth depth
+	list  bool
 }
 
 // scrapes reads the lists of scrape configs that stand anywhere in a configuration: receivers of a
-// collector have them, and so have agents. Behind receivers a $ is written $$. What was seen is not
-// looked at again.
-func (o *Objects) scrapes(file string, n *yaml.Node, receiver bool, seen map[place]bool) error {
+// collector have them, and so have agents. Behind receivers a $ is written $$, and what stands
+// elsewhere is named as not read. What was seen is not looked at again.
+func (o *Objects) scrapes(file string, n *yaml.Node, at depth, seen map[place]bool) error {
 	n = resolve(n)
-	here := place{n, receiver, false}
+	here := place{n, at, false}
 	if n == nil || seen[here] {
 		return nil
 	}
@@ -45,21 +69,23 @@ func (o *Objects) scrapes(file string, n *yaml.Node, receiver bool, seen map[pla
 			}
 			key = n.Content[i-1].Value
 		}
-		if key != "scrape_configs" || !named(c) {
-			problems = append(problems, o.scrapes(file, c, receiver || key == "receivers", seen))
-			continue
+		below := at.below(key)
+		c = resolve(c)
+		list := key == "scrape_configs" && (at != outside && c.Kind == yaml.SequenceNode || named(c))
+		switch it := (place{c, at, true}); {
+		case list && !seen[it]:
+			seen[it] = true
+			if at != outside {
+				c = o.undollared(file, c)
+			}
+			jobs, err := scrapeConfigs(file, c)
+			o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
+		case list:
+		case isVariable(c) && (below == prometheus || at == prometheus && key == "config" || at != outside && key == "scrape_configs"):
+			o.elsewhere(file, n.Content[i-1].Line, key, c)
+		default:
+			problems = append(problems, o.scrapes(file, c, below, seen))
 		}
-		list := resolve(c)
-		at := place{list, receiver, true}
-		if seen[at] {
-			continue
-		}
-		seen[at] = true
-		if receiver {
-			list = o.undollared(file, list)
-		}
-		jobs, err := scrapeConfigs(file, list)
-		o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
 	}
 	return errors.Join(problems...)
 }
@@ -73,12 +99,36 @@ func named(list *yaml.Node) bool {
 // variable is what a collector replaces when it starts.
 var variable = regexp.MustCompile(`\$\{[^}]*\}`)
 
-// undollared is a list of scrape configs as the collector hands it on. Jobs whose rules have
-// variables in them, which stand elsewhere, are not read.
+// mayInclude says whether a text may be a collector's that takes scrape configs from elsewhere.
+func mayInclude(text string) bool {
+	return strings.Contains(text, "receivers") && strings.Contains(text, "${")
+}
+
+// isVariable says whether a node is a text with a variable in it.
+func isVariable(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && variable.MatchString(strings.ReplaceAll(n.Value, "$$", "\x00"))
+}
+
+// elsewhere names what stands in a variable.
+func (o *Objects) elsewhere(file string, line int, what string, n *yaml.Node) {
+	o.Unread = append(o.Unread, fmt.Sprintf("%s:%d: %s is a variable of the collector (%s), whose value is not known here",
+		file, line, what, variable.FindString(n.Value)))
+}
+
+// undollared is a list of scrape configs as the collector hands it on. Jobs that stand
+// elsewhere, or whose rules have variables in them, are not read.
 func (o *Objects) undollared(file string, list *yaml.Node) *yaml.Node {
 	out := *list
 	out.Content = nil
 	for _, job := range list.Content {
+		switch n := resolve(job); {
+		case isVariable(n):
+			o.elsewhere(file, job.Line, "an element of scrape_configs", n)
+			continue
+		case text(n, "job_name") == "":
+			o.Unread = append(o.Unread, fmt.Sprintf("%s:%d: this element of scrape_configs has no job_name", file, job.Line))
+			continue
+		}
 		for _, name := range []string{"metric_relabel_configs", "relabel_configs"} {
 			rules := field(job, name)
 			if rules == nil {

@@ -98,3 +98,67 @@ func within(t *testing.T, text string) *Objects {
 		return nil
 	}
 }
+
+// What a collector takes from elsewhere when it starts is named; the jobs beside it are read.
+func TestCollectorIncludes(t *testing.T) {
+	const (
+		job   = "{job_name: j, metric_relabel_configs: [{source_labels: [__name__], regex: a_m, action: drop}]}"
+		where = "receivers:\n  prometheus/x:\n    config:\n      scrape_configs:"
+	)
+	for name, c := range map[string]struct {
+		text   string
+		jobs   int
+		unread string // what each has, in order
+	}{
+		"an element":               {where + "\n      - ${file:/conf/job.yaml}\n      - " + job + "\n", 1, "${file:/conf/job.yaml}"},
+		"an element without name":  {where + "\n      - " + job + "\n      - {metric_relabel_configs: []}\n", 1, "no job_name"},
+		"all elements":             {where + "\n      - ${env:A}\n      - '${env:B}'\n", 0, "${env:A} ${env:B}"},
+		"the list":                 {where + " ${file:/conf/jobs.yaml}\n", 0, "scrape_configs ${file:/conf/jobs.yaml}"},
+		"the configuration":        {"receivers:\n  prometheus:\n    config: ${file:/conf/p.yaml}\n", 0, "config ${file:/conf/p.yaml}"},
+		"the receiver":             {"receivers:\n  prometheus: ${file:/conf/p.yaml}\n", 0, "prometheus ${file:/conf/p.yaml}"},
+		"no variable":              {where + " $${x}\n", 0, ""},
+		"of another receiver":      {"receivers:\n  otlp:\n    config: ${file:/conf/p.yaml}\n", 0, ""},
+		"no receivers":             {"config: ${x}\nprometheus: {config: '${x}'}\n# receivers\n", 0, ""},
+		"receivers of alerts":      {"receivers:\n- name: x\n  webhook_configs: [{url: '${URL}'}]\n", 0, ""},
+		"the second document":      {"x: 1\n---\n" + where + "\n      - " + job + "\n", 1, ""},
+		"in each of two documents": {where + "\n      - " + job + "\n---\n" + where + " ${env:X}\n", 1, "${env:X}"},
+	} {
+		for kind, head := range map[string]string{
+			"a text":      "kind: ConfigMap\ndata:\n  x: |\n",
+			"a collector": "kind: OpenTelemetryCollector\nspec:\n  config:\n",
+			"its text":    "kind: OpenTelemetryCollector\nspec:\n  config: |\n",
+		} {
+			if kind == "a collector" && strings.Contains(c.text, "---") {
+				continue
+			}
+			o := within(t, head+"    "+strings.ReplaceAll(strings.TrimSuffix(c.text, "\n"), "\n", "\n    ")+"\n")
+			got := strings.Join(o.Unread, "\n")
+			if len(o.Jobs) != c.jobs || (c.unread == "") != (got == "") {
+				t.Errorf("%s, %s: %d jobs, %q", name, kind, len(o.Jobs), o.Unread)
+			}
+			for _, what := range strings.Fields(c.unread) {
+				_, after, found := strings.Cut(got, what)
+				if got = after; !found {
+					t.Errorf("%s, %s: %q lacks %s", name, kind, o.Unread, what)
+				}
+			}
+		}
+	}
+}
+
+// In a folder, files that have nothing but a variable where scrape configs would be are read, too.
+func TestCollectorIncludesInFolder(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.yaml": "kind: OpenTelemetryCollector\nspec:\n  config:\n    receivers:\n      prometheus:\n        config: ${file:/conf/p.yaml}\n",
+		"b.yaml": "kind: Service\nmetadata: {name: b}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o, problems := ReadObjects(dir)
+	if len(problems) > 0 || len(o.Unread) != 1 || !strings.HasPrefix(o.Unread[0], filepath.Join(dir, "a.yaml:6:")) {
+		t.Errorf("%v, %q", problems, o.Unread)
+	}
+}

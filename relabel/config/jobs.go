@@ -54,7 +54,8 @@ func read(paths []string, empty func(*Objects) bool) (*Objects, []error) {
 				continue
 			}
 			if len(files) > 1 && !slices.ContainsFunc([]string{ServiceMonitor, PodMonitor, ScrapeConfig, Probe, "Service", "elabel"},
-				func(word string) bool { return strings.Contains(string(content), word) }) && !packed(content) {
+				func(word string) bool { return strings.Contains(string(content), word) }) && !packed(content) &&
+				!mayInclude(string(content)) {
 				continue
 			}
 			objects, err := monitors(file, content)

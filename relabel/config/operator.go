@@ -157,20 +157,25 @@ func (o *Objects) additional(file string, data *yaml.Node, packed bool) error {
 
 // written reads the scrape configs of a text that stands in a value.
 func (o *Objects) written(file string, value *yaml.Node, content string, literal bool) error {
-	if !strings.Contains(content, "job_name") || !strings.Contains(content, "metric_relabel_configs") {
+	jobs := strings.Contains(content, "job_name") && strings.Contains(content, "metric_relabel_configs")
+	if !jobs && !mayInclude(content) {
 		return nil
 	}
 	docs, err := documents(file, []byte(content))
-	if err != nil || len(docs) == 0 {
+	if err != nil {
 		return nil // a text that speaks of them
 	}
-	moved(docs[0], value.Line, literal)
-	if named(docs[0]) {
-		jobs, err := scrapeConfigs(file, docs[0])
-		o.Jobs = append(o.Jobs, jobs...)
-		return err
+	var problems []error
+	for _, doc := range docs {
+		moved(doc, value.Line, literal)
+		if named(doc) {
+			jobs, err := scrapeConfigs(file, doc)
+			o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
+			continue
+		}
+		problems = append(problems, o.scrapes(file, doc, outside, map[place]bool{}))
 	}
-	return o.scrapes(file, docs[0], false, map[place]bool{})
+	return errors.Join(problems...)
 }
 
 // moved says in which line of the file around it a node stands.
