@@ -78,7 +78,7 @@ func (o *Objects) scrapes(file string, n *yaml.Node, at depth, seen map[place]bo
 			if at != outside {
 				c = o.undollared(file, c)
 			}
-			jobs, err := scrapeConfigs(file, c)
+			jobs, err := scrapeConfigs(file, c, at != outside)
 			o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
 		case list:
 		case isVariable(c) && (below == prometheus || at == prometheus && key == "config" || at != outside && key == "scrape_configs"):
@@ -106,7 +106,23 @@ func mayInclude(text string) bool {
 
 // isVariable says whether a node is a text with a variable in it.
 func isVariable(n *yaml.Node) bool {
-	return n.Kind == yaml.ScalarNode && variable.MatchString(strings.ReplaceAll(n.Value, "$$", "\x00"))
+	return n.Kind == yaml.ScalarNode && hasVariable(n.Value)
+}
+
+func hasVariable(text string) bool {
+	return variable.MatchString(strings.ReplaceAll(text, "$$", "\x00"))
+}
+
+// aVariable is why the label job of a collector's series may be any: see Job.Own.
+const aVariable = "a variable of the collector where its label job is given"
+
+// hidesLabels says whether a variable may stand for labels of static targets. One in the place of
+// the label job itself is seen where that is read.
+func hidesLabels(static *yaml.Node) bool {
+	return static != nil && isVariable(static) || slices.ContainsFunc(items(static), func(group *yaml.Node) bool {
+		labels := field(group, "labels")
+		return isVariable(resolve(group)) || labels != nil && isVariable(labels)
+	})
 }
 
 // elsewhere names what stands in a variable.
@@ -142,6 +158,8 @@ func (o *Objects) undollared(file string, list *yaml.Node) *yaml.Node {
 			}
 		}
 		if job != nil {
+			o.undollar(field(job, "job_name"))
+			o.undollar(field(job, snakeTargets.static))
 			out.Content = append(out.Content, job)
 		}
 	}
@@ -151,7 +169,9 @@ func (o *Objects) undollared(file string, list *yaml.Node) *yaml.Node {
 // undollar writes $ for $$ in all texts below a node, once. It gives the line of a variable, 0
 // where there is none.
 func (o *Objects) undollar(n *yaml.Node) (line int) {
-	n = resolve(n)
+	if n = resolve(n); n == nil {
+		return 0
+	}
 	if line, again := o.dollars[n]; again { // an anchor
 		return line
 	}

@@ -162,3 +162,40 @@ func TestCollectorIncludesInFolder(t *testing.T) {
 		t.Errorf("%v, %q", problems, o.Unread)
 	}
 }
+
+// A job's name and the label job of its targets are as the collector hands them on; what a variable
+// says of them is not known.
+func TestCollectorJobs(t *testing.T) {
+	const drop = ", metric_relabel_configs: [{source_labels: [__name__], regex: a_m, action: drop}]}"
+	for job, want := range map[string]string{
+		`{job_name: a$$b`: "a$b: a$b",
+		`{job_name: a, static_configs: [{targets: [x], labels: {job: 'b$$'}}]`: "a: b$",
+		`{job_name: a, static_configs: [{targets: ['${env:HOST}:9100']}]`:      "a: a",
+		`{job_name: '${env:JOB}'`: "${env:JOB}: ?",
+		`{job_name: '${env:JOB}', static_configs: [{targets: [x], labels: {job: b}}]`:                                   "${env:JOB}: b",
+		`{job_name: '${env:JOB}', static_configs: [{targets: [x], labels: {job: b}}, {targets: [y]}]`:                   "${env:JOB}: b ?",
+		`{job_name: a, static_configs: [{targets: [x], labels: {job: '${env:JOB}'}}, {targets: [y]}]`:                   "a: a ?",
+		`{job_name: a, static_configs: [{targets: [x], labels: '${file:l.yaml}'}]`:                                      "a: a ?",
+		`{job_name: a, static_configs: ['${file:t.yaml}']`:                                                              "a: a ?",
+		`{job_name: a, static_configs: '${file:t.yaml}'`:                                                                "a: a ?",
+		`{job_name: a, honor_labels: '${env:HONOR}'`:                                                                    "a: a ?",
+		`{job_name: '${env:JOB}', relabel_configs: [{target_label: job, replacement: c}]`:                               "${env:JOB}: c",
+		`{job_name: '${env:JOB}', dns_sd_configs: [{}], static_configs: [{targets: [x], labels: {job: b}}]`:             "${env:JOB}: b ?",
+		`{job_name: '${env:JOB}', honor_labels: '${env:HONOR}', relabel_configs: [{target_label: job, replacement: c}]`: "${env:JOB}: c ?",
+	} {
+		o := within(t, "kind: OpenTelemetryCollector\nspec:\n  config:\n    receivers:\n      prometheus:\n        config:\n          scrape_configs:\n          - "+
+			job+drop+"\n")
+		if len(o.Jobs) != 1 {
+			t.Errorf("%s: %d jobs, %q", job, len(o.Jobs), o.Unread)
+			continue
+		}
+		j := o.Jobs[0]
+		got := j.Name + ": " + strings.Join(j.Labels, " ")
+		if j.Own != "" || j.Open {
+			got = strings.TrimSuffix(got, " ") + " ?"
+		}
+		if len(j.Labels) > 0 && j.Label != j.Labels[0] || len(j.Labels) == 0 && j.Label != "" || got != want {
+			t.Errorf("%s: %s, label %q, own %q", job, got, j.Label, j.Own)
+		}
+	}
+}

@@ -169,7 +169,7 @@ func (o *Objects) written(file string, value *yaml.Node, content string, literal
 	for _, doc := range docs {
 		moved(doc, value.Line, literal)
 		if named(doc) {
-			jobs, err := scrapeConfigs(file, doc)
+			jobs, err := scrapeConfigs(file, doc, false)
 			o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
 			continue
 		}

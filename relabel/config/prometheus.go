@@ -47,15 +47,16 @@ func Prometheus(file string, content []byte) (jobs []*Job, include []string, err
 	if list.Kind != yaml.SequenceNode {
 		return nil, nil, fmt.Errorf("%s:%d: scrape_configs is no list", file, list.Line)
 	}
-	jobs, err = scrapeConfigs(file, list)
+	jobs, err = scrapeConfigs(file, list, false)
 	return jobs, include, err
 }
 
-// scrapeConfigs reads the elements of a list of scrape_configs.
-func scrapeConfigs(file string, list *yaml.Node) (jobs []*Job, err error) {
+// scrapeConfigs reads the elements of a list of scrape_configs; collected are those of a collector,
+// which may have its variables.
+func scrapeConfigs(file string, list *yaml.Node, collected bool) (jobs []*Job, err error) {
 	var problems []error
 	for _, n := range items(list) {
-		j := &Job{Name: text(n, "job_name"), File: file, Line: n.Line}
+		j := &Job{Name: text(n, "job_name"), File: file, Line: n.Line, collected: collected}
 		if resolve(n).Kind != yaml.MappingNode || j.Name == "" {
 			problems = append(problems, fmt.Errorf("%s:%d: this element of scrape_configs has no job_name", file, n.Line))
 			continue
@@ -87,11 +88,16 @@ var (
 func (j *Job) setLabels(name string, n *yaml.Node, f targetFields) {
 	j.Labels, j.Own, j.Honors = nil, "", false
 	add := func(label string) {
-		if label != "" && !slices.Contains(j.Labels, label) {
+		if j.collected && hasVariable(label) {
+			j.Own = aVariable
+		} else if label != "" && !slices.Contains(j.Labels, label) {
 			j.Labels = append(j.Labels, label)
 		}
 	}
 	var static []*yaml.Node
+	if j.collected && hidesLabels(field(n, f.static)) {
+		j.Own = aVariable
+	}
 	if list := field(n, f.static); list != nil && list.Kind == yaml.SequenceNode {
 		static = list.Content
 	}
@@ -115,7 +121,7 @@ func (j *Job) setLabels(name string, n *yaml.Node, f targetFields) {
 		}
 	}
 	j.setLabel(j.Target)
-	if text(n, f.honor) == "true" {
+	if honor := text(n, f.honor); honor == "true" || j.collected && hasVariable(honor) {
 		j.Own, j.Honors = f.honor, true
 	}
 	j.setLabel(j.Rules)

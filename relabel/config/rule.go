@@ -47,6 +47,8 @@ type Job struct {
 	Line int
 	// Rules are metric_relabel_configs, Target are relabel_configs, in order.
 	Rules, Target []Rule
+
+	collected bool // a collector scrapes it, and its texts may have variables
 }
 
 // Sole says that all series of the job have the label job that Label says, and no other one.

@@ -124,7 +124,7 @@ func newNeed(e *uses.Entry, j *job, external map[string]bool, parsed languages) 
 		if m.Name == model.JobLabel {
 			n.anyJob = false
 			n.wide = m.Matches("\x00no job of anything")
-			n.stranger = n.stranger || len(j.labels) == 0 && j.server == "" && !j.couldBe(m)
+			n.stranger = n.stranger || len(j.labels) == 0 && (j.server == "" && !j.couldBe(m) || j.server != "" && j.why != "")
 		}
 		n.matchers[m.Name] = append(n.matchers[m.Name], m)
 	}

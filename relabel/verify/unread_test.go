@@ -85,6 +85,34 @@ func TestRulesBesideMonitors(t *testing.T) {
 	}
 }
 
+// The label job of a collector's series is job_name with one $ for two; one that a variable makes
+// may be any, and then a loss is one only if it is that of the query.
+func TestCollectorJobs(t *testing.T) {
+	for _, c := range []struct {
+		job, query string
+		severity   verify.Severity
+	}{
+		{"a$$b", `a_m{job="a$b"}`, verify.Broken},
+		{"a$$b", `a_m{job="prod"}`, ""},
+		{"${env:JOB}", `a_m{job="prod"}`, verify.Doubtful},
+		{"${env:JOB}", `a_m`, verify.Broken},
+		{"${env:JOB}", `b_m{job="prod"}`, ""},
+		{"a', static_configs: [{targets: [x], labels: {job: '${env:JOB}'}}], scheme: 'http", `a_m{job="prod"}`, verify.Doubtful},
+		{"a', static_configs: [{targets: [x], labels: {job: 'p$$'}}], scheme: 'http", `a_m{job="p$"}`, verify.Broken},
+	} {
+		path := file(t, "m.yaml", "kind: OpenTelemetryCollector\nspec:\n  config:\n    receivers:\n      prometheus:\n        config:\n          scrape_configs:\n"+
+			"          - {job_name: '"+c.job+"', metric_relabel_configs: [{source_labels: [__name__], regex: a_m, action: drop}]}\n")
+		r := check(t, verify.Options{Monitors: []string{path}, Uses: queries(t, c.query)})
+		got := find(r, verify.CheckLost, "q.promql", 1)
+		if (c.severity == "") != (len(got) == 0) || len(got) > 0 && got[0].Severity != c.severity || len(r.Unchecked) > 0 {
+			t.Errorf("%s, %s:\n%s", c.job, c.query, textOf(t, r))
+		}
+		if c.severity == verify.Doubtful && (len(got) == 0 || !strings.Contains(got[0].Text, "which is not known, since it has a variable of the collector")) {
+			t.Errorf("%s, %s:\n%s", c.job, c.query, textOf(t, r))
+		}
+	}
+}
+
 // What is not written to another server is lost for who asks that one: a note, with the first of
 // those that lose something.
 func TestRemoteWrite(t *testing.T) {
