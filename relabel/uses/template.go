@@ -61,7 +61,6 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 		return read(query, nil)
 	}
 	texts, m, unresolved := s.expand(query)
-	saved := s.saved(query)
 	seen := map[string]bool{}
 	var warnings []string
 	everything := false
@@ -84,7 +83,6 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 			if s != nil && s.adhoc {
 				n.Labels = All
 			}
-			noteSaved(&n, saved)
 			if key := n.key(); !seen[key] {
 				seen[key] = true
 				needs = append(needs, n)
@@ -92,6 +90,7 @@ func (s *scope) needs(query string) (needs []Need, warning string) {
 			everything = everything || len(m) > 0 && n.everything()
 		}
 	}
+	noteSaved(needs, s.saved(query))
 	if everything {
 		warnings = append(warnings, fmt.Sprintf("a variable without known values (%s) stands for the name of a metric; every metric that it could name is kept", names(unresolved)))
 	}

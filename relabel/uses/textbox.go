@@ -30,25 +30,41 @@ func (s *scope) saved(query string) []Need {
 	return needs
 }
 
-// noteSaved notes which metrics a need names as it was saved, where only a text box lets it be
-// about others: without the box, no need of the query has such a name.
-func noteSaved(need *Need, saved []Need) {
-	if len(saved) == 0 || need.names() != nil {
+// noteSaved notes which metrics the needs of a query name as they were saved, where only a text box
+// lets them be about others: without the box, no need of the query has such a name. Where another
+// variable leaves a name open beside the box's value, nothing is noted: the box does not matter.
+func noteSaved(needs, saved []Need) {
+	if len(saved) == 0 {
 		return
 	}
-	own := need.namedBy()
-	var names []string
+	var own [][]string // of before, so that those of saved that are not among them have a box in them
+	for i := range needs {
+		own = append(own, needs[i].namedBy())
+	}
+	among := func(all [][]string, names []string) bool {
+		return slices.ContainsFunc(all, func(other []string) bool { return slices.Equal(other, names) })
+	}
+	var fixed [][]string
 	for i := range saved {
-		if slices.Equal(saved[i].namedBy(), own) {
+		by := saved[i].namedBy()
+		if saved[i].names() == nil && !among(own, by) {
 			return
 		}
-		for _, name := range saved[i].names() {
-			if need.named(name) && !slices.Contains(names, name) {
-				names = append(names, name)
+		fixed = append(fixed, by)
+	}
+	for i := range needs {
+		need := &needs[i]
+		if need.names() != nil || among(fixed, own[i]) {
+			continue
+		}
+		for j := range saved {
+			for _, name := range saved[j].names() {
+				if need.named(name) && !slices.Contains(need.Saved, name) {
+					need.Saved = append(need.Saved, name)
+				}
 			}
 		}
 	}
-	need.Saved = names
 }
 
 // namedBy are the matchers on the name, as texts.

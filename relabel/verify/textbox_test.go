@@ -13,8 +13,10 @@ import (
 // is a warning, and an error where it takes the name that the dashboard was saved with.
 func TestTextBoxInAName(t *testing.T) {
 	const board = `{"title": "T", "schemaVersion": 39, "panels": [{"type": "graph", "title": "p", "gridPos": {}, "targets": [{"expr": %q}]}],
-"templating": {"list": [{"name": "x", "type": "textbox", "query": "in"}, {"name": "q", "type": "query", "datasource": {"type": "prometheus"}, "query": "label_values(up, y)"}]}}`
+"templating": {"list": [{"name": "x", "type": "textbox", "query": "in"}, {"name": "q", "type": "query", "datasource": {"type": "prometheus"}, "query": "label_values(up, y)"},
+{"name": "all", "type": "query", "datasource": {"type": "prometheus"}, "query": "label_values(up, y)", "includeAll": true, "allValue": "a|b"}]}}`
 	const name, matcher = `rate(foo_${x}_total[5m])`, `rate({__name__=~"foo_${x}_total"}[5m])`
+	const twice = `rate({__name__=~"foo_${x}_${all}_total"}[5m])`
 	for _, c := range []struct {
 		query, regex string
 		severity     verify.Severity // empty where nothing is found
@@ -28,11 +30,14 @@ func TestTextBoxInAName(t *testing.T) {
 		{matcher, "foo_in_total", verify.Broken},
 		{matcher, "foo_out_total", verify.Doubtful},
 		{name + ` + on() rate({__name__=~"foo_.*"}[5m])`, "foo_out_total", verify.Broken},
-		{`rate(foo_${x}_${q}_total[5m])`, "foo_in_out_total", verify.Broken}, // the other variable may be that
+		{`rate(foo_${x}_${q}_total[5m])`, "foo_in_out_total", verify.Broken}, // by the other one
+		{twice, "foo_in_out_total", verify.Broken},                           // so it may be here
+		{twice, "foo_in_a_total", verify.Broken},
 		{`rate(foo_${q}_total[5m])`, "foo_out_total", verify.Broken},
 	} {
 		dashboard := file(t, "d.json", fmt.Sprintf(board, c.query))
-		all := series(t, "foo_in_total pod=a", "foo_out_total pod=a", "foo_in_out_total pod=a", "bar_in_total pod=a")
+		all := series(t, "foo_in_total pod=a", "foo_out_total pod=a", "foo_in_out_total pod=a", "foo_in_a_total pod=a",
+			"bar_in_total pod=a")
 		for _, src := range []inventory.Source{nil, all} {
 			r := check(t, verify.Options{
 				Prometheus: []string{withRules(t, "- {source_labels: [__name__], regex: '"+c.regex+"', action: drop}")},
