@@ -1,6 +1,7 @@
 package relabel
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/clip"
+	"github.com/spillwayproject/spillway/proxy/usage"
 	"github.com/spillwayproject/spillway/relabel/inventory"
 	"github.com/spillwayproject/spillway/relabel/propose"
 	"github.com/spillwayproject/spillway/relabel/uses"
@@ -78,19 +80,13 @@ func nameless(index *uses.Index, m *inventory.Metric) (by []*uses.Use, named boo
 // asked tells of queries without a metric's name, and how one does without them.
 func asked(by []*uses.Use) string {
 	var texts []string
-	advice := map[bool]string{}
+	advice := map[string]bool{}
 	for _, u := range by {
-		advice[u.Kind == uses.Logged] = "leave its file out (--exclude), or give it a metric's name"
-		if u.Kind == uses.Logged {
-			advice[true] = "take its lines out of the usage log, or choose a --window that begins after the last of them"
-		}
+		advice[waysOut(u)] = true
 		if len(texts) == namedUses {
 			continue
 		}
-		text := u.Place()
-		if u.Query != "" {
-			text = clip.Text(u.Query, 200) + " of " + text
-		}
+		text := shownText(u) + u.Place()
 		if u.Count > 0 {
 			text += fmt.Sprintf(", asked %s, last on %s (UTC)", times(u.Count), u.Last.UTC().Format(time.DateTime))
 		}
@@ -106,13 +102,45 @@ func asked(by []*uses.Use) string {
 	if len(by) > 1 {
 		what = fmt.Sprintf("%d queries that name no metric: ", len(by))
 	}
-	var how []string
-	for _, logged := range []bool{true, false} {
-		if advice[logged] != "" {
-			how = append(how, advice[logged])
-		}
-	}
+	how := slices.DeleteFunc([]string{lessLines, lessTime, lessFiles}, func(way string) bool { return !advice[way] })
 	return what + strings.Join(texts, "; ") + ". Who can do without: " + strings.Join(how, "; ") + ", and make the plan again"
+}
+
+// How one does without a query.
+const (
+	lessLines = "take its lines out of the usage log, or choose a --window that begins after the last of them"
+	lessTime  = "of one whose text the log does not have, choose a --window that begins after the last of them"
+	lessFiles = "leave its file out (--exclude), or give it a metric's name"
+)
+
+func waysOut(u *uses.Use) string {
+	switch {
+	case u.Kind != uses.Logged:
+		return lessFiles
+	case u.Query == "": // cut, or of several selectors
+		return lessTime
+	}
+	return lessLines
+}
+
+// shownText is a query as a message has it, before its place. One of the log is whole, as a string
+// of JSON, so that its lines can be found by it: it is no longer than a line has.
+func shownText(u *uses.Use) string {
+	switch {
+	case u.Kind != uses.Logged && u.Query == "":
+		return ""
+	case u.Kind != uses.Logged:
+		return clip.Text(u.Query, 200) + " of "
+	case u.Query == "":
+		return "a query whose text the log does not have, of "
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(clip.Text(u.Query, usage.MaxQueryBytes)); err != nil { // a text has none
+		return ""
+	}
+	return strings.TrimSuffix(b.String(), "\n") + " of "
 }
 
 func times(n int64) string {

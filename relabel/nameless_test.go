@@ -1,6 +1,7 @@
 package relabel_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -15,7 +16,7 @@ func TestHeldByNameless(t *testing.T) {
 		"x/a": "used 1\nidle_a 1\nidle_b{c=\"1\"} 1\nidle_b{c=\"2\"} 1\n",
 		"y/a": "used 1\nidle_a 1\n",
 	})
-	const counting = `topk(10, count by (__name__) ({job="x"}))`
+	const counting, quotedCounting = `topk(10, count by (__name__) ({job="x"}))`, `"topk(10, count by (__name__) ({job=\"x\"}))"`
 	logged := func(count int64) *uses.Use {
 		return &uses.Use{Kind: uses.Logged, File: "usage.jsonl", Where: "ada, query", Query: counting, Count: count, Last: now}
 	}
@@ -27,7 +28,7 @@ func TestHeldByNameless(t *testing.T) {
 		"one of a log": {
 			uses: []*uses.Use{logged(2)},
 			want: []string{
-				"job x: 2 of its 3 metrics, with 3 series, are kept by nothing but one query that names no metric: " + counting +
+				"job x: 2 of its 3 metrics, with 3 series, are kept by nothing but one query that names no metric: " + quotedCounting +
 					" of usage.jsonl (ada, query), asked 2 times, last on 2026-11-20 12:00:00 (UTC), which only counts series by name.",
 				"take its lines out of the usage log",
 			},
@@ -68,5 +69,41 @@ func TestHeldByNameless(t *testing.T) {
 				t.Errorf("%d series of job x go", p.Jobs[0].Dropped.Series)
 			}
 		})
+	}
+}
+
+// What takes a query's lines out of the log needs the whole of it, as a string of JSON. Without one
+// whose text the log does not have, only the window does.
+func TestHeldByLoggedTexts(t *testing.T) {
+	src := pages(t, map[string]string{"x/a": "used 1\nidle_a 1\n"})
+	const lines, window = "take its lines out of the usage log", "choose a --window that begins after the last of them"
+	long := `count by (__name__) ({job="x",pod!="` + strings.Repeat("p", 220) + `\\(.é'"})`
+	for name, c := range map[string]struct {
+		query, said string
+		lines       bool
+	}{
+		"long":               {long, "", true},
+		"of two lines":       {"count by (__name__) ({job=\"x\"})\n# <1>\x7f", "", true},
+		"without whole text": {"", "a query whose text the log does not have, of usage.jsonl (ada, query), asked 2 times, last on 2026-11-20", false},
+	} {
+		set := queries("used")
+		u := &uses.Use{Kind: uses.Logged, File: "usage.jsonl", Where: "ada, query", Query: c.query, Count: 2, Last: now}
+		if c.query == "" {
+			u.Needs, _ = uses.Needs(`{job="x"}`) // of what the log lists of a cut text
+		}
+		set.Add(u)
+		var got string
+		for _, w := range plan(t, src, set, func(*relabel.Options) {}).Warnings {
+			if _, after, ok := strings.Cut(w, "one query that names no metric: "); ok {
+				got = after
+			}
+		}
+		if !strings.HasPrefix(got, c.said) || strings.Contains(got, lines) != c.lines || !strings.Contains(got, window) {
+			t.Errorf("%s: %q", name, got)
+		}
+		var shown string
+		if c.lines && (json.NewDecoder(strings.NewReader(got)).Decode(&shown) != nil || shown != c.query) {
+			t.Errorf("%s: shown as %q in %q", name, shown, got)
+		}
 	}
 }
