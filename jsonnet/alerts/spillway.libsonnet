@@ -27,6 +27,7 @@
     capacity: bounds.capacity,
     suspect: bounds.suspect,
     w: t.d('5m'),
+    half: t.d('30m'),
     usual: t.d(c.targets.memory),
     // Seconds since the newest sample that was written; the heartbeat is one each 15 s.
     unwrittenSeconds: seconds('2m'),
@@ -407,15 +408,16 @@
             description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail.',
           }),
           alert('ProxyJournalNotWorking', {
-            // Not there without state_dir. A disk that was slow for a moment is tried again after a second, one that takes nothing after ten minutes at most.
+            // Not there without state_dir. A disk that was slow for a moment is tried again after a second, one that takes nothing after ten minutes at
+            // most; one that has room now and then works in between.
             expr: |||
-              max by (%(cluster)s, instance) (spillway_journal_working{%(proxy)s}) == 0
+              max by (%(cluster)s, instance) (avg_over_time(spillway_journal_working{%(proxy)s}[%(half)s])) < 0.5
             |||,
             hold: '15m',
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'A query that gets a Spillway killed would do so again.',
-            description: 'Spillway {{ $labels.instance }} of %(name)s cannot write down which requests are under way (spillway_journal_working is {{ $value }}). One that gets it killed is not refused after the next start, and gets it killed again as often as it is asked.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s could write down which requests are under way for only {{ $value | humanizePercentage }} of the last half hour (spillway_journal_working). One that gets it killed is not refused after the next start, and gets it killed again as often as it is asked.',
           }),
           alert('ProxyDiscoveryRefused', {
             expr: |||

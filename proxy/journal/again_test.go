@@ -19,12 +19,13 @@ type disk struct {
 	mu    sync.Mutex
 	full  error
 	stall chan struct{} // closed when it goes on
+	room  int64         // for the file, 0 is any
 	tried int
 }
 
 func (d *disk) WriteAt(p []byte, at int64) (int, error) {
 	d.mu.Lock()
-	full, stall := d.full, d.stall
+	full, stall, room := d.full, d.stall, d.room
 	d.tried++
 	d.mu.Unlock()
 	if stall != nil {
@@ -33,6 +34,10 @@ func (d *disk) WriteAt(p []byte, at int64) (int, error) {
 	if full != nil {
 		n, _ := d.File.WriteAt(p[:min(len(p), 7)], at)
 		return n, full
+	}
+	if room > 0 && at+int64(len(p)) > room {
+		n, _ := d.File.WriteAt(p[:min(max(room-at, 0), int64(len(p)))], at)
+		return n, errFull
 	}
 	return d.File.WriteAt(p, at)
 }
@@ -187,6 +192,49 @@ func TestPauses(t *testing.T) {
 		time.Sleep(leastPause + time.Second)
 		if !j.Working() {
 			t.Error("what was well for long is tried late")
+		}
+	})
+}
+
+// TestStaysFull: a disk that has room for a few requests and not for more is full until it has room
+// for as many as it failed at, though nobody is under way meanwhile. Then those have their place.
+func TestStaysFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, d, _, told := on(t, "")
+		room := func(bytes int64) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.room = bytes
+		}
+		burst := func() {
+			var slots []*Slot
+			for range 40 {
+				slots = append(slots, j.Enter(Leftover{Digest: "d"}, nothing))
+			}
+			synctest.Wait()
+			for _, s := range slots {
+				j.Leave(s)
+			}
+		}
+		room(4096)
+		burst()
+		if got := told(); got != errFull.Error() || j.Working() {
+			t.Fatalf("told %q", got)
+		}
+		for range 60 * 60 {
+			time.Sleep(time.Second)
+			if j.Working() {
+				t.Fatal("it works on a disk that is full")
+			}
+		}
+		room(64 << 10)
+		time.Sleep(mostPause)
+		if got := told(); got != "<nil>" || !j.Working() || d.stands(t) != "" {
+			t.Fatalf("told %q, %q stand there", got, d.stands(t))
+		}
+		burst()
+		if got := told(); got != "" || !j.Working() || d.stands(t) != "" {
+			t.Errorf("told %q, %q stand there", got, d.stands(t))
 		}
 	})
 }

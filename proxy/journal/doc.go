@@ -14,7 +14,8 @@
 // One goroutine writes. A request waits for its slot 10 ms at most, and for nothing when it ends.
 // A file that fails, or a disk that takes nothing for thousands of slots, is told once, and has
 // nobody in it from then on. It is tried again after a minute, later after up to ten, where the
-// disk was only slow after a second: emptied, and written with those who are under way then. Who
+// disk was only slow after a second: emptied, and written with those who are under way then. It is
+// as long then as it had to be when it failed: a full disk is one until it has room for that. Who
 // was under way at a kill is told to the next start though nothing can be written there.
 //
 // # Refusals

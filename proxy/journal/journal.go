@@ -76,6 +76,7 @@ type Journal struct {
 	ill    bool // the file has failed, and was not written anew since
 	pause  time.Duration
 	well   time.Time // when it was written anew last
+	room   int       // what the file had to hold when it failed
 }
 
 // Slot is a request that is under way.
@@ -278,8 +279,10 @@ func (j *Journal) write() {
 // do writes a slot.
 func (j *Journal) do(o op) {
 	if _, off := j.pauses(); !off {
-		if _, err := j.f.WriteAt(o.text, int64(len(magic)+o.at*SlotBytes)); err != nil {
+		at := len(magic) + o.at*SlotBytes
+		if _, err := j.f.WriteAt(o.text, int64(at)); err != nil {
 			j.mu.Lock()
+			j.room = max(j.room, at+SlotBytes)
 			j.fail(err)
 			j.mu.Unlock()
 		}
@@ -296,8 +299,9 @@ func (j *Journal) pauses() (time.Duration, bool) {
 	return j.pause, j.off
 }
 
-// renew writes the file anew, with those that are under way now. Who comes and goes meanwhile is
-// written after them.
+// renew writes the file anew, with those that are under way now, and as long as it had to be when
+// it failed: a disk that has no more room than for the few of a quiet moment is as full as before.
+// Who comes and goes meanwhile is written after them.
 func (j *Journal) renew() {
 	text := []byte(magic)
 	j.mu.Lock()
@@ -316,6 +320,7 @@ func (j *Journal) renew() {
 			text = append(text, s.text()...)
 		}
 	}
+	text = append(text, make([]byte, max(j.room-len(text), 0))...)
 	j.off = false
 	j.mu.Unlock()
 	err := j.put(text)
