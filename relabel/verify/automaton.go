@@ -36,9 +36,9 @@ const maxKept = 1 << 13
 
 // program compiles an expression.
 func program(pattern string) (*automaton, error) {
-	re, err := syntax.Parse(pattern, syntax.Perl|syntax.DotNL)
+	re, err := parse(pattern)
 	if err != nil {
-		return nil, fmt.Errorf("read a regex: %w", err)
+		return nil, err
 	}
 	return compiled(re)
 }

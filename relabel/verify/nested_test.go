@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"regexp/syntax"
 	"slices"
 	"strings"
@@ -150,7 +151,7 @@ func slowTake(p *pattern, f *form) (s heldNames) {
 	switch {
 	case known == found && rest == none:
 		return heldNames{sure: []string{word}}
-	case word != "":
+	case word != "" && p.regexp.MatchString(word):
 		s.unsure = append(s.unsure, word)
 	default:
 		s.open = true
@@ -216,7 +217,7 @@ func TestFastIsSlow(t *testing.T) {
 		ru.Config = &relabel.Config{Regex: regex}
 		ru.words, ru.known = readLanguage(text)
 		f, p := parsed.formOf(ms), parsed.patternOf(ru)
-		if f.prefix == "" {
+		if !f.named {
 			continue // it names words
 		}
 		for _, not := range []bool{false, true} {
@@ -302,7 +303,7 @@ func TestPieces(t *testing.T) {
 	}
 	for pattern, want := range map[string]string{
 		"a_.*_total": "a_ _total _alot", "a(b|cb)+x?": "a  a", "a(xb|cb)": "a b a", "(?:_a){2,3}": "  _a",
-		"(?i:a)b": " b b", `a.b\b`: "a  ab", "": "  ",
+		"(?i:a)b": " b b", `a.b\b`: "a b ab", "": "  ", `^a_(?:^.*)_b$`: "a_ _b _ab", `\B(?m:^)a.(?m:b$)\b`: "a b ab",
 	} {
 		if p := of(pattern); p.prefix+" "+p.suffix+" "+string(p.must) != want {
 			t.Errorf("%s: %q %q %q", pattern, p.prefix, p.suffix, string(p.must))
@@ -312,6 +313,30 @@ func TestPieces(t *testing.T) {
 	for pattern, want := range map[string]bool{"a_b.*": true, "a_.*_seconds": false, "b_.*_total": false, "a_(?:.*l|.*tal)": true} {
 		if p := of(pattern); total.fits(&p) != want || p.fits(&total) != want {
 			t.Errorf("%s: %v", pattern, !want)
+		}
+	}
+}
+
+// What holds anyway is left out of an expression, and nothing else is.
+func TestUnanchored(t *testing.T) {
+	words := []string{"", "a", "b", "ab", "ba", "aa", "a\n", "a\na", "\na", "a\nb"}
+	for pattern, asserts := range map[string]bool{
+		"^a$": false, "^(a|ab$)": false, "(^a|b)b?$": false, "^(?:^a)?b*$": false, `\A(?m:^a.*$)\z`: false, "(?m)(?:a$|^$)": false,
+		"(?:^a)+": true, "a^b": true, "a$.*": true, "(?m)a$.^a": true,
+		"(?:a$)*b": true, `\ba`: true, "^*a": true, "(?:b|^)a": false, "b?^a": true,
+	} {
+		re, err := parse(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, all := regexp.MustCompile("^(?s:"+re.String()+")$"), regexp.MustCompile("^(?s:"+pattern+")$")
+		for _, w := range words {
+			if left.MatchString(w) != all.MatchString(w) {
+				t.Errorf("%s on %q: not %v", pattern, w, left.MatchString(w))
+			}
+		}
+		if auto, err := compiled(re); err != nil || auto.asserts != asserts {
+			t.Errorf("%s: %s, %v", pattern, re, err)
 		}
 	}
 }

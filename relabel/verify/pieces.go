@@ -10,11 +10,14 @@ import (
 type pieces struct {
 	prefix, suffix string
 	must           []rune // characters that stand somewhere in them
+	named          bool   // something is known of how they begin
 }
 
 func piecesOf(re *syntax.Regexp) (out pieces) {
 	out.prefix, _ = begins(re)
 	out.suffix, _ = ends(re)
+	open, over := anyhow(re)
+	out.named = !open && !over
 	out.must = must(re, nil)
 	slices.Sort(out.must)
 	out.must = slices.Compact(out.must)
@@ -42,9 +45,10 @@ func must(re *syntax.Regexp, out []rune) []rune {
 
 // begins is how all words of an expression begin, and whether that is all of them.
 func begins(re *syntax.Regexp) (prefix string, all bool) {
-	switch re.Op {
-	case syntax.OpEmptyMatch:
+	if takesNothing(re) {
 		return "", true
+	}
+	switch re.Op {
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase != 0 {
 			return "", false
@@ -79,9 +83,10 @@ func begins(re *syntax.Regexp) (prefix string, all bool) {
 
 // ends is how all words of an expression end, and whether that is all of them.
 func ends(re *syntax.Regexp) (suffix string, all bool) {
-	switch re.Op {
-	case syntax.OpEmptyMatch:
+	if takesNothing(re) {
 		return "", true
+	}
+	switch re.Op {
 	case syntax.OpLiteral:
 		if re.Flags&syntax.FoldCase != 0 {
 			return "", false

@@ -51,7 +51,7 @@ const (
 // everything, as is such a rule: what one of these has of the other tells nothing.
 func (n *need) shape() (out shaped) {
 	f := n.parsed.formOf(n.matchers[model.MetricNameLabel])
-	if f.prefix == "" {
+	if !f.named {
 		return out
 	}
 	if n.job.looksFurther() {
@@ -73,8 +73,8 @@ func (n *need) shape() (out shaped) {
 	return out
 }
 
-// form is what the matchers on a name ask for; its prefix is empty where they name words, or
-// nothing that all of them begin with.
+// form is what the matchers on a name ask for; it is not named where they name words, or nothing of
+// how these begin.
 type form struct {
 	conditions []condition
 	pieces
@@ -118,11 +118,12 @@ func (p languages) formOf(ms []*labels.Matcher) *form {
 
 // add adds what all names have that a matcher lets through.
 func (f *form) add(m *labels.Matcher) {
-	re, err := syntax.Parse(m.Value, syntax.Perl|syntax.DotNL)
+	re, err := parse(m.Value)
 	if err != nil || m.Type != labels.MatchRegexp {
 		return
 	}
 	more := piecesOf(re)
+	f.named = f.named || more.named
 	if len(more.prefix) > len(f.prefix) {
 		f.prefix = more.prefix
 	}
@@ -212,7 +213,7 @@ func (p *pattern) take(f *form) (s heldNames) {
 	case none:
 		return s
 	case unknown:
-		if word == "" {
+		if word == "" || !p.regexp.MatchString(word) {
 			s.open = true
 			break
 		}
@@ -418,7 +419,7 @@ func (p *pattern) alternatives() []*branch {
 		return p.branches
 	}
 	p.branches = []*branch{}
-	re, err := syntax.Parse(p.regexp.String(), syntax.Perl|syntax.DotNL)
+	re, err := parse(p.regexp.String())
 	if err != nil || p.exact {
 		return p.branches
 	}
@@ -430,7 +431,7 @@ func (p *pattern) alternatives() []*branch {
 			continue // its words are looked at one by one
 		}
 		b := &branch{pieces: piecesOf(alternative), re: alternative}
-		if b.prefix == "" {
+		if !b.named {
 			continue
 		}
 		p.branches = append(p.branches, b)

@@ -63,6 +63,66 @@ func TestNamesOfAShape(t *testing.T) {
 	}
 }
 
+// How a name begins is known, too, where an expression is anchored, names a class of first
+// characters, either case, or several beginnings.
+func TestBeginnings(t *testing.T) {
+	const total = `sum({__name__=~"node_network_.+_total"})`
+	for _, c := range []struct {
+		action, regex, query string
+		state                verify.State
+		text                 string // empty where nothing is found
+	}{
+		{"drop", `^node_network_.*`, total, verify.Faulty, "loses all series"},
+		{"drop", `^node_network_.*$`, total, verify.Faulty, "loses all series"},
+		{"drop", `\Anode_network_.*\z`, total, verify.Faulty, "loses all series"},
+		{"drop", `(?m)^node_network_.*$`, total, verify.Faulty, "loses all series"},
+		{"drop", `^(node_network_.*|go_.*)$`, total, verify.Faulty, "loses all series"},
+		{"drop", `(^node_network_.*$|^go_.*)`, total, verify.Faulty, "loses all series"},
+		{"drop", `(?:^^)node_network_(?:.*$)`, total, verify.Faulty, "loses all series"},
+		{"drop", `\bnode_network_.*`, total, verify.NotChecked, "may lose"},
+		{"drop", `\Bnode_network_.*`, total, verify.NotChecked, ""},
+		{"drop", `node_network\b.*`, `sum({__name__=~"node_network.+_total"})`, verify.NotChecked, ""},
+		{"drop", `node_network_.*`, `sum({__name__=~"^node_network_.+_total"})`, verify.Faulty, "loses all series"},
+		{"drop", `node_network_.*`, `sum({__name__=~"^node_network_.+_total$"})`, verify.Faulty, "loses all series"},
+		{"drop", `node_network_.*`, `sum({__name__=~"\\bnode_network_.+_total"})`, verify.NotChecked, "may lose"},
+		{"drop", `node_disk_.*`, `sum({__name__=~"^node_network_.+_total$"})`, verify.OK, ""},
+		{"drop", `^node_disk_.*$`, total, verify.OK, ""},
+		{"keep", `foo_.*`, `sum({__name__=~"^node_disk_.*"})`, verify.Faulty, "loses all series"},
+		{"keep", `^node_.*`, `sum({__name__=~"^node_disk_.*"})`, verify.OK, ""},
+		{"drop", `(?i)node_network_.*`, total, verify.Faulty, "loses all series"},
+		{"drop", `[gn]ode_network_.*`, total, verify.Faulty, "loses all series"},
+		{"drop", `[a-z]ode_network_.*`, total, verify.Faulty, "loses all series"},
+		{"drop", `[a-z]+_network_.*`, total, verify.Faulty, "loses all series"},
+		{"drop", `.ode_network_.*`, total, verify.Faulty, "loses all series"},
+		{"drop", `[gm]ode_network_.*`, total, verify.OK, ""},
+		{"keep", `foo_.*`, `sum({__name__=~"(?i)node_disk_.*"})`, verify.Faulty, "loses all series"},
+		{"keep", `(?i)node_.*`, `sum({__name__=~"(?i)node_disk_.*"})`, verify.OK, ""},
+		{"drop", `go_.*`, `sum({__name__=~"node_.*|go_.*"})`, verify.Faulty, "loses all series"},
+		{"drop", `kube_.*`, `sum({__name__=~"node_.*|go_.*"})`, verify.OK, ""},
+		{"drop", `node_.*`, `sum({__name__=~"node_.*|.+_created"})`, verify.Faulty, "loses all series"},
+		// these say nothing of how a name begins
+		{"drop", `^.+_created$`, total, verify.OK, ""},
+		{"drop", `\w+_total`, total, verify.OK, ""},
+		{"drop", `(?:.*_)?errors_total`, total, verify.OK, ""},
+		{"drop", `node_network_.*`, `sum({__name__=~"[a-zA-Z_:][a-zA-Z0-9_:]*_total"})`, verify.OK, ""},
+		{"drop", `node_network_.*`, `sum({__name__=~"^.+_total$"})`, verify.OK, ""},
+	} {
+		t.Run(c.action+" "+c.regex+" "+c.query, func(t *testing.T) {
+			rule := fmt.Sprintf("- {source_labels: [__name__], regex: '%s', action: %s}", c.regex, c.action)
+			r := check(t, verify.Options{Prometheus: []string{withRules(t, rule)}, Uses: queries(t, c.query)})
+			var got []string
+			for _, f := range r.Findings {
+				if f.Check == verify.CheckLost {
+					got = append(got, f.Text)
+				}
+			}
+			if r.State != c.state || len(got) > 1 || (c.text != "") != (len(got) == 1) || !strings.Contains(strings.Join(got, ""), c.text) {
+				t.Error(textOf(t, r))
+			}
+		})
+	}
+}
+
 // A variable in the middle of a name, and stored series of the job that tell nothing of it.
 func TestNameWithAVariable(t *testing.T) {
 	dashboard := file(t, "d.json", `{"title": "T", "schemaVersion": 39, "panels": [{"type": "graph", "title": "p", "gridPos": {}, "targets": [{"expr": "rate(node_network_${dir}_bytes_total[5m])"}]}],
