@@ -29,6 +29,7 @@ type place struct {
 	matches bool
 	next    []int32 // by the class of the character, -1 where it was not looked at
 	runes   []rune  // see characters
+	behind  []rune
 }
 
 // maxKept bounds the states that an automaton remembers from one word to the next.
@@ -101,39 +102,58 @@ func (a *automaton) after(id int32, r rune) int32 {
 	return next
 }
 
-// characters are those that are named in a state, with the bounds of what is named.
-func (a *automaton) characters(id int32) []rune {
+// characters are those that are named in a state, with the bounds of what is named; those behind
+// them are the first of what is not. Of each range of characters that the state tells apart the
+// first one is there, unless it tells none apart from what is behind the last.
+func (a *automaton) characters(id int32) (named, behind []rune) {
 	if a.states[id].runes != nil {
-		return a.states[id].runes
+		return a.states[id].runes, a.states[id].behind
 	}
-	out := []rune{}
+	named = []rune{}
 	for _, pc := range a.states[id].at {
 		in := &a.prog.Inst[pc]
 		if !consumes(in) {
 			continue
 		}
+		if in.Op == syntax.InstRuneAnyNotNL {
+			behind = append(behind, '\n', '\n'+1)
+		}
 		if len(in.Rune) == 1 {
 			for r := in.Rune[0]; ; {
-				out = append(out, r)
+				named, behind = append(named, r), append(behind, r+1)
 				if r = unicode.SimpleFold(r); r == in.Rune[0] {
 					break
 				}
 			}
 		}
 		for at := 0; at+1 < len(in.Rune); at += 2 {
-			out = append(out, in.Rune[at])
+			named = append(named, in.Rune[at])
 			if in.Rune[at+1] < unicode.MaxRune {
-				out = append(out, in.Rune[at+1]+1)
+				named = append(named, in.Rune[at+1]+1)
+			} else {
+				behind = append(behind, 0)
 			}
 		}
 	}
 	seen := map[rune]bool{}
-	out = slices.DeleteFunc(out, func(r rune) bool {
-		again := seen[r]
-		seen[r] = true
-		return again
-	})
-	a.states[id].runes = out
+	named, behind = once(named, seen), once(behind, seen)
+	a.states[id].runes, a.states[id].behind = named, behind
+	return named, behind
+}
+
+// once leaves each character there once. Halves of surrogate pairs stand in no text; what comes
+// after them may.
+func once(all []rune, seen map[rune]bool) []rune {
+	out := all[:0]
+	for _, r := range all {
+		if 0xd800 <= r && r < 0xe000 {
+			r = 0xe000
+		}
+		if r <= unicode.MaxRune && !seen[r] {
+			seen[r] = true
+			out = append(out, r)
+		}
+	}
 	return out
 }
 

@@ -27,6 +27,8 @@ const (
 const (
 	maxStates = 2048
 	maxSteps  = 200_000
+
+	maxDivided = 1 << 14 // see divide
 )
 
 // conditionOf is what a matcher asks of a value.
@@ -43,12 +45,15 @@ func conditionOf(m *labels.Matcher) (condition, error) {
 // to them.
 type search struct {
 	conditions []condition
-	at         []int32 // the states of the automata, of one state after the other
-	last       []rune  // the character that led to each
-	from       []int32 // the state before it
-	table      []int32 // the states by their hash, plus 1; 0 is free
-	letters    []rune  // see characters
-	wide       map[rune]bool
+	at         []int32  // the states of the automata, of one state after the other
+	last       []rune   // the character that led to each
+	from       []int32  // the state before it
+	table      []int32  // the states by their hash, plus 1; 0 is free
+	letters    []rune   // see characters
+	classes    []uint64 // by the class of a character in all conditions: the round in which it had one
+	round      uint64
+	low        [2]uint64     // which of ASCII are there, where there are too many classes
+	wide       map[rune]bool // and which others
 	steps      int
 }
 
@@ -64,6 +69,7 @@ func (s *search) common(conditions []condition) (string, answer) {
 	exact := !slices.ContainsFunc(conditions, func(c condition) bool { return c.auto.asserts })
 	s.conditions, s.steps = conditions, 0
 	s.at, s.last, s.from = s.at[:0], s.last[:0], s.from[:0]
+	s.divide()
 	if s.table == nil {
 		s.table = make([]int32, 64)
 	}
@@ -172,29 +178,69 @@ func (s *search) after(at, next []int32, r rune) (ok bool) {
 }
 
 // characters stand for all that lead anywhere: what people would take first, then the bounds of
-// what is named; each once.
+// what is named, then what comes behind that; each once, and one of those that no condition tells
+// apart.
 func (s *search) characters(at []int32) []rune {
-	out := append(s.letters[:0], 'x', 'a', '0', '_')
-	low := [2]uint64{1 << '0', 1<<('x'-64) | 1<<('a'-64) | 1<<('_'-64)}
+	s.letters, s.low = s.letters[:0], [2]uint64{}
 	clear(s.wide)
+	s.round++
+	s.try(usual)
 	for i := range s.conditions {
-		for _, r := range s.conditions[i].auto.characters(at[i]) {
-			if uint32(r) < 128 {
-				if bit := uint64(1) << (r & 63); low[r>>6]&bit == 0 {
-					low[r>>6] |= bit
-					out = append(out, r)
-				}
-				continue
+		named, _ := s.conditions[i].auto.characters(at[i])
+		s.try(named)
+	}
+	for i := range s.conditions {
+		_, behind := s.conditions[i].auto.characters(at[i])
+		s.try(behind)
+	}
+	return s.letters
+}
+
+var usual = []rune{'x', 'a', '0', '_'}
+
+// try adds characters that are not there.
+func (s *search) try(all []rune) {
+	for _, r := range all {
+		if len(s.classes) > 0 {
+			class := 0
+			for i := range s.conditions {
+				auto := s.conditions[i].auto
+				class = class*auto.classes + int(auto.class(r))
 			}
-			if s.wide == nil {
-				s.wide = map[rune]bool{}
+			if s.classes[class] != s.round {
+				s.classes[class] = s.round
+				s.letters = append(s.letters, r)
 			}
-			if !s.wide[r] {
-				s.wide[r] = true
-				out = append(out, r)
+			continue
+		}
+		if uint32(r) < 128 {
+			if bit := uint64(1) << (r & 63); s.low[r>>6]&bit == 0 {
+				s.low[r>>6] |= bit
+				s.letters = append(s.letters, r)
 			}
+			continue
+		}
+		if s.wide == nil {
+			s.wide = map[rune]bool{}
+		}
+		if !s.wide[r] {
+			s.wide[r] = true
+			s.letters = append(s.letters, r)
 		}
 	}
-	s.letters = out
-	return out
+}
+
+// divide makes room for the classes of characters that conditions tell apart together, unless there
+// are too many.
+func (s *search) divide() {
+	classes := 1
+	for _, c := range s.conditions {
+		if classes *= c.auto.classes; classes > maxDivided {
+			s.classes = nil
+			return
+		}
+	}
+	if classes > len(s.classes) {
+		s.classes = make([]uint64, classes)
+	}
 }

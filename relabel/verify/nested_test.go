@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/relabel"
@@ -43,6 +45,7 @@ func slowly(conditions ...condition) (string, answer) {
 		return out
 	}
 	exact, negative := true, false
+	same := map[rune]string{}
 	var first state
 	for _, c := range conditions {
 		exact, negative = exact && !c.auto.asserts, negative || c.not
@@ -50,23 +53,32 @@ func slowly(conditions ...condition) (string, answer) {
 	}
 	all, seen, steps := []state{first}, map[string]bool{spell(first.at): true}, 0
 	for i := 0; i < len(all); i++ {
-		now, accepted, letters := all[i], true, []rune{'x', 'a', '0', '_'}
+		now, accepted, letters, behind := all[i], true, []rune{'x', 'a', '0', '_'}, []rune(nil)
 		for k, c := range conditions {
 			matches := slices.ContainsFunc(now.at[k], func(pc uint32) bool { return c.auto.prog.Inst[pc].Op == syntax.InstMatch })
 			accepted = accepted && matches != c.not
 			for _, pc := range now.at[k] {
 				if in := &c.auto.prog.Inst[pc]; consumes(in) {
-					letters = append(letters, named(in)...)
+					letters, behind = append(letters, named(in)...), append(behind, beyond(in)...)
 				}
 			}
 		}
 		if accepted {
 			return now.word, map[bool]answer{true: found, false: unknown}[exact]
 		}
-		for n, r := range letters {
-			if slices.Contains(letters[:n], r) {
+		letters = append(letters, behind...)
+		told := map[string]bool{}
+		for _, r := range letters {
+			if !utf8.ValidRune(r) {
+				r = 0xe000
+			}
+			if same[r] == "" {
+				same[r] = apart(conditions, r)
+			}
+			if told[same[r]] {
 				continue
 			}
+			told[same[r]] = true
 			var next [][]uint32
 			for k, c := range conditions {
 				steps += 1 + len(now.at[k])
@@ -96,6 +108,21 @@ func slowly(conditions ...condition) (string, answer) {
 	return "", none
 }
 
+// apart is by what conditions tell a character from others.
+func apart(conditions []condition, r rune) string {
+	out := []byte{' '}
+	for _, c := range conditions {
+		for i := range c.auto.prog.Inst {
+			in, matches := &c.auto.prog.Inst[i], byte('0')
+			if consumes(in) && in.MatchRune(r) {
+				matches = '1'
+			}
+			out = append(out, matches)
+		}
+	}
+	return string(out)
+}
+
 // named are the characters of an instruction, with the bounds of what it names.
 func named(in *syntax.Inst) (out []rune) {
 	if len(in.Rune) == 1 {
@@ -109,10 +136,29 @@ func named(in *syntax.Inst) (out []rune) {
 	return out
 }
 
+// beyond are the first characters behind what an instruction names, and the very first one where it
+// names the last.
+func beyond(in *syntax.Inst) (out []rune) {
+	if in.Op == syntax.InstRuneAnyNotNL {
+		return []rune{'\n', '\n' + 1}
+	}
+	if len(in.Rune) == 1 {
+		for _, r := range boundsOfOne(in.Rune[0]) {
+			out = append(out, r+1)
+		}
+	}
+	for at := 1; at < len(in.Rune); at += 2 {
+		if in.Rune[at] == unicode.MaxRune {
+			out = append(out, 0)
+		}
+	}
+	return out
+}
+
 // boundsOfOne is a character in all of its cases.
 func boundsOfOne(r rune) []rune {
 	out := []rune{r}
-	for _, other := range "abcxABCX" {
+	for _, other := range "abcxkABCXK\u212a" {
 		if other != r && strings.EqualFold(string(r), string(other)) {
 			out = append(out, other)
 		}
@@ -172,7 +218,10 @@ func slowTake(p *pattern, f *form) (s heldNames) {
 // anyRegex is a regex of nested repeats.
 func anyRegex(r *rand.Rand, depth int) string {
 	if depth == 0 {
-		return []string{"a", "b", "_", "c", "[a-c]", "[^b]", ".", "(?i:x)", "é", `\pL`}[r.IntN(10)]
+		return []string{
+			"a", "b", "_", "c", "[a-c]", "[^b]", ".", "(?i:x)", "é", `\pL`, "[0-9]", "[a-z]", "x", "0", "(?i:k)",
+			`(?-s:.)`, `[^\x00]`, `[\x01-\x{d7ff}]`,
+		}[r.IntN(18)]
 	}
 	sub := func() string { return anyRegex(r, depth-1) }
 	switch r.IntN(9) {
@@ -190,6 +239,47 @@ func anyRegex(r *rand.Rand, depth int) string {
 		return sub() + "?" + sub()
 	}
 	return []string{sub() + `\b`, sub(), sub(), sub()}[r.IntN(4)]
+}
+
+// agreed says by Go's own regexp whether a word meets what a need asks for, and a rule or not: one
+// of false and true, or none where it is no word of the need.
+func agreed(ms []*labels.Matcher, rule, word string) []bool {
+	for _, m := range ms {
+		if whole(m.Value).MatchString(word) != (m.Type == labels.MatchRegexp) {
+			return nil
+		}
+	}
+	return []bool{!whole(rule).MatchString(word)}
+}
+
+var wholes = map[string]*regexp.Regexp{}
+
+// whole is an expression as Prometheus takes it.
+func whole(pattern string) *regexp.Regexp {
+	if wholes[pattern] == nil {
+		wholes[pattern] = regexp.MustCompile("^(?s:" + pattern + ")$")
+	}
+	return wholes[pattern]
+}
+
+// anyWordOf are words of up to three characters behind the k_ that all have here, one of those that
+// the rule takes (false) and one of those that it leaves (true).
+func anyWordOf(t *testing.T, ms []*labels.Matcher, rule string) map[bool]string {
+	t.Helper()
+	out, words := map[bool]string{}, []string{"k_"}
+	for at := 0; at < len(words) && len(out) < 2; at++ {
+		for _, not := range agreed(ms, rule, words[at]) {
+			if _, ok := out[not]; !ok {
+				out[not] = words[at]
+			}
+		}
+		if utf8.RuneCountInString(words[at]) < 5 {
+			for _, r := range "abcdxyzAK_09é日\n\u212a" {
+				words = append(words, words[at]+string(r))
+			}
+		}
+	}
+	return out
 }
 
 // What is found fast is what is found slowly: the same names, or none, and where that was not known
@@ -220,9 +310,13 @@ func TestFastIsSlow(t *testing.T) {
 		if !f.named {
 			continue // it names words
 		}
+		anyWord := anyWordOf(t, ms, text)
 		for _, not := range []bool{false, true} {
 			c := condition{auto: p.whole, not: not}
 			word, known := f.with(c)
+			if other, ok := anyWord[not]; known == none && ok || known == found && !slices.Contains(agreed(ms, text, word), not) {
+				t.Errorf("%s and %s, %v: %q %d, and a regex says %q", ms, text, not, word, known, other)
+			}
 			slow, slowKnown := slowly(append(slices.Clone(f.conditions), c)...)
 			if word != slow || known != slowKnown {
 				t.Errorf("%s and %s, %v: %q %d, slowly %q %d", ask, text, not, word, known, slow, slowKnown)
@@ -240,6 +334,54 @@ func TestFastIsSlow(t *testing.T) {
 		"0 sure, 0 unsure, open false", "1 sure, 0 unsure, open false", "0 sure, 1 unsure, open false",
 	} {
 		if kinds[kind] < 10 {
+			t.Errorf("%s: %v", kind, kinds)
+		}
+	}
+}
+
+// A name that Go's own regexp finds by trying short ones is not missed: not the one that an
+// allow-list leaves out, nor the one that a rule takes.
+func TestNoneIsMissed(t *testing.T) {
+	short := func(r *rand.Rand) string {
+		one := func() string {
+			return []string{
+				"a", "b", "x", "0", "1", "[a-z]", "[0-9]", "[a-d]", "(?i:k)", "[^_]", ".", "c",
+				"(?-s:.)", `[\x01-\x{10ffff}]`,
+			}[r.IntN(14)]
+		}
+		return []string{one(), one() + one(), "(?:" + one() + "|" + one() + ")", one() + "*" + one(), one() + "?"}[r.IntN(5)]
+	}
+	kinds := map[string]int{}
+	for seed := range uint64(1500) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		ask, text := "k_"+short(r), "k_"+short(r)+".*|k_"+short(r)+".*"
+		ms := []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "__name__", ask)}
+		parsed := languages{map[string]*language{}, map[string]*form{}, map[string]*pattern{}}
+		ru := &rule{}
+		ru.Config = &relabel.Config{Regex: relabel.MustNewRegexp(text)}
+		ru.words, ru.known = readLanguage(text)
+		f, p := parsed.formOf(ms), parsed.patternOf(ru)
+		if !f.named {
+			continue // it names words
+		}
+		words := anyWordOf(t, ms, text)
+		for _, not := range []bool{false, true} { // a rule that drops, and one that keeps
+			s := p.held(f, not)
+			_, exists := words[not]
+			nothing := len(s.sure)+len(s.unsure) == 0 && !s.open
+			if exists && nothing {
+				t.Errorf("%s and %s, %v: %q is missed", ask, text, not, words[not])
+			}
+			for _, word := range append(s.sure, s.unsure...) {
+				if !slices.Contains(agreed(ms, text, word), not) {
+					t.Errorf("%s and %s, %v: %q is none", ask, text, not, word)
+				}
+			}
+			kinds[fmt.Sprint(not, nothing)]++
+		}
+	}
+	for _, kind := range []string{"true true", "true false", "false true", "false false"} {
+		if kinds[kind] < 50 {
 			t.Errorf("%s: %v", kind, kinds)
 		}
 	}

@@ -43,6 +43,13 @@ func TestNamesOfAShape(t *testing.T) {
 			"- {regex: pod, action: labeldrop}", `sum({__name__=~"http_.+_total",pod=~"x.+"})`,
 			verify.Faulty, verify.Broken, "needs label pod",
 		},
+		"one of a class":    {"- {source_labels: [__name__], regex: 'node_a.*|foo_.*', action: keep}", `sum({__name__=~"node_[a-e].*"})`, verify.OK, verify.Doubtful, "such as node_b"},
+		"one of the digits": {"- {source_labels: [__name__], regex: 'http_0.*|foo_.*', action: keep}", `sum({__name__=~"http_[0-9].*"})`, verify.OK, verify.Doubtful, "such as http_1"},
+		"all of a class":    {"- {source_labels: [__name__], regex: 'node_[a-e].*|foo_.*', action: keep}", `sum({__name__=~"node_(?:a|b|[c-e]).*"})`, verify.OK, "", ""},
+		"one of a class goes": {
+			"- {source_labels: [__name__], regex: 'node_a.*', action: drop}", `sum({__name__=~"node_[a-e]x.*"})`,
+			verify.Faulty, verify.Broken, "loses all series",
+		},
 		"a word's boundary": {`- {source_labels: [__name__], regex: 'node_network_.*\b', action: drop}`, `sum({__name__=~"node_network_.+_total"})`, verify.NotChecked, verify.Doubtful, "may lose"},
 	} {
 		t.Run(name, func(t *testing.T) {
