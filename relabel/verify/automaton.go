@@ -32,8 +32,12 @@ type place struct {
 	behind  []rune
 }
 
-// maxKept bounds the states that an automaton remembers from one word to the next.
-const maxKept = 1 << 13
+// maxKept bounds the states that an automaton remembers from one word to the next, and maxTable
+// what they may lead to.
+const (
+	maxKept  = 1 << 13
+	maxTable = 1 << 21
+)
 
 // program compiles an expression.
 func program(pattern string) (*automaton, error) {
@@ -55,7 +59,7 @@ func compiled(re *syntax.Regexp) (*automaton, error) {
 
 // begin is the state before the first character. State 0 is the one that matches nothing any more.
 func (a *automaton) begin() int32 {
-	if a.known == nil || len(a.states) > maxKept {
+	if a.known == nil || len(a.states) > maxKept || len(a.states)*a.classes > maxTable {
 		a.states, a.known = nil, map[string]int{}
 		a.state(nil)
 	}

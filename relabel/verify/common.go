@@ -66,6 +66,9 @@ func common(conditions ...condition) (string, answer) {
 
 // common is that; what the search before has taken up is used again.
 func (s *search) common(conditions []condition) (string, answer) {
+	if slices.ContainsFunc(conditions, func(c condition) bool { return c.auto.vast }) {
+		return "", unknown
+	}
 	exact := !slices.ContainsFunc(conditions, func(c condition) bool { return c.auto.asserts })
 	s.conditions, s.steps = conditions, 0
 	s.at, s.last, s.from = s.at[:0], s.last[:0], s.from[:0]

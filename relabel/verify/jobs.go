@@ -40,6 +40,7 @@ type job struct {
 	touched map[string]bool // see touches
 	takers  map[[2]string]*rule
 	firsts  map[string]*rule // see first
+	others  []*rule          // see further
 }
 
 // rule is a rule with what its expression names.

@@ -55,7 +55,10 @@ func (n *need) shape() (out shaped) {
 		return out
 	}
 	if n.job.looksFurther() {
-		out.own = f.own()
+		var known answer
+		if out.own, known = f.own(); out.own == "" && known == unknown {
+			out.open = slices.Clone(n.job.further())
+		}
 	}
 	for _, ru := range n.job.rules {
 		if !ru.nameOnly() {
@@ -79,16 +82,17 @@ type form struct {
 	conditions []condition
 	pieces
 	word   *string // see own
-	search search  // see with
+	known  answer
+	search search // see with
 }
 
 // own is a name that the form lets through, "" where none was found.
-func (f *form) own() string {
+func (f *form) own() (string, answer) {
 	if f.word == nil {
-		word, _ := f.search.common(f.conditions)
-		f.word = &word
+		word, known := f.search.common(f.conditions)
+		f.word, f.known = &word, known
 	}
-	return *f.word
+	return *f.word, f.known
 }
 
 // formOf reads it once: many needs ask for the same, and each is held against each job.
@@ -404,8 +408,14 @@ func (r *Result) tellUnsure() {
 }
 
 // looksFurther says that some rule looks at other labels than the name.
-func (j *job) looksFurther() bool {
-	return slices.ContainsFunc(j.rules, func(ru *rule) bool { return !ru.nameOnly() })
+func (j *job) looksFurther() bool { return len(j.further()) > 0 }
+
+// further are the rules that look at other labels than the name.
+func (j *job) further() []*rule {
+	if j.others == nil {
+		j.others = slices.DeleteFunc(slices.Clone(j.rules), (*rule).nameOnly)
+	}
+	return j.others
 }
 
 // nameOnly says that the rule looks at nothing but the name of the metric.

@@ -177,6 +177,22 @@ func TestBeyondTheBounds(t *testing.T) {
 	}
 }
 
+// Where no name is found within the bounds that a use asks for, what rules on other labels take of
+// it is not known either.
+func TestNoNameWithinTheBounds(t *testing.T) {
+	var b strings.Builder
+	for at := range 5000 {
+		fmt.Fprintf(&b, `[\x{%x}\x{%x}]?`, 0x10000+2*at, 0x10003+2*at)
+	}
+	r := check(t, verify.Options{
+		Prometheus: []string{withRules(t, "- {source_labels: [code], regex: '500', action: drop}")},
+		Uses:       queries(t, "sum({__name__=~'http_"+strings.ReplaceAll(b.String(), `\`, `\\`)+".*',code='500'})"),
+	})
+	if r.State != verify.NotChecked || len(r.Unchecked) != 1 {
+		t.Errorf("%s: %d", r.State, len(r.Unchecked))
+	}
+}
+
 // A check ends when nobody waits for it any more.
 func TestCheckEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
