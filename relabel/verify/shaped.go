@@ -147,6 +147,7 @@ func (f *form) with(c condition) (string, answer) {
 type pattern struct {
 	regexp      relabel.Regexp
 	exact       bool // it names words only
+	listed      bool // the words that it names are known
 	whole       *automaton
 	open        *automaton // the alternatives that name no finite number of words; nil where there are none
 	branches    []*branch  // these
@@ -162,7 +163,7 @@ func (p languages) patternOf(ru *rule) *pattern {
 	if p.patterns[text] == nil {
 		whole, _ := program(text) // it was compiled before
 		p.patterns[text] = &pattern{
-			regexp: ru.Config.Regex, exact: ru.known && ru.words.exact(), whole: whole,
+			regexp: ru.Config.Regex, exact: ru.known && ru.words.exact(), listed: ru.known, whole: whole,
 			kept: map[*form]heldNames{}, taken: map[*form]heldNames{},
 		}
 	}
@@ -437,7 +438,7 @@ func (p *pattern) alternatives() []*branch {
 	var texts []string
 	for _, alternative := range all {
 		var l language
-		if _, ok := l.walk(alternative); ok && l.exact() {
+		if _, ok := l.walk(alternative); ok && l.exact() && p.listed {
 			continue // its words are looked at one by one
 		}
 		b := &branch{pieces: piecesOf(alternative), re: alternative}
