@@ -241,8 +241,8 @@ func TestGenuine(t *testing.T) {
 	}
 	var yamls []object
 	for name, text := range plainFiles(t) {
-		if filepath.Base(name) == "kustomization.yaml" || name == "spillway.yaml" {
-			continue
+		if filepath.Base(name) == "kustomization.yaml" || name == "spillway.yaml" || filepath.Dir(name) == pluginFolder {
+			continue // the last is a patch of a Deployment that somebody else wrote; TestGenuineInstallPage applies it to one
 		}
 		some, err := decode(string(text))
 		if err != nil {

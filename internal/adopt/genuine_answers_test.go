@@ -14,6 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/dashboards"
+	"github.com/spillwayproject/spillway/dashboards/live"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
 )
@@ -37,7 +41,13 @@ func (p *plane) compare(f *fleet, node *node, begin time.Time) {
 	if shards := bytes.Count(fetch(t, node.admin+"/api/spillway/v1/shards"), []byte(`"url":`)); shards != len(f.servers) {
 		t.Errorf("Spillway has found %d servers of %d", shards, len(f.servers))
 	}
-	whole := realpromtest.Start(t, realprom.Options{Blocks: []string{blocks(t, load(-1, 1, f.labels), begin)}})
+	external := labels.EmptyLabels()
+	if name, value, ok := strings.Cut(strings.TrimSuffix(f.labels, ","), "="); ok {
+		external = labels.FromStrings(name, strings.Trim(value, `"`))
+	}
+	whole := realpromtest.Start(t, realprom.Options{
+		Blocks: []string{blocks(t, load(-1, 1, f.labels), begin), demo(t, begin, external, nil)},
+	})
 	at := func(d time.Duration) string { return fmt.Sprint(begin.Add(d).Unix()) }
 	asked := 0
 	for _, q := range queries {
@@ -56,6 +66,70 @@ func (p *plane) compare(f *fleet, node *node, begin time.Time) {
 		}
 	}
 	t.Logf("%d answers are those of one Prometheus", asked)
+	p.panels(node.api, whole.URL(), begin)
+}
+
+// values are those of an answer without their series.
+func values(answer string) string {
+	all := strings.Split(labelled.ReplaceAllString(answer, ""), "},{")
+	slices.Sort(all)
+	return strings.Trim(strings.Join(all, "},{"), "[]{}")
+}
+
+// panelQueries is how many queries of dashboards are compared at most.
+const panelQueries = 100
+
+// panels compares the answers to queries of the dashboards that the demo has, asked as Grafana asks
+// them: the first that have any.
+func (p *plane) panels(spillway, whole string, begin time.Time) {
+	t := p.t
+	t.Helper()
+	from, to := begin.Add(10*time.Minute), begin.Add(29*time.Minute)
+	compared := map[string]bool{}
+	for _, name := range dashboards.Names() {
+		d, err := dashboards.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := live.Look(p.ctx, live.NewSource("one Prometheus", whole), d, from, to, "$__all")
+		if err != nil {
+			continue // a variable of series that only rules make has no value
+		}
+		all, err := v.Questions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, q := range all {
+			params := url.Values{"query": {q.Question.Expr}, "time": {fmt.Sprint(q.Question.To.Unix())}}
+			path := "/api/v1/query?"
+			if q.Question.Step > 0 {
+				path = "/api/v1/query_range?"
+				params.Set("start", fmt.Sprint(q.Question.From.Unix()))
+				params.Set("end", fmt.Sprint(q.Question.To.Unix()))
+				params.Set("step", fmt.Sprint(q.Question.Step.Seconds()))
+			}
+			path += params.Encode()
+			if q.Target == nil || compared[path] || len(compared) == panelQueries {
+				continue
+			}
+			want := answer(t, whole+path)
+			if strings.HasSuffix(want, " []") {
+				continue
+			}
+			compared[path] = true
+			got := answer(t, spillway+path)
+			if strings.Contains(q.Question.Expr, "topk(") { // of equal values each server takes others
+				got, want = values(got), values(want)
+			}
+			if got != want {
+				t.Errorf("%s: %s\nSpillway: %.2000s\none Prometheus: %.2000s", name, q.Question.Expr, got, want)
+			}
+		}
+	}
+	t.Logf("%d answers to queries of dashboards compared", len(compared))
+	if len(compared) < 70 {
+		t.Errorf("%d queries of dashboards have an answer", len(compared))
+	}
 }
 
 func fetch(t *testing.T, address string) []byte {
@@ -73,8 +147,12 @@ func fetch(t *testing.T, address string) []byte {
 	return b
 }
 
-// number is a sample's value that is not whole.
-var number = regexp.MustCompile(`"-?[0-9]+\.[0-9]+(e[+-]?[0-9]+)?"`)
+var (
+	// number is a sample's value, or that of a label.
+	number = regexp.MustCompile(`"-?[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?"`)
+	// labelled are the labels of a series.
+	labelled = regexp.MustCompile(`"metric":\{[^}]*\},?`)
+)
 
 // answer is the result of a query; the order of an instant vector is not defined, but for that of
 // sort, and numbers have 12 digits: sums over two shards are added in another order

@@ -23,6 +23,7 @@ import (
 	"github.com/spillwayproject/spillway/internal/realkube"
 	"github.com/spillwayproject/spillway/internal/realprom"
 	"github.com/spillwayproject/spillway/internal/realprom/realpromtest"
+	simulated "github.com/spillwayproject/spillway/loadtest/cluster"
 )
 
 var genuine = flag.Bool("genuine", false, "adopt three fleets of a genuine API server (./tools/build.sh kubernetes)")
@@ -47,6 +48,28 @@ func blocks(t *testing.T, text string, begin time.Time) string {
 	return dir
 }
 
+// demo are the blocks of the half hour of a cluster like that of `make demo`, of the targets that
+// are kept, with labels on each series.
+func demo(t *testing.T, begin time.Time, more labels.Labels, keep func(simulated.Target) bool) string {
+	t.Helper()
+	m, err := simulated.New(simulated.Options{
+		Seed: 1, Cluster: "jaguar", Nodes: 4, APIServers: 1, Start: begin.Add(-24 * time.Hour).Truncate(time.Hour),
+		Exporters: simulated.AllExporters,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, err = m.Backfill(t.Context(), dir, simulated.BackfillOptions{
+		From: begin, Until: begin.Add(30 * time.Minute), Interval: 30 * time.Second, Keep: keep, ExternalTargetLabels: more,
+		BlockRange: 24 * time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // populate writes the fleet's objects, and starts its servers as their pods.
 func (p *plane) populate(f *fleet, begin time.Time) {
 	t := p.t
@@ -57,9 +80,12 @@ func (p *plane) populate(f *fleet, begin time.Time) {
 	for _, o := range fixture(t, filepath.Join("testdata/fleets", f.file+".yaml")) {
 		p.post(o)
 	}
-	parts := make([]string, f.parts)
+	parts := make([][]string, f.parts)
 	for i := range parts {
-		parts[i] = blocks(t, load(i, f.parts, ""), begin)
+		parts[i] = []string{
+			blocks(t, load(i, f.parts, ""), begin),
+			demo(t, begin, labels.EmptyLabels(), func(target simulated.Target) bool { return partOf(target.Instance, f.parts) == i }),
+		}
 	}
 	for _, s := range f.servers {
 		port, err := realprom.FreePort()
@@ -67,7 +93,7 @@ func (p *plane) populate(f *fleet, begin time.Time) {
 			t.Fatal(err)
 		}
 		realpromtest.Start(t, realprom.Options{
-			Config: f.conf(s), ExternalLabels: labels.FromMap(s.external), Blocks: []string{parts[s.part]},
+			Config: f.conf(s), ExternalLabels: labels.FromMap(s.external), Blocks: parts[s.part],
 			Flags: []string{fmt.Sprintf("--web.listen-address=%s:%d", p.addr, port)},
 		})
 		for _, o := range f.placed(s, p.addr, port) {
@@ -120,16 +146,16 @@ func TestGenuineFleets(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cluster, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
+	control, err := realkube.Start(ctx, realkube.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := cluster.Stop(); err != nil {
+		if err := control.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
-	p := &plane{cluster, t, ctx, machineAddress(t)}
+	p := &plane{control, t, ctx, machineAddress(t)}
 	p.define()
 	kubeconfig := p.least()
 	for i := range fleets {

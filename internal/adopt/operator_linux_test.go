@@ -47,7 +47,7 @@ func made(t *testing.T) func(dir string) {
 			}
 			return out
 		}
-		run("../../tools/build.sh", "kubernetes", "coredns", "operator", "exporters", "old-prometheus")
+		run("../../tools/build.sh", "kubernetes", "coredns", "operator", "exporters", "old-prometheus", "thanos")
 		run("go", "run", "../../deploy/image", "-platforms=linux/amd64", "-version=0.1.0", "-out="+filepath.Join(dir, "image"))
 		run("go", "build", "-o", filepath.Join(dir, "spillway"), "../../cmd/spillway")
 		run("go", "build", "-o", filepath.Join(dir, "target"), "./testdata/target")
@@ -79,7 +79,7 @@ var (
 	// the one that looks up Kubernetes.
 	programs = map[string]string{
 		"prometheus": "prometheus-3.9", "prometheus-operator": "operator", "prometheus-config-reloader": "prometheus-config-reloader",
-		"kube-state-metrics": "kube-state-metrics", "node-exporter": "node_exporter",
+		"kube-state-metrics": "kube-state-metrics", "thanos": "thanos", "node-exporter": "node_exporter",
 	}
 )
 
@@ -169,10 +169,24 @@ func (o *operated) objects() map[string]string {
 	return out
 }
 
-// address is that of a service, or of pods that a selector chooses.
-func (o *operated) address(args ...string) []string {
+// words are those that kubectl prints.
+func (o *operated) words(args ...string) []string {
 	o.t.Helper()
 	return strings.Fields(realkubetest.Kubectl(o.t, o.Cluster, args...))
+}
+
+// service is the URL of a service that listens: kube-proxy hears of its pods later than adopt does.
+func (o *operated) service(namespace, name string) string {
+	o.t.Helper()
+	addr := o.words("-n", namespace, "get", "service", name, "-o", "jsonpath={.spec.clusterIP}")[0] + ":9090"
+	o.within(time.Minute, name, func() (string, bool) {
+		conn, err := net.DialTimeout("tcp", addr, time.Second)
+		if err != nil {
+			return err.Error(), false
+		}
+		return "", conn.Close() == nil
+	})
+	return "http://" + addr
 }
 
 // within asks again until something is so.
@@ -204,7 +218,7 @@ func (o *operated) undone(before map[string]string, args ...string) {
 	})
 }
 
-// TestGenuineOperator: of two shards of two replicas that the real operator makes on a real node,
+// TestGenuineOperator: of two shards of two replicas with sidecars that the real operator makes,
 // adopt makes a Spillway whose pods answer as one Prometheus that scrapes everything, in less than
 // a minute, and leaves nothing behind.
 func TestGenuineOperator(t *testing.T) {
@@ -219,12 +233,12 @@ func TestGenuineOperator(t *testing.T) {
 	o.apply("testdata/operator/sharded.yaml")
 	o.within(3*time.Minute, "the operator's servers", func() (string, bool) {
 		out := realkubetest.Kubectl(t, o.Cluster, "-n", "observe", "get", "pods", "-l", "app.kubernetes.io/name=prometheus", "--no-headers")
-		return out, strings.Count(out, "2/2") == 5
+		return out, strings.Count(out, "3/3") == 5
 	})
-	whole := "http://" + o.address("-n", "observe", "get", "service", "whole", "-o", "jsonpath={.spec.clusterIP}")[0] + ":9090"
+	whole := o.service("observe", "whole")
 	o.within(time.Minute, "the targets", func() (string, bool) {
 		got := answer(t, whole+"/api/v1/query?query="+url.QueryEscape("count(up == 1)"))
-		return got, strings.Contains(got, `,"12"]`)
+		return got, strings.HasSuffix(got, `,12]}]`)
 	})
 	begin := time.Now().Add(5 * time.Second)
 	before := o.objects()
@@ -240,7 +254,7 @@ func TestGenuineOperator(t *testing.T) {
 	if took > time.Minute || !strings.Contains(said, "changed ConfigMap observe/datasources") {
 		t.Errorf("--apply took %s, at most a minute is promised; it says: %s", took, said)
 	}
-	spillway := "http://" + o.address("-n", "observe", "get", "service", "spillway", "-o", "jsonpath={.spec.clusterIP}")[0] + ":9090"
+	spillway := o.service("observe", "spillway")
 	time.Sleep(time.Until(begin.Add(15 * time.Second))) // of which all servers have samples
 	asked, empty := 0, 0
 	for _, q := range queries {
@@ -295,7 +309,7 @@ func TestGenuineKubePrometheus(t *testing.T) {
 		out := realkubetest.Kubectl(t, o.Cluster, append(monitoring, "get", "pods", "--no-headers")...)
 		return out, len(regexp.MustCompile(`prometheus-k8s-\d +2/2`).FindAllString(out, -1)) == 2
 	})
-	servers := o.address(append(monitoring, "get", "pods", "-l", "app.kubernetes.io/name=prometheus",
+	servers := o.words(append(monitoring, "get", "pods", "-l", "app.kubernetes.io/name=prometheus",
 		"-o", "jsonpath={.items[*].status.podIP}")...)
 	const steady = "min_over_time(count(up)[70s:5s]) == max_over_time(count(up)[70s:5s])" // each is scraped twice a minute
 	o.within(5*time.Minute, "what is scraped", func() (string, bool) {
@@ -319,14 +333,7 @@ func TestGenuineKubePrometheus(t *testing.T) {
 	if took := time.Since(begun); took > time.Minute {
 		t.Errorf("--apply took %s, at most a minute is promised", took)
 	}
-	spillway := "http://" + o.address(append(monitoring, "get", "service", "spillway", "-o", "jsonpath={.spec.clusterIP}")...)[0] + ":9090"
-	o.within(time.Minute, "Spillway's service", func() (string, bool) { // kube-proxy hears of its pods later than adopt
-		conn, err := net.DialTimeout("tcp", strings.TrimPrefix(spillway, "http://"), time.Second)
-		if err != nil {
-			return err.Error(), false
-		}
-		return "", conn.Close() == nil
-	})
+	spillway := o.service("monitoring", "spillway")
 	at := fmt.Sprint(time.Now().Add(-5 * time.Second).Unix())
 	for _, q := range []string{
 		"up", "count(up)", "sum by (job) (up)", "prometheus_tsdb_head_series", `rate(prometheus_http_requests_total[1m])`,
