@@ -395,7 +395,8 @@ func TestRolesOfReleases(t *testing.T) {
 func TestOlderImage(t *testing.T) {
 	text := page(t, "upgrade.md", "\n## In which order\n")
 	for _, want := range []string{
-		"`--web.shutdown-delay`", "`--watchdog`", "unknown long flag", "`shutdownDelaySeconds: 0`", "`image.digest`",
+		"`--web.ready-wait`", "`--web.shutdown-delay`", "`--watchdog`", "unknown long flag", "`readyWaitSeconds: 0`",
+		"`shutdownDelaySeconds: 0`", "`image.digest`",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not have %s", want)
@@ -403,14 +404,18 @@ func TestOlderImage(t *testing.T) {
 	}
 	for delay, want := range map[int]bool{0: false, 10: true} {
 		values := valuesOf(t, ciFiles(t)["minimal"])
-		values["shutdownDelaySeconds"] = delay
+		values["shutdownDelaySeconds"], values["readyWaitSeconds"] = delay, delay
 		all, err := render(values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		args := find[*appsv1.Deployment](t, all, "spillway").Spec.Template.Spec.Containers[0].Args
-		if got := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--web.shutdown-delay") }); got != want {
-			t.Errorf("%d seconds: the flag is there: %v", delay, got)
+		for _, flag := range []string{"--web.shutdown-delay=10s", "--web.ready-wait=10s"} {
+			name, _, _ := strings.Cut(flag, "=")
+			got := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, name) })
+			if got != want || slices.Contains(args, flag) != want {
+				t.Errorf("%d seconds: the flags are %q", delay, args)
+			}
 		}
 	}
 	if err := programTakes([]string{"proxy", "--config.file=a", "--web.of-tomorrow=1s"}); err == nil ||

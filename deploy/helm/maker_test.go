@@ -149,6 +149,7 @@ func (m *maker) base() map[string]any {
 		},
 		"strategy":                      m.maybe(obj{"type": "Recreate", "rollingUpdate": obj{"maxUnavailable": 1, "maxSurge": m.IntN(2)}}),
 		"shutdownDelaySeconds":          pick(m, 0, 1, 300),
+		"readyWaitSeconds":              pick(m, 0, 1, 600, 86_400),
 		"terminationGracePeriodSeconds": 20 + m.IntN(600), "podAnnotations": m.annotations(), "podLabels": m.labels(),
 		"podSecurityContext": m.maybe(obj{"runAsUser": pick[any](m, 1000, nil), "fsGroup": 0, "fsGroupChangePolicy": "OnRootMismatch"}),
 		"priorityClassName":  "", "nodeSelector": m.labels(), "serviceAccount": m.maybe(obj{

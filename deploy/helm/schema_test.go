@@ -127,6 +127,7 @@ func valuesSchema(t *testing.T) schema {
 		"resources":                     section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),
 		"terminationGracePeriodSeconds": whole(20, 3600),
 		"strategy":                      typed[appsv1.DeploymentStrategy](k),
+		"readyWaitSeconds":              whole(0, 86_400),
 		"shutdownDelaySeconds":          whole(0, 3000),
 		"state":                         section(schema{"enabled": yesOrNo}),
 		"usageLog":                      part(schema{"sizeLimit": memory}, "sizeLimit"),
@@ -222,7 +223,7 @@ func valuesSchema(t *testing.T) schema {
 			"priorityClassName": longName, "nodeSelector": labels, "tolerations": list(typed[corev1.Toleration](k)),
 		}, "cluster", "alertmanager", "maxNodes", "window", "maxCordoned", "fleetAlerts", "serviceAccount", "resources"),
 		"extraArgs": list(schema{"type": "string", "pattern": `^--[a-z][a-z.-]*(=.*)?$`, "not": schema{
-			"pattern": `^--(config\.file|web\.(metrics-|admin-)?listen-address|log\.(level|format)|web\.max-connections|web\.shutdown-delay|web\.config\.file)(=|$)`,
+			"pattern": `^--(config\.file|web\.(metrics-|admin-)?listen-address|log\.(level|format)|web\.max-connections|web\.ready-wait|web\.shutdown-delay|web\.config\.file)(=|$)`,
 		}}),
 		"extraEnv":          list(typed[corev1.EnvVar](k)),
 		"extraVolumes":      list(typed[corev1.Volume](k)),

@@ -59,6 +59,14 @@ func checkDelay(d time.Duration) error {
 	return nil
 }
 
+// checkReadyWait finds what is wrong with how long a start waits for servers.
+func checkReadyWait(d time.Duration) error {
+	if d < 0 || d > 24*time.Hour {
+		return fmt.Errorf("--web.ready-wait=%s: write a time from 0s to 24h", d)
+	}
+	return nil
+}
+
 // AdviseOnListening adds to an error of a listener what can be done about it.
 func AdviseOnListening(err error) error {
 	switch {

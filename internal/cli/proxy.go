@@ -49,12 +49,14 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		Default("30s").Duration()
 	delay := c.Flag("web.shutdown-delay", "How long new connections are still served after SIGTERM, when /-/ready is 503 already: as long as a load balancer or Kubernetes may go on sending them. Requests then have 15s more.").
 		Default("0s").Duration()
+	wait := c.Flag("web.ready-wait", "How long /-/ready may be 503 after a start because no server of some group has answered yet, so that a roll-out does not replace those that reach servers by those that do not. Queries are served meanwhile. 0s is not at all.").
+		Default("0s").Duration()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {
 		if err := CheckAddresses(*address, *admin, *metrics); err != nil {
 			return errUsage{err}
 		}
-		if err := errors.Join(checkConnections(*most, *each), checkDelay(*delay)); err != nil {
+		if err := errors.Join(checkConnections(*most, *each), checkDelay(*delay), checkReadyWait(*wait)); err != nil {
 			return errUsage{err}
 		}
 		IgnoreBrokenPipe()
@@ -74,7 +76,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		s, err := server.New(server.Options{
 			Config: cfg, ConfigFile: *file, ReloadInterval: *every, ListenAddress: *address, AdminListenAddress: *admin,
 			MetricsListenAddress: *metrics, AdminInsecure: *insecure, MaxConnections: *most, MaxPerAddress: *each,
-			WebConfigFile: *webConfig, ShutdownDelay: *delay,
+			WebConfigFile: *webConfig, ShutdownDelay: *delay, ReadyWait: *wait,
 			ExternalURL: *external, GraphURL: *graph, ConsoleURL: *console, CORSOrigin: *cors, RoutePrefix: *prefix,
 			Flags: e.Flags, Version: BuildVersion(),
 			Registerer: reg, Gatherer: reg, Logger: log,
@@ -87,27 +89,32 @@ func proxyCommand(e *Env, parent Clause) func() error {
 			log.Warn("configuration", "note", n.String())
 		}
 		log.Info("starting spillway", "version", BuildVersion(), "config", *file, "groups", len(cfg.Groups))
-		reload := make(chan os.Signal, 1)
-		signal.Notify(reload, syscall.SIGHUP)
-		defer signal.Stop(reload)
 		ctx, cancel := context.WithCancel(e.Ctx)
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for {
-				select {
-				case <-reload:
-					_ = s.Reload() // logged and counted there
-				case <-ctx.Done():
-					return
-				}
-			}
-		}()
+		done := reloadOnSignal(ctx, s)
 		err = s.Run(ctx, e.Force)
 		cancel()
 		<-done
 		return AdviseOnListening(err)
 	}
+}
+
+// reloadOnSignal reloads at each SIGHUP until ctx ends; done is closed then.
+func reloadOnSignal(ctx context.Context, s *server.Server) (done chan struct{}) {
+	reload, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(reload, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		defer signal.Stop(reload)
+		for {
+			select {
+			case <-reload:
+				_ = s.Reload() // logged and counted there
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return done
 }
 
 // IgnoreBrokenPipe keeps a server alive when whoever reads its log goes away: a logger's restart, a

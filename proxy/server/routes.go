@@ -218,7 +218,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 	case s.draining.Load():
 		text(w, http.StatusServiceUnavailable, "Spillway is stopping.\n")
 	case !s.ready.Load():
-		text(w, http.StatusServiceUnavailable, "Spillway is starting: not every replica has been probed yet.\n")
+		text(w, http.StatusServiceUnavailable, s.unready())
 	case less: // healthy it is: a restart would take the file as it is
 		text(w, http.StatusServiceUnavailable, "Spillway answers nobody: --web.config.file asks callers for less than it did; see the log.\n")
 	default:

@@ -103,6 +103,9 @@ type Options struct {
 	// ShutdownDelay is how long new connections are taken, whether or not there are any, after the
 	// end was asked for and /-/ready has turned 503; DrainTimeout begins then. 0 is not at all.
 	ShutdownDelay time.Duration
+	// ReadyWait is how long a start may be not ready because there is a group of which no server
+	// has answered yet. 0 is not at all.
+	ReadyWait time.Duration
 	// RewriteTime is how long a refusal is kept back while something cheaper to ask is looked for;
 	// 500 ms.
 	RewriteTime time.Duration
@@ -111,8 +114,8 @@ type Options struct {
 	// MaxPerAddress caps those of them that come from one address, or from one /64 of IPv6; three
 	// quarters of MaxConnections.
 	MaxPerAddress int
-	// Ready, where set, is told the addresses once both listeners listen and every replica was
-	// probed once.
+	// Ready, where set, is told the addresses once both listeners listen, every replica was probed
+	// once, and what ReadyWait asks for is there.
 	Ready func(main, admin net.Addr)
 
 	// LimitMemory, where set, says for a memory.budget where Go's memory limit (GOMEMLIMIT) is to
@@ -183,6 +186,7 @@ type Server struct {
 	metricsAddr  net.Addr       // of the metrics listener, set before Ready is told; nil for none
 	cors         *regexp.Regexp // origins; nil for none
 	ready        atomic.Bool
+	awaited      atomic.Pointer[[]string] // groups that a start waits for; nil before the first probes
 	draining     atomic.Bool
 	unselective  slots // outlives reloads, as the gates of the replicas do
 	conns        clientConns
@@ -431,16 +435,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 	}
 	probed, cancelProbed := context.WithCancel(s.background)
 	g.Add(func() error {
-		wait, cancel := context.WithTimeout(probed, 10*time.Second)
-		err := st.top.WaitFirstProbe(wait)
-		cancel()
-		if probed.Err() == nil {
-			if err != nil {
-				s.log.Warn("ready although not every replica has answered its first probe", "err", err)
-			}
-			s.ready.Store(true)
-			s.sayReady(&l)
-		}
+		s.becomeReady(probed, &l)
 		<-probed.Done()
 		return nil
 	}, func(error) { cancelProbed() })
@@ -450,18 +445,6 @@ func (s *Server) Run(ctx, force context.Context) error {
 	s.ready.Store(false)
 	s.state.Load().retire()
 	return errors.Join(err, drainErr)
-}
-
-// sayReady tells the log, and whoever started the server, where it listens.
-func (s *Server) sayReady(l *listeners) {
-	at := []any{"address", l.main.Addr().String(), "admin", l.admin.Addr().String()}
-	if l.metrics != nil {
-		at = append(at, "metrics", l.metrics.Addr().String())
-	}
-	s.log.Info("Spillway is ready", at...)
-	if s.opts.Ready != nil {
-		s.opts.Ready(l.main.Addr(), l.admin.Addr())
-	}
 }
 
 // errDrained ends requests that outlast the drain.

@@ -177,6 +177,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 		}
 		return
 	}
+	defer u.onceUp.Store(true)
 	u.breaker.probed(now)
 	u.mu.Lock()
 	was := u.health.state

@@ -88,6 +88,7 @@ type upstream struct {
 
 	firstProbe chan struct{} // closed when the first probe has ended
 	probedOnce sync.Once
+	onceUp     atomic.Bool // a probe was answered, and the server examined
 
 	mu         sync.Mutex
 	health     health

@@ -445,6 +445,26 @@ func (t *Topology) probed(ctx context.Context) error {
 	return nil
 }
 
+// Unanswered are the names of groups that serve at now and of which no server has answered a probe
+// yet. What a server did under a configuration before this one counts, and what it did since does
+// not.
+func (t *Topology) Unanswered(now time.Time) []string {
+	var names []string
+	for _, g := range t.Groups {
+		lives, answered := false, false
+		for _, s := range g.Shards {
+			if s.lives(now) {
+				lives = true
+				answered = answered || slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.up.onceUp.Load() })
+			}
+		}
+		if lives && !answered {
+			names = append(names, g.Name)
+		}
+	}
+	return names
+}
+
 // Group returns the group of that name, or nil.
 func (t *Topology) Group(name string) *Group {
 	i := slices.IndexFunc(t.Groups, func(g *Group) bool { return g.Name == name })
