@@ -49,7 +49,7 @@ func proxyCommand(e *Env, parent Clause) func() error {
 		Default("30s").Duration()
 	delay := c.Flag("web.shutdown-delay", "How long new connections are still served after SIGTERM, when /-/ready is 503 already: as long as a load balancer or Kubernetes may go on sending them. Requests then have 15s more.").
 		Default("0s").Duration()
-	wait := c.Flag("web.ready-wait", "How long /-/ready may be 503 after a start because no server of some group has answered yet, so that a roll-out does not replace those that reach servers by those that do not. Queries are served meanwhile. 0s is not at all.").
+	wait := c.Flag("web.ready-wait", "How long /-/ready may be 503 after a start because no server has answered yet, so that a roll-out does not replace those that reach servers by those that do not. Queries are served meanwhile. 0s is not at all.").
 		Default("0s").Duration()
 	prefix := c.Flag("web.route-prefix", "Stands before every path of the API; by default the path of --web.external-url.").String()
 	return func() error {

@@ -29,7 +29,7 @@ func (s *Server) becomeReady(ctx context.Context, l *listeners) {
 	s.sayReady(l)
 }
 
-// awaitServers waits until each group has had a server that answered, at most until then. Without
+// awaitServers waits until a server of any group has answered, at most until then. Without
 // it a roll-out puts pods that reach no server (no name can be resolved, a policy lets nothing out)
 // in the place of those that do. It tells whether there was anything to wait for.
 func (s *Server) awaitServers(ctx context.Context, until time.Time, l *listeners) (waited bool) {

@@ -445,20 +445,23 @@ func (t *Topology) probed(ctx context.Context) error {
 	return nil
 }
 
-// Unanswered are the names of groups that serve at now and of which no server has answered a probe
-// yet. What a server did under a configuration before this one counts, and what it did since does
-// not.
+// Unanswered are the names of the groups that serve at now, as long as no server of any of them has
+// answered a probe yet: where one has, what others lack is their own trouble, such as a region that
+// is cut off. What a server did under a configuration before this one counts, and what it did since
+// does not.
 func (t *Topology) Unanswered(now time.Time) []string {
 	var names []string
 	for _, g := range t.Groups {
-		lives, answered := false, false
+		lives := false
 		for _, s := range g.Shards {
 			if s.lives(now) {
 				lives = true
-				answered = answered || slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.up.onceUp.Load() })
+				if slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.up.onceUp.Load() }) {
+					return nil
+				}
 			}
 		}
-		if lives && !answered {
+		if lives {
 			names = append(names, g.Name)
 		}
 	}
