@@ -221,9 +221,9 @@ func TestConfigIsWatched(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
-	if partial() != "warn" || !s.reloadedWell.Load() {
-		t.Error("a file that is absent for a moment has changed something")
+	r.eventually("a file that is gone is told", func() bool { return !s.reloadedWell.Load() })
+	if partial() != "warn" || s.state.Load() != loaded {
+		t.Error("a file that is gone has changed something")
 	}
 }
 

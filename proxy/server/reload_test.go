@@ -1,6 +1,9 @@
 package server
 
 import (
+	"context"
+	"crypto/sha256"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -48,6 +51,94 @@ func TestReloadOfAStateDir(t *testing.T) {
 	if is, err := os.Stat(dir); err != nil || !is.IsDir() {
 		t.Error(err)
 	}
+}
+
+// TestReloadOfAFileThatIsGone: a file that vanishes, as where its key leaves a Secret, or that
+// cannot be read is refused once and counted, and the old configuration stays; when it is back all
+// is well again.
+func TestReloadOfAFileThatIsGone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "spillway.yaml")
+	r := newRig(t, manyShards(1), limits(ample), func(o *Options) { o.ConfigFile = file })
+	writeText(t, file, r.config)
+	if err := r.s.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.s.watchConfig(ctx, 5*time.Millisecond) }()
+	defer func() { stop(); <-ended }()
+	before := r.s.state.Load()
+	well := func() bool { return r.metric("spillway_config_last_reload_successful") == 1 }
+	refused := func() (lines []string) {
+		for _, line := range r.log.atLeast(slog.LevelError) {
+			if strings.Contains(line, "the configuration was not reloaded") {
+				lines = append(lines, line)
+			}
+		}
+		return lines
+	}
+	for i, gone := range []struct {
+		what     string
+		do, undo func() error
+	}{
+		{"removed", func() error { return os.Remove(file) }, func() error { return os.WriteFile(file, []byte(r.config), 0o600) }},
+		{
+			"a folder in its place", func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
+			func() error { return errors.Join(os.Remove(file), os.WriteFile(file, []byte(r.config), 0o600)) },
+		},
+	} {
+		if err := gone.do(); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually(gone.what+": it is told", func() bool { return !well() })
+		if lines := refused(); len(lines) != i+1 || !strings.Contains(lines[i], file) {
+			t.Errorf("%s: %q", gone.what, lines)
+		}
+		if well() || r.s.state.Load() != before {
+			t.Errorf("%s: it is well, or another configuration is in force", gone.what)
+		}
+		if err := gone.undo(); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually(gone.what+": it is back", well)
+		if r.s.state.Load() != before {
+			t.Errorf("%s: the same bytes were built again", gone.what)
+		}
+	}
+}
+
+// TestLooksAtAFileThatIsGone: one look that finds no file, between the two halves of a swap, loads
+// nothing; two in a row do, once.
+func TestLooksAtAFileThatIsGone(t *testing.T) {
+	there := [sha256.Size]byte{1}
+	var l fileLooks
+	look := func(what string, ok, well, want bool) {
+		t.Helper()
+		var sum [sha256.Size]byte
+		if ok {
+			sum = there
+		}
+		if got := l.due(sum, ok, well); got != want {
+			t.Fatalf("%s: it is loaded: %t", what, got)
+		} else if got {
+			l.loaded(sum, ok)
+		}
+	}
+	look("the first look", true, true, true)
+	for range 5 {
+		look("in the middle of a swap", false, true, false)
+		look("after the swap", true, true, false)
+	}
+	look("it has gone", false, true, false)
+	look("it has gone for a second look", false, true, true)
+	for range 3 * mostLooks {
+		look("it was told", false, false, false)
+	}
+	look("it was there for whoever asked for a reload", false, true, true)
+	look("it is back", true, false, true)
+	look("it is the same", true, true, false)
+	look("it has gone again", false, true, false)
+	look("it has gone again for a second look", false, true, true)
 }
 
 // reloadable is a rig with a configuration file, which is not written yet.

@@ -20,6 +20,10 @@ const stillFor = time.Second
 // again.
 const mostLooks = 20
 
+// goneLooks is after how many looks in a row without a file that can be read it counts as gone, and
+// not as being replaced.
+const goneLooks = 2
+
 // watchConfig reloads when the bytes of the configuration file, or of the plans that it names,
 // differ from those that were loaded or refused last; it looks each interval until ctx ends. Bytes
 // and not times or names: a ConfigMap is changed by turning a symbolic link to a folder.
@@ -28,38 +32,64 @@ const mostLooks = 20
 // same: the files that are there when the watch begins, which may have changed since they were
 // read, and plans that the configuration did not name before. And what was refused is tried again,
 // after two intervals, four and so on up to twenty: an API server that is asked for servers may
-// answer by then, and a password's file be there.
+// answer by then, and a password's file be there. A configuration file that is gone, or that nobody
+// may read, is refused once (goneLooks), and loaded when it is back.
 func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
-	var last [sha256.Size]byte
-	looks, again := 0, 0 // since the last load, and after how many it is tried again
+	var l fileLooks
 	for wait(ctx, interval) {
 		sum, ok := s.configBytes()
-		if looks++; !ok || sum == last && (s.reloadedWell.Load() || looks < again) {
+		if !l.due(sum, ok, s.reloadedWell.Load()) {
 			continue
 		}
 		if !wait(ctx, min(stillFor, interval)) {
 			return
 		}
-		if again, ok := s.configBytes(); !ok || again != sum {
+		if again, still := s.configBytes(); still != ok || again != sum {
 			continue
 		}
-		if again = min(2*again, mostLooks); sum != last {
-			again = 2
-		}
 		plans := s.plans()
-		looks, _ = 0, s.reload(by{how: byWatch}) // said there
-		if last = sum; !slices.Equal(plans, s.plans()) {
-			last = [sha256.Size]byte{}
+		_ = s.reload(by{how: byWatch}) // said there
+		if l.loaded(sum, ok); !slices.Equal(plans, s.plans()) {
+			l.last = [sha256.Size]byte{}
 		}
 	}
+}
+
+// fileLooks are those at the configuration's files. The zero value is ready for use.
+type fileLooks struct {
+	last    [sha256.Size]byte // what was loaded or refused
+	since   int               // looks since then
+	again   int               // after how many of these what was refused is tried again
+	missed  int               // looks in a row without a configuration file
+	refused bool              // that there is none was loaded, and refused
+}
+
+// due tells whether what a look has found is to be loaded. ok is that there is a configuration
+// file, and well that the last reload succeeded.
+func (l *fileLooks) due(sum [sha256.Size]byte, ok, well bool) bool {
+	l.since++
+	if !ok {
+		l.missed++
+		return l.missed >= goneLooks && (well || !l.refused)
+	}
+	l.missed = 0
+	return sum != l.last || !well && l.since >= l.again
+}
+
+// loaded notes what was loaded or refused.
+func (l *fileLooks) loaded(sum [sha256.Size]byte, ok bool) {
+	if l.again = min(2*l.again, mostLooks); sum != l.last {
+		l.again = 2
+	}
+	l.since, l.last, l.refused = 0, sum, !ok
 }
 
 // plans are the files that the configuration in force names.
 func (s *Server) plans() []string { return s.state.Load().cfg.DropRules.Plan }
 
-// configBytes is a digest of the files; false where the configuration cannot be read, as in the
-// middle of being replaced. That a plan is not there, which a new configuration need not name, is
-// part of it.
+// configBytes is a digest of the files; zero and false where the configuration cannot be read, as
+// in the middle of being replaced. That a plan is not there, which a new configuration need not
+// name, is part of it.
 func (s *Server) configBytes() (sum [sha256.Size]byte, ok bool) {
 	h := sha256.New()
 	for i, file := range slices.Concat([]string{s.opts.ConfigFile}, s.plans()) {
