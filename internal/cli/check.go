@@ -17,11 +17,14 @@ import (
 // checkConfigCommand names every problem of a configuration file, one a line, with its path.
 func checkConfigCommand(e *Env, parent Clause) func() error {
 	c := parent.Command("config", "Checks a configuration file; exit code 1 and every problem, one a line.")
-	file := c.Arg("file", "The configuration file; needed, but with --schema.").String()
+	file := c.Arg("file", "The configuration file, or - for standard input; needed, but with --schema.").String()
 	schema := c.Flag("schema", "Prints the JSON schema of configuration files instead, for editors.").Bool()
 	online := c.Flag("online", "Also asks the shards: are they reachable, do their external labels fit, do they overlap.").Bool()
 	timeout := c.Flag("timeout", "How long --online may take.").Default("30s").Duration()
 	return func() error {
+		if *file == "" && slices.Contains(e.Args, "-") {
+			*file = "-"
+		}
 		switch {
 		case *schema && (*file != "" || *online):
 			return errUsage{errors.New("--schema prints what files look like and reads none; leave FILE and --online away")}
@@ -33,7 +36,7 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 		case *file == "":
 			return errUsage{errors.New("required argument 'file' not provided; see spillway check config --help")}
 		}
-		cfg, err := config.Check(*file, plansOf)
+		cfg, err := checkConfig(file)
 		var problems config.Problems
 		if errors.As(err, &problems) {
 			for _, p := range problems {
@@ -87,6 +90,16 @@ func checkConfigCommand(e *Env, parent Clause) func() error {
 		fmt.Fprintf(e.Stdout, "%s is valid: %s%s\n", *file, counts, more)
 		return nil
 	}
+}
+
+// checkConfig checks the file, or what comes over standard input, as out of `helm template`, whose
+// name it changes to one for people.
+func checkConfig(file *string) (*config.Config, error) {
+	if *file != "-" && *file != "/dev/stdin" {
+		return config.Check(*file, plansOf)
+	}
+	*file = "standard input"
+	return config.CheckFrom(os.Stdin, plansOf)
 }
 
 // plansOf are the problems of the plans of drop rules, as far as they can be opened: that they can

@@ -313,3 +313,32 @@ func TestLogReaderLeaves(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.exits(0)
 }
+
+// TestCheckOfStandardInput: `check config -` checks what comes over a pipe, as out of `helm
+// template`; relative paths in it start from the working directory.
+func TestCheckOfStandardInput(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "secret.txt"), []byte("pw"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := `groups: [{name: a, shards: [{replicas: [{url: "http://10.0.0.1:9090", http_client: {basic_auth: {username: u, password_file: FILE}}}]}]}]` + "\n"
+	for _, c := range []struct{ text, want string }{
+		{strings.Replace(text, "FILE", "secret.txt", 1), "standard input is valid: 1 group, 1 shard, 1 replica\n"},
+		{strings.Replace(text, "FILE", "none.txt", 1), "groups[0].shards[0].replicas[0].http_client.basic_auth.password_file: cannot be read: open none.txt: no such file or directory (line 1)\n"},
+		{"", "the file is empty; it needs at least groups"},
+	} {
+		for _, name := range []string{"-", "/dev/stdin"} {
+			cmd := exec.Command(self, "check", "config", name)
+			cmd.Env, cmd.Dir = append(os.Environ(), processEnv+"=1"), dir
+			cmd.Stdin = io.MultiReader(strings.NewReader(c.text)) // no file, so that it is a pipe
+			out, _ := cmd.CombinedOutput()                        // the text says how it ended
+			if !strings.HasPrefix(string(out), c.want) {
+				t.Errorf("%s of %q: %s", name, c.text, out)
+			}
+		}
+	}
+}

@@ -64,6 +64,8 @@ type Env struct {
 	Stdout, Stderr io.Writer
 	App            *kingpin.Application
 	LogConfig      *promslog.Config
+	// Args is the command line: the parser takes an argument "-" for an empty one.
+	Args []string
 	// LogLevelSet tells whether the caller has chosen how much is logged.
 	LogLevelSet bool
 	// Flags are those of the application and of the command, with the values in force.
@@ -153,6 +155,7 @@ func (p Program) Run(ctx, force context.Context, args []string, stdout, stderr i
 		}
 		return fail(2, advise(e.App, args, err, p.served()))
 	}
+	e.Args = args
 	e.LogLevelSet = slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--log.level") })
 	e.Flags = flagValues(e.App, parsed)
 	err = runs[parsed]()

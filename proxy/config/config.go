@@ -416,7 +416,11 @@ func read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	return readFrom(f)
+}
+
+func readFrom(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"io"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -31,13 +32,26 @@ func Check(path string, more func(*Config) Problems) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, d, problems := decode(data, filepath.Dir(path), time.Now())
+	return check(data, filepath.Dir(path), more)
+}
+
+// CheckFrom is Check of what a reader has; relative paths in it start from the working directory.
+func CheckFrom(r io.Reader, more func(*Config) Problems) (*Config, error) {
+	data, err := readFrom(r)
+	if err != nil {
+		return nil, err
+	}
+	return check(data, ".", more)
+}
+
+func check(data []byte, dir string, more func(*Config) Problems) (*Config, error) {
+	cfg, d, problems := decode(data, dir, time.Now())
 	if d == nil {
 		return nil, problems
 	}
 	found := cfg.fileProblems()
 	for _, b := range d.broken { // what was refused as a whole names files, too
-		b.client.SetDirectory(filepath.Dir(path))
+		b.client.SetDirectory(dir)
 		clientFiles(b.client, b.path, found.unreadable)
 	}
 	if more != nil {

@@ -1,0 +1,93 @@
+package helm
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spillwayproject/spillway/proxy/config"
+)
+
+// TestChangeIsTried: the pipeline of docs/upgrade.md gives the pod the file that the chart would,
+// byte for byte, in a Secret and in a ConfigMap. The page's text is run, with a helm that prints
+// what the chart renders and a kubectl that keeps what it is given.
+func TestChangeIsTried(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash is not on this machine: the page's commands are not run")
+	}
+	text := page(t, "upgrade.md", "\n## A change by Helm\n")
+	pipeline := regexp.MustCompile(`(?m)^    helm template spillway .*\|\n(?:      .*\n)+`).FindString(text)
+	if !strings.Contains(pipeline, "-- /spillway check config - --online") {
+		t.Fatalf("the page has no pipeline: %q", pipeline)
+	}
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		for name, file := range ciFiles(t) {
+			values := valuesOf(t, file)
+			if values["existingSecret"] != nil {
+				continue // nothing of it is the chart's
+			}
+			values["configKind"] = kind
+			rendered := configFileOf(t, values)
+			objects, err := decode(rendered)
+			if err != nil || len(objects) != 1 {
+				t.Fatal(name, len(objects), err)
+			}
+			var want string
+			switch in := objects[0].in.(type) {
+			case *corev1.Secret:
+				want = in.StringData["spillway.yaml"]
+			case *corev1.ConfigMap:
+				want = in.Data["spillway.yaml"]
+			}
+			dir := t.TempDir()
+			for tool, script := range map[string]string{"helm": "cat rendered", "kubectl": "cat >given"} {
+				if err := os.WriteFile(filepath.Join(dir, tool), []byte("#!"+bash+"\n"+script+"\n"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			source := "---\n# Source: spillway/templates/config.yaml\n" // as helm template prints it
+			if err := os.WriteFile(filepath.Join(dir, "rendered"), []byte(source+rendered), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command(bash, "-ec", pipeline)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, out)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "given"))
+			if err != nil || want == "" || string(got) != want {
+				t.Errorf("%s in a %s: %v, the pod is given\n%s\nand not\n%s", name, kind, err, got, want)
+			}
+			if _, err := config.Parse(got, dir); err != nil {
+				t.Errorf("%s in a %s: %v", name, kind, err)
+			}
+		}
+	}
+}
+
+// configFileOf is what `helm template --show-only templates/config.yaml` prints, without its head.
+func configFileOf(t *testing.T, values map[string]any) string {
+	t.Helper()
+	c, err := ours()
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := chartutil.ReleaseOptions{Name: "spillway", Namespace: "monitoring"}
+	all, err := chartutil.ToRenderValues(c, values, release, chartutil.DefaultCapabilities)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := engine.Render(c, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files["spillway/templates/config.yaml"]
+}
