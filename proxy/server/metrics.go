@@ -127,6 +127,7 @@ func newMetrics(reg prometheus.Registerer, s *Server) *metrics {
 		m.refusals, m.canceled, m.shared, m.partial, m.dropped, m.drops, m.plans, m.rawShards, m.inexact, m.counts, m.duplicates, m.series,
 		m.samples, m.read, m.written, m.peak, m.estimates, m.panics, m.conns, m.connsFull, m.connsOver, m.unaccepted, m.reloadOK,
 		m.reloadTime, m.hash, budget, most, used, m.denied, m.lanes, m.rewrites, m.shadow, denyRules{s}, tokensAway(s), journalWorking{s},
+		webConfigWell{s},
 	)
 	return m
 }

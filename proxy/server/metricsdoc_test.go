@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -251,7 +252,9 @@ func describedMetrics(t *testing.T) ([]metricRow, *prometheus.Registry) {
 	}
 	reg := prometheus.NewRegistry()
 	w := &watching{Registerer: reg}
-	s, err := New(Options{Config: cfg, Registerer: w, Gatherer: reg})
+	web := filepath.Join(t.TempDir(), "web.yml")
+	writeText(t, web, "http_server_config: {http2: false}\n")
+	s, err := New(Options{Config: cfg, Registerer: w, Gatherer: reg, WebConfigFile: web})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -132,6 +132,8 @@ type Options struct {
 	// lame is how long a connection without a request may wait for one when the proxy stops, before
 	// it is closed; 500 ms. For tests.
 	lame time.Duration
+	// webLooks is how often the web configuration is looked at; 0 is webLooks.
+	webLooks time.Duration
 	// writePatience is how long one write of an API's answer may take; 10 s. For tests, whose
 	// clients are to be slow for as long as the machine is.
 	writePatience time.Duration
@@ -183,6 +185,7 @@ type Server struct {
 	reloadedWell atomic.Bool
 	guarded      atomic.Bool    // the admin listener needs authentication
 	web          *webGuard      // of all listeners
+	webBroken    atomic.Bool    // the web configuration, its certificate or its key
 	metricsAddr  net.Addr       // of the metrics listener, set before Ready is told; nil for none
 	cors         *regexp.Regexp // origins; nil for none
 	ready        atomic.Bool
@@ -425,14 +428,7 @@ func (s *Server) Run(ctx, force context.Context) error {
 	if metrics := s.httpServer(s.metricsHandler()); l.metrics != nil {
 		g.Add(serve(metrics, s.guard(metrics, l.metrics, true)), func(error) { _ = metrics.Close() })
 	}
-	if s.opts.ConfigFile != "" && s.opts.ReloadInterval > 0 {
-		watched, cancelWatched := context.WithCancel(s.background)
-		g.Add(func() error {
-			s.watchConfig(watched, s.opts.ReloadInterval)
-			<-stopped
-			return nil
-		}, func(error) { cancelWatched() })
-	}
+	s.addWatches(&g, stopped)
 	probed, cancelProbed := context.WithCancel(s.background)
 	g.Add(func() error {
 		s.becomeReady(probed, &l)

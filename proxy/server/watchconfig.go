@@ -1,12 +1,15 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"slices"
 	"time"
+
+	"github.com/oklog/run"
 
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -19,6 +22,23 @@ const stillFor = time.Second
 // mostLooks is after how many looks at the files at most a configuration that was refused is tried
 // again.
 const mostLooks = 20
+
+// addWatches adds to the group what looks at the configuration and at the web configuration.
+func (s *Server) addWatches(g *run.Group, stopped <-chan struct{}) {
+	add := func(file string, interval time.Duration, watch func(context.Context, time.Duration)) {
+		if file == "" || interval <= 0 {
+			return
+		}
+		watched, cancel := context.WithCancel(s.background)
+		g.Add(func() error {
+			watch(watched, interval)
+			<-stopped
+			return nil
+		}, func(error) { cancel() })
+	}
+	add(s.opts.ConfigFile, s.opts.ReloadInterval, s.watchConfig)
+	add(s.opts.WebConfigFile, cmp.Or(s.opts.webLooks, webLooks), s.watchWebConfig)
+}
 
 // goneLooks is after how many looks in a row without a file that can be read it counts as gone, and
 // not as being replaced.

@@ -33,9 +33,12 @@ type webConfig struct {
 // passwords tells whether it lets in nobody without a password.
 func (c *webConfig) passwords() bool { return len(c.Users) > 0 }
 
+// encrypts tells whether its listeners speak TLS.
+func (c *webConfig) encrypts() bool { return c.TLS.CertFile != "" || c.TLS.Cert != "" }
+
 // certificates tells whether it lets in nobody without a certificate that is verified.
 func (c *webConfig) certificates() bool {
-	return (c.TLS.CertFile != "" || c.TLS.Cert != "") && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
+	return c.encrypts() && c.TLS.ClientAuth == "RequireAndVerifyClientCert"
 }
 
 // ways is how many of the two it asks for.
