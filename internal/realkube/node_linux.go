@@ -32,11 +32,11 @@ const (
 )
 
 // Isolated is a command that runs in namespaces of its own: a network of nothing but a loopback,
-// mounts, and processes that end with it, whatever they are. It needs root, iproute2 and
-// util-linux.
+// mounts, of which those folders are empty that programs of a node write to whatever they are told,
+// and processes that end with it, whatever they are. It needs root, iproute2 and util-linux.
 func Isolated(ctx context.Context, args ...string) *exec.Cmd {
 	// The shell is their first process, which takes leave of those that have lost their parents.
-	up := `ip link set lo up && "$@"; exit $?`
+	up := `for dir in /run /var/log /var/lib/cni; do mkdir -p $dir && mount -t tmpfs tmpfs $dir || exit; done; ip link set lo up && "$@"; exit $?`
 	cmd := exec.CommandContext(ctx, "unshare",
 		append([]string{"-m", "-n", "-p", "-f", "--kill-child", "--mount-proc", "sh", "-c", up, "sh"}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
