@@ -41,13 +41,13 @@ func (s *Server) awaitServers(ctx context.Context, until time.Time, l *listeners
 			return waited
 		}
 		s.awaited.Store(&missing)
-		if !time.Now().Before(until) {
-			s.log.Warn("ready although no server of a group has answered", "groups", strings.Join(missing, ", "), "limit", s.opts.ReadyWait)
-			return true
-		}
 		if !waited {
 			s.log.Warn("serving, but not ready: no server of a group has answered yet",
 				append(l.attrs(), "groups", strings.Join(missing, ", "), "limit", s.opts.ReadyWait)...)
+		}
+		if !time.Now().Before(until) {
+			s.log.Warn("ready although no server of a group has answered", "groups", strings.Join(missing, ", "), "limit", s.opts.ReadyWait)
+			return true
 		}
 		select {
 		case <-tick.C:

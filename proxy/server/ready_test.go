@@ -18,8 +18,8 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// away is a server that is there and not ready.
-var away = fakeshard.Route{Path: "/-/ready", Script: "status 503; send 'Service Unavailable'"}
+// away is a server that is there and answers nothing.
+var away = fakeshard.Route{Script: "status 503; send 'Service Unavailable'"}
 
 // lateShard is a server of the group that is away from the start on.
 func lateShard(t *testing.T, group string, routes ...fakeshard.Route) *fakeshard.Shard {
@@ -129,6 +129,14 @@ func TestReadyOnceServersAnswer(t *testing.T) {
 	if !r.isReady() {
 		t.Error("not ready any more since its servers are down, as those of every other proxy are")
 	}
+}
+
+// A server whose readiness page is closed, and whose API answers, is one that answers.
+func TestReadyWithoutReadinessPage(t *testing.T) {
+	t.Parallel()
+	closed := lateShard(t, "g0", fakeshard.Route{Path: "/-/ready", Script: "status 403; send 'Forbidden'"})
+	r := startUnready(t, groupsOver(closed.URL()), time.Hour)
+	r.eventually("it is ready once a query was answered", r.isReady)
 }
 
 // A start waits for servers only so long.

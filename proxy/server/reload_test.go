@@ -77,14 +77,17 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 		}
 		return lines
 	}
+	back := func() error { // whole at once: what is half there is another mistake
+		return errors.Join(os.WriteFile(file+".new", []byte(r.config), 0o600), os.Rename(file+".new", file))
+	}
 	for i, gone := range []struct {
 		what     string
 		do, undo func() error
 	}{
-		{"removed", func() error { return os.Remove(file) }, func() error { return os.WriteFile(file, []byte(r.config), 0o600) }},
+		{"removed", func() error { return os.Remove(file) }, back},
 		{
 			"a folder in its place", func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) },
-			func() error { return errors.Join(os.Remove(file), os.WriteFile(file, []byte(r.config), 0o600)) },
+			func() error { return errors.Join(os.Remove(file), back()) },
 		},
 	} {
 		if err := gone.do(); err != nil {

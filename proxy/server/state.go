@@ -227,8 +227,8 @@ func (s *Server) reloaded(b by, before *state, err error) error {
 	s.reloadedWell.Store(well)
 	s.auditReload(b, before, err)
 	if err != nil {
-		s.metrics.reloadOK.Set(0)
 		s.log.Error("the configuration was not reloaded; the old one stays in force", "file", s.opts.ConfigFile, "err", err)
+		s.metrics.reloadOK.Set(0)
 		return err
 	}
 	if well {

@@ -32,14 +32,14 @@ func (s *Server) watchWebConfig(ctx context.Context, interval time.Duration) {
 	}
 	for said := ""; wait(ctx, interval); {
 		wrong := check()
-		if wrong == said {
+		if (wrong == "") == (said == "") { // of several faults each look may name another one
 			continue
 		}
 		if wrong != "" {
 			if !wait(ctx, min(stillFor, interval)) {
 				return
 			}
-			if check() != wrong {
+			if check() == "" {
 				continue
 			}
 			s.log.Error("the web configuration, its certificate or its key is broken: callers are refused, over TLS without an answer, until it is mended", "err", wrong)
@@ -74,7 +74,7 @@ func (w webConfigWell) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	well := 1.0
-	if w.s.webBroken.Load() {
+	if _, less := w.s.web.look(); less || w.s.webBroken.Load() {
 		well = 0
 	}
 	ch <- prometheus.MustNewConstMetric(descWebConfigWell, prometheus.GaugeValue, well)

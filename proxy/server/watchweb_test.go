@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
@@ -53,7 +56,7 @@ func TestBrokenWebConfigIsTold(t *testing.T) {
 		{"a file without TLS", "tls_server_config is gone", func() { inPlace(t, web, "http_server_config: {http2: false}\n") }},
 	} {
 		c.do()
-		r.eventually(c.what+" is told", func() bool { return !well() })
+		r.eventually(c.what+" is told", func() bool { return !well() && len(told()) > i })
 		if lines := told(); len(lines) != i+1 || !strings.Contains(lines[i], c.want) {
 			t.Errorf("%s: %q", c.what, lines)
 		}
@@ -61,5 +64,23 @@ func TestBrokenWebConfigIsTold(t *testing.T) {
 		ca.write("server.key", key)
 		inPlace(t, web, string(text))
 		r.eventually("it is well after "+c.what, well)
+	}
+}
+
+// TestWebConfigOfLessIsToldByTheGauge: where the passwords are gone from the file everybody is
+// refused, and the gauge says so.
+func TestWebConfigOfLessIsToldByTheGauge(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web.yml")
+	writeText(t, web, "basic_auth_users: {a: $2a$04$U2dMbDKQbM1TsoFgsYrfaOyu.9jw0ZRFAsaS8pcOxcVGVy8dNEyz6}\n")
+	shard := fakeshard.Start(t, fakeshard.Config{})
+	s, _ := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", shard.URL()),
+		func(o *Options) { o.WebConfigFile = web })
+	gauge := func() float64 { return testutil.ToFloat64(webConfigWell{s}) }
+	if gauge() != 1 {
+		t.Error("it is not well to begin with")
+	}
+	writeText(t, web, "")
+	if gauge() != 0 {
+		t.Error("the gauge says well while everybody is refused")
 	}
 }

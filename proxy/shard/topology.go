@@ -446,9 +446,9 @@ func (t *Topology) probed(ctx context.Context) error {
 }
 
 // Unanswered are the names of the groups that serve at now, as long as no server of any of them has
-// answered a probe yet: where one has, what others lack is their own trouble, such as a region that
-// is cut off. What a server did under a configuration before this one counts, and what it did since
-// does not.
+// answered a probe or a query yet: where one has, what others lack is their own trouble, such as a
+// region that is cut off. What a server did under a configuration before this one counts, and what
+// it did since does not.
 func (t *Topology) Unanswered(now time.Time) []string {
 	var names []string
 	for _, g := range t.Groups {
@@ -456,7 +456,7 @@ func (t *Topology) Unanswered(now time.Time) []string {
 		for _, s := range g.Shards {
 			if s.lives(now) {
 				lives = true
-				if slices.ContainsFunc(s.Replicas, func(r *Replica) bool { return r.up.onceUp.Load() }) {
+				if slices.ContainsFunc(s.Replicas, (*Replica).everAnswered) {
 					return nil
 				}
 			}
@@ -467,6 +467,10 @@ func (t *Topology) Unanswered(now time.Time) []string {
 	}
 	return names
 }
+
+// everAnswered tells whether a probe or, where its readiness page says otherwise to the end, a
+// query was ever answered.
+func (r *Replica) everAnswered() bool { return r.up.onceUp.Load() || r.up.answered.Load() != 0 }
 
 // Group returns the group of that name, or nil.
 func (t *Topology) Group(name string) *Group {

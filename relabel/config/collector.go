@@ -81,7 +81,8 @@ func (o *Objects) scrapes(file string, n *yaml.Node, at depth, seen map[place]bo
 			jobs, err := scrapeConfigs(file, c, at != outside)
 			o.Jobs, problems = append(o.Jobs, jobs...), append(problems, err)
 		case list:
-		case isVariable(c) && (below == prometheus || at == prometheus && key == "config" || at != outside && key == "scrape_configs"):
+		case isVariable(c) && (at == outside && below == receivers || below == prometheus || at == prometheus && key == "config" ||
+			at != outside && key == "scrape_configs"):
 			o.elsewhere(file, n.Content[i-1].Line, key, c)
 		default:
 			problems = append(problems, o.scrapes(file, c, below, seen))

@@ -116,6 +116,7 @@ func TestCollectorIncludes(t *testing.T) {
 		"the list":                 {where + " ${file:/conf/jobs.yaml}\n", 0, "scrape_configs ${file:/conf/jobs.yaml}"},
 		"the configuration":        {"receivers:\n  prometheus:\n    config: ${file:/conf/p.yaml}\n", 0, "config ${file:/conf/p.yaml}"},
 		"the receiver":             {"receivers:\n  prometheus: ${file:/conf/p.yaml}\n", 0, "prometheus ${file:/conf/p.yaml}"},
+		"all receivers":            {"receivers: ${file:/conf/receivers.yaml}\n", 0, "receivers ${file:/conf/receivers.yaml}"},
 		"no variable":              {where + " $${x}\n", 0, ""},
 		"of another receiver":      {"receivers:\n  otlp:\n    config: ${file:/conf/p.yaml}\n", 0, ""},
 		"no receivers":             {"config: ${x}\nprometheus: {config: '${x}'}\n# receivers\n", 0, ""},
