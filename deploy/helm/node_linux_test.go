@@ -74,14 +74,11 @@ spec:
 func builds(t *testing.T) func(dir string) {
 	return func(dir string) {
 		t.Helper()
-		for _, args := range [][]string{
-			{"../../tools/build.sh", "helm", "kubernetes", "coredns", "prometheus"},
-			{"go", "run", "../image", "-platforms=linux/amd64", "-version=0.1.0", "-out=" + filepath.Join(dir, "image")},
-		} {
-			if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-				t.Fatalf("%q: %v: %s", args, err, out)
-			}
+		out, err := exec.Command("../../tools/build.sh", "helm", "kubernetes", "coredns", "prometheus").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
 		}
+		realkubetest.BuildSpillway(t, dir)
 	}
 }
 
@@ -93,13 +90,7 @@ func imports(t *testing.T, n *realkube.Node) {
 		t.Fatal(err)
 	}
 	realkubetest.Import(t, n, realkube.Image{Name: "example.org/prometheus:3.15", Program: prometheus})
-	archive := filepath.Join(t.TempDir(), "spillway.tar")
-	if out, err := exec.Command("tar", "-C", filepath.Join(realkubetest.Dir(), "image"), "-cf", archive, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if err := n.Import(t.Context(), archive, "--base-name", "registry.example.org/spillway"); err != nil {
-		t.Fatal(err)
-	}
+	realkubetest.ImportSpillway(t, n)
 }
 
 // asks asks the service of Spillway, as a pod would, by a connection of its own.

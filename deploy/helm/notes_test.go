@@ -16,6 +16,12 @@ import (
 // notesOf is what Helm prints when the chart is installed with the values.
 func notesOf(t *testing.T, values map[string]any) string {
 	t.Helper()
+	return templateOf(t, values, "NOTES.txt")
+}
+
+// templateOf is what the values make of one template.
+func templateOf(t *testing.T, values map[string]any, name string) string {
+	t.Helper()
 	c, err := ours()
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +35,7 @@ func notesOf(t *testing.T, values map[string]any) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return files["spillway/templates/NOTES.txt"]
+	return files["spillway/templates/"+name]
 }
 
 // TestWhoScrapesTheRemediator: its metrics are on the port of its webhook, so that nobody reaches

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"helm.sh/helm/v3/pkg/chartutil"
-	"helm.sh/helm/v3/pkg/engine"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -35,7 +33,7 @@ func TestChangeIsTried(t *testing.T) {
 				continue // nothing of it is the chart's
 			}
 			values["configKind"] = kind
-			rendered := configFileOf(t, values)
+			rendered := templateOf(t, values, "config.yaml")
 			objects, err := decode(rendered)
 			if err != nil || len(objects) != 1 {
 				t.Fatal(name, len(objects), err)
@@ -71,23 +69,4 @@ func TestChangeIsTried(t *testing.T) {
 			}
 		}
 	}
-}
-
-// configFileOf is what `helm template --show-only templates/config.yaml` prints, without its head.
-func configFileOf(t *testing.T, values map[string]any) string {
-	t.Helper()
-	c, err := ours()
-	if err != nil {
-		t.Fatal(err)
-	}
-	release := chartutil.ReleaseOptions{Name: "spillway", Namespace: "monitoring"}
-	all, err := chartutil.ToRenderValues(c, values, release, chartutil.DefaultCapabilities)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := engine.Render(c, all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files["spillway/templates/config.yaml"]
 }

@@ -48,7 +48,7 @@ func made(t *testing.T) func(dir string) {
 			return out
 		}
 		run("../../tools/build.sh", "kubernetes", "coredns", "operator", "exporters", "old-prometheus", "thanos")
-		run("go", "run", "../../deploy/image", "-platforms=linux/amd64", "-version=0.1.0", "-out="+filepath.Join(dir, "image"))
+		realkubetest.BuildSpillway(t, dir)
 		run("go", "build", "-o", filepath.Join(dir, "spillway"), "../../cmd/spillway")
 		run("go", "build", "-o", filepath.Join(dir, "target"), "./testdata/target")
 		var module struct{ Dir string }
@@ -63,13 +63,7 @@ func made(t *testing.T) func(dir string) {
 func startOperated(t *testing.T) *operated {
 	t.Helper()
 	c, n := realkubetest.Node(t)
-	archive := filepath.Join(t.TempDir(), "spillway.tar")
-	if out, err := exec.Command("tar", "-C", filepath.Join(realkubetest.Dir(), "image"), "-cf", archive, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if err := n.Import(t.Context(), archive, "--base-name", "registry.example.org/spillway"); err != nil {
-		t.Fatal(err)
-	}
+	realkubetest.ImportSpillway(t, n)
 	return &operated{Cluster: c, t: t, node: n, had: map[string]bool{}, home: t.TempDir()}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,30 @@ func Import(t *testing.T, n *realkube.Node, i realkube.Image) {
 		t.Fatal(err)
 	}
 	if err := n.Import(t.Context(), archive); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BuildSpillway writes the layout of Spillway's image into the folder of before, by the command that
+// `make image` runs.
+func BuildSpillway(t *testing.T, dir string) {
+	t.Helper()
+	out, err := exec.Command("go", "run", "github.com/spillwayproject/spillway/deploy/image",
+		"-platforms=linux/"+runtime.GOARCH, "-version=0.1.0", "-out="+filepath.Join(dir, "image")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// ImportSpillway gives the node what BuildSpillway has written, by the command of docs/image.md:
+// registry.example.org/spillway:0.1.0.
+func ImportSpillway(t *testing.T, n *realkube.Node) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "spillway.tar")
+	if out, err := exec.Command("tar", "-C", filepath.Join(Dir(), "image"), "-cf", archive, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := n.Import(t.Context(), archive, "--base-name", "registry.example.org/spillway"); err != nil {
 		t.Fatal(err)
 	}
 }
