@@ -127,8 +127,8 @@ func Import(t *testing.T, n *realkube.Node, i realkube.Image) {
 	}
 }
 
-// BuildSpillway writes the layout of Spillway's image into the folder of before, by the command that
-// `make image` runs.
+// BuildSpillway writes the layout of Spillway's image into the folder of before, by the command
+// that `make image` runs.
 func BuildSpillway(t *testing.T, dir string) {
 	t.Helper()
 	out, err := exec.Command("go", "run", "github.com/spillwayproject/spillway/deploy/image",
