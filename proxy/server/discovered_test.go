@@ -39,12 +39,7 @@ func TestDiscoveredShards(t *testing.T) {
 		if n == 0 {
 			b.WriteString("- {targets: [nowhere]}\n") // in no shard
 		}
-		if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		writeText(t, file, b.String())
 	}
 	write(1)
 	r := &rig{t: t, shards: map[string][][]*fakeshard.Shard{}, names: map[*fakeshard.Shard]string{}, log: &logbook{}, client: newClient(t)}
@@ -114,12 +109,7 @@ func TestDiscoveredShardIsMissing(t *testing.T) {
 		for _, h := range hashes {
 			fmt.Fprintf(&b, "- {targets: ['127.0.0.1:%d'], labels: {__spillway_shard__: s%d, __spillway_hash__: %d}}\n", 1+h, h, h)
 		}
-		if err := os.WriteFile(file+".new", []byte(b.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+		writeText(t, file, b.String())
 	}
 	write(0)
 	log := &logbook{}

@@ -265,15 +265,7 @@ func TestIdleEnd(t *testing.T) {
 // not asked any more is let go, and nothing is left over.
 func TestReloadUnderLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
-	}
+	write := func(text string) { t.Helper(); writeText(t, file, text) }
 	r := newRig(t, []rigGroup{{"jaguar", false, []int{1, 1}}, {"heron", false, []int{1}}}, limits(ample), func(o *Options) {
 		o.ConfigFile = file
 		o.shards = shard.Options{ProbeInterval: 200 * time.Millisecond}

@@ -31,9 +31,7 @@ func newAuthority(t *testing.T, name string) *authority {
 }
 
 func (a *authority) write(name, text string) {
-	if err := os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o600); err != nil {
-		a.t.Fatal(err)
-	}
+	writeText(a.t, filepath.Join(a.dir, name), text)
 }
 
 // issue signs a certificate for servers and clients on this machine.

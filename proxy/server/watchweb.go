@@ -39,7 +39,7 @@ func (s *Server) watchWebConfig(ctx context.Context, interval time.Duration) {
 			if !wait(ctx, min(stillFor, interval)) {
 				return
 			}
-			if check() == "" {
+			if wrong = check(); wrong == "" { // half a file has a fault of its own
 				continue
 			}
 			s.log.Error("the web configuration, its certificate or its key is broken: callers are refused, over TLS without an answer, until it is mended", "err", wrong)

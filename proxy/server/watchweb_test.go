@@ -30,9 +30,19 @@ func TestBrokenWebConfigIsTold(t *testing.T) {
 	_, strange := other.Issue("server")
 	shard := fakeshard.Start(t, fakeshard.Config{})
 	r := &rig{t: t, log: &logbook{}}
+	var at []string
 	r.s, _ = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n", shard.URL()), func(o *Options) {
 		o.WebConfigFile, o.webLooks, o.Logger = web, 5*time.Millisecond, slog.New(r.log)
+		o.Ready = func(main, admin netAddr) { at = []string{main.String(), admin.String()} }
 	})
+	// A listener reads the file once more as it begins, and gives up over one that is broken then.
+	for _, addr := range at {
+		resp, err := ca.client().Get("https://" + addr + "/-/healthy")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
 	well := func() bool { return r.metric("spillway_web_config_last_reload_successful") == 1 }
 	told := func() []string {
 		return slices.DeleteFunc(r.log.atLeast(slog.LevelError), func(line string) bool {
@@ -52,8 +62,8 @@ func TestBrokenWebConfigIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"a broken file", "field nonsense not found", func() { inPlace(t, web, string(text)+"nonsense: 1\n") }},
-		{"a file without TLS", "tls_server_config is gone", func() { inPlace(t, web, "http_server_config: {http2: false}\n") }},
+		{"a broken file", "field nonsense not found", func() { writeText(t, web, string(text)+"nonsense: 1\n") }},
+		{"a file without TLS", "tls_server_config is gone", func() { writeText(t, web, "http_server_config: {http2: false}\n") }},
 	} {
 		c.do()
 		r.eventually(c.what+" is told", func() bool { return !well() && len(told()) > i })
@@ -62,7 +72,7 @@ func TestBrokenWebConfigIsTold(t *testing.T) {
 		}
 		ca.write("server.pem", cert)
 		ca.write("server.key", key)
-		inPlace(t, web, string(text))
+		writeText(t, web, string(text))
 		r.eventually("it is well after "+c.what, well)
 	}
 }
