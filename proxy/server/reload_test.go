@@ -144,6 +144,43 @@ func TestLooksAtAFileThatIsGone(t *testing.T) {
 	look("it has gone again for a second look", false, true, true)
 }
 
+// TestReloadsBetweenTwoLooks: who has a change loaded and takes it back in the file at once gets
+// what is in the file, although no look has seen another one.
+func TestReloadsBetweenTwoLooks(t *testing.T) {
+	r, file := reloadable(t)
+	writeText(t, file, r.config)
+	const interval = 500 * time.Millisecond
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.s.watchConfig(ctx, interval) }()
+	defer func() { stop(); <-ended }()
+	if !wait(t.Context(), 3*interval) { // the file as it is has been looked at; else this shows less
+		t.Fatal("no time")
+	}
+	writeText(t, file, r.config+"strict_parameters: true\n")
+	if err := r.s.Reload(); err != nil || !r.s.state.Load().cfg.StrictParameters {
+		t.Fatal("it is not reloaded: ", err)
+	}
+	writeText(t, file, r.config)
+	r.eventually("what is in the file is in force", func() bool { return !r.s.state.Load().cfg.StrictParameters })
+}
+
+// TestLooksAfterReloadsOfOthers is the same by looks alone.
+func TestLooksAfterReloadsOfOthers(t *testing.T) {
+	var l fileLooks
+	sum := [sha256.Size]byte{1}
+	for asked := range 3 {
+		for i := range 3 {
+			l.others(int64(asked))
+			if got := l.due(sum, true, true); got != (i == 0) {
+				t.Errorf("after %d reloads of others, look %d: it is loaded: %t", asked, i, got)
+			} else if got {
+				l.loaded(sum, true)
+			}
+		}
+	}
+}
+
 // reloadable is a rig with a configuration file, which is not written yet.
 func reloadable(t *testing.T) (r *rig, file string) {
 	file = filepath.Join(t.TempDir(), "spillway.yaml")

@@ -183,6 +183,7 @@ type Server struct {
 	keptTo       keptTo         // what tenants had; likewise
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
+	asked        atomic.Int64   // reloads of the file by others than the watch
 	guarded      atomic.Bool    // the admin listener needs authentication
 	web          *webGuard      // of all listeners
 	webBroken    atomic.Bool    // the web configuration, its certificate or its key

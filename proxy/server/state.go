@@ -207,7 +207,9 @@ func (s *Server) reload(b by) error {
 			s.log.Warn("configuration", "note", n.String())
 		}
 	}
-	s.fileRefused = err != nil
+	if s.fileRefused = err != nil; b.how != byWatch {
+		s.asked.Add(1)
+	}
 	return s.reloaded(b, before, err)
 }
 

@@ -50,14 +50,16 @@ const goneLooks = 2
 //
 // What is not known to have been loaded is loaded once more, which changes nothing if it is the
 // same: the files that are there when the watch begins, which may have changed since they were
-// read, and plans that the configuration did not name before. And what was refused is tried again,
-// after two intervals, four and so on up to twenty: an API server that is asked for servers may
-// answer by then, and a password's file be there. A configuration file that is gone, or that nobody
-// may read, is refused once (goneLooks), and loaded when it is back.
+// read; plans that the configuration did not name before; and whatever is there after somebody else
+// has reloaded, who may have loaded what came and went between two looks. And what was refused is
+// tried again, after two intervals, four and so on up to twenty: an API server that is asked for
+// servers may answer by then, and a password's file be there. A configuration file that is gone, or
+// that nobody may read, is refused once (goneLooks), and loaded when it is back.
 func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 	var l fileLooks
 	for wait(ctx, interval) {
 		sum, ok := s.configBytes()
+		l.others(s.asked.Load())
 		if !l.due(sum, ok, s.reloadedWell.Load()) {
 			continue
 		}
@@ -82,6 +84,14 @@ type fileLooks struct {
 	again   int               // after how many of these what was refused is tried again
 	missed  int               // looks in a row without a configuration file
 	refused bool              // that there is none was loaded, and refused
+	asked   int64             // reloads that somebody asked for, at the newest look
+}
+
+// others notes how often somebody else has reloaded so far: what is in force then is not known.
+func (l *fileLooks) others(asked int64) {
+	if asked != l.asked {
+		l.asked, l.last = asked, [sha256.Size]byte{}
+	}
 }
 
 // due tells whether what a look has found is to be loaded. ok is that there is a configuration
