@@ -23,7 +23,11 @@ const onlineParallel = 8
 // path of what to change; without any the list is nil. It takes at most about half a minute for
 // each server, eight at a time, and holds hashes of the targets of all servers (the series of up).
 func CheckOnline(ctx context.Context, cfg *config.Config) (config.Problems, error) {
-	t, err := New(cfg.Groups, Options{}, nil)
+	return checkOnline(ctx, cfg, Options{})
+}
+
+func checkOnline(ctx context.Context, cfg *config.Config, opts Options) (config.Problems, error) {
+	t, err := New(cfg.Groups, opts, nil)
 	if err != nil {
 		return nil, err
 	}

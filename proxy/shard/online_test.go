@@ -38,9 +38,9 @@ func recorder(name, query, zone string, from int) fakeshard.Config {
 	}
 }
 
-// young is a server that was started 40 s ago.
-func young(s []map[string]string) fakeshard.Config {
-	started := time.Now().Add(-40 * time.Second).UTC().Format(time.RFC3339Nano)
+// young is a server that was started 40 s before now.
+func young(now time.Time, s []map[string]string) fakeshard.Config {
+	started := now.Add(-40 * time.Second).UTC().Format(time.RFC3339Nano)
 	return fakeshard.Config{Series: s, Routes: []fakeshard.Route{{
 		Path: "/api/v1/status/runtimeinfo", Script: fmt.Sprintf(`send {"status":"success","data":{"startTime":%q}}`, started),
 	}}}
@@ -49,6 +49,7 @@ func young(s []map[string]string) fakeshard.Config {
 func TestCheckOnline(t *testing.T) {
 	type servers [][]fakeshard.Config // shards of replicas
 	const sum = "sum(up)"
+	now := time.Now() // all the time: however long it takes until they are asked, none gets older
 	for _, tc := range []struct {
 		name      string
 		in        servers
@@ -72,12 +73,13 @@ func TestCheckOnline(t *testing.T) {
 			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: listed as a replica of HOST, but they hold different targets (10 and 10, 0 in common)`},
 		},
 		{
-			name: "replicas that have just begun", in: servers{{young(ups(0, 10, "a")), young(ups(10, 20, "a"))}},
-			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: listed as a replica of HOST, but they hold different targets (10 and 10, 0 in common); if they are shards, give each its own entry under shards (HOST was started 4`},
+			name: "replicas that have just begun", in: servers{{young(now, ups(0, 10, "a")), young(now, ups(10, 20, "a"))}},
+			want: []string{`groups[0].shards[0].replicas[1]: jaguar/HOST: listed as a replica of HOST, but they hold different targets (10 and 10, 0 in common); if they are shards, give each its own entry under shards (HOST was started 40s ago and may`},
 		},
 		{
-			name: "a heartbeat that has just begun", heartbeat: "upp", in: servers{{young(ups(0, 10, "a")), young(ups(0, 10, "b"))}},
-			want: []string{`groups[0].heartbeat: upp selects nothing on any replica of shard jaguar[0], so that none is known to be whole, and queries read all copies; name what every server scrapes, such as up{job="node-exporter"} (HOST was started 4`},
+			name: "a heartbeat that has just begun", heartbeat: "upp",
+			in:   servers{{young(now, ups(0, 10, "a")), young(now, ups(0, 10, "b"))}},
+			want: []string{`groups[0].heartbeat: upp selects nothing on any replica of shard jaguar[0], so that none is known to be whole, and queries read all copies; name what every server scrapes, such as up{job="node-exporter"} (HOST was started 40s ago and may`},
 		},
 		{
 			name: "shards that are replicas", in: servers{{{Series: ups(0, 10, "a")}}, {{Series: ups(0, 10, "b")}}},
@@ -164,9 +166,10 @@ func TestCheckOnline(t *testing.T) {
 				}
 			}
 			if g.Heartbeat = tc.heartbeat; tc.ended {
-				g.Shards[0].Until = config.Moment{Abs: time.Now().Add(-time.Hour), Set: true}
+				g.Shards[0].Until = config.Moment{Abs: now.Add(-time.Hour), Set: true}
 			}
-			problems, err := CheckOnline(context.Background(), &config.Config{Groups: []config.Group{g}})
+			cfg := &config.Config{Groups: []config.Group{g}}
+			problems, err := checkOnline(context.Background(), cfg, Options{Clock: func() time.Time { return now }})
 			if err != nil {
 				t.Fatal(err)
 			}
