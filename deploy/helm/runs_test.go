@@ -2,13 +2,16 @@ package helm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,25 +62,33 @@ func (v volume) write(t *testing.T, version, name, text string) {
 	}
 }
 
-// freePort is one on which nobody listens now.
-func freePort(t *testing.T) string {
+var listens = regexp.MustCompile(`^(--web\.(?:([a-z]+)-)?listen-address=)(?:127\.0\.0\.1)?:(\d+)$`)
+
+// listensAt waits until the log says where the program listens, and gives the port of each listener
+// by what the log calls it.
+func listensAt(t *testing.T, log *said, names ...string) map[string]string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // of a listener
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return port
+	ports := map[string]string{}
+	eventually(t, log, "where it listens", func() bool {
+		for _, line := range strings.Split(log.String(), "\n") {
+			if !strings.Contains(line, `msg="Spillway is ready"`) {
+				continue
+			}
+			for _, f := range strings.Fields(line) {
+				if name, address, _ := strings.Cut(f, "="); slices.Contains(names, name) {
+					_, ports[name], _ = net.SplitHostPort(address) // of a listener
+				}
+			}
+		}
+		return len(ports) == len(names)
+	})
+	return ports
 }
 
-var listens = regexp.MustCompile(`^(--web\.(?:[a-z]+-)*listen-address=)(?:127\.0\.0\.1)?:(\d+)$`)
-
 // TestPodRuns starts the program with the arguments and the configuration of the chart, on ports
-// of this machine: what probes and the ServiceMonitor ask is answered on the ports they name, a
-// change of the mounted file is taken up, and SIGTERM's way out ends within the grace period.
+// of this machine that nobody else has: what probes and the ServiceMonitor ask is answered on the
+// ports they name, a change of the mounted file is taken up, and SIGTERM's way out ends within the
+// grace period.
 func TestPodRuns(t *testing.T) {
 	shard := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "job": "a"}}})
 	values := valuesOf(t, ciFiles(t)["minimal"])
@@ -104,14 +115,14 @@ func TestPodRuns(t *testing.T) {
 	text = here(text)
 	mount.write(t, "..1", "spillway.yaml", text)
 	pod := deployment(all).Spec.Template.Spec
-	ports := map[int32]string{} // here, by those of the pod
+	called := map[int32]string{} // what the log calls who listens on a port of the pod
 	args := []string{}
 	for _, a := range pod.Containers[0].Args {
 		if m := listens.FindStringSubmatch(a); m != nil {
 			var port int32
-			fmt.Sscan(m[2], &port)
-			ports[port] = freePort(t)
-			a = m[1] + "127.0.0.1:" + ports[port]
+			fmt.Sscan(m[3], &port)
+			called[port] = cmp.Or(m[2], "address")
+			a = m[1] + "127.0.0.1:0"
 		}
 		args = append(args, strings.Replace(a, pod.Containers[0].VolumeMounts[0].MountPath, mount.dir, 1))
 	}
@@ -132,9 +143,10 @@ func TestPodRuns(t *testing.T) {
 			t.Error("it is killed")
 		}
 	}()
+	ports := listensAt(t, &log, slices.Collect(maps.Values(called))...)
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	answers := func(port int32, path string) error {
-		r, err := client.Get("http://127.0.0.1:" + ports[port] + path)
+		r, err := client.Get("http://127.0.0.1:" + ports[called[port]] + path)
 		if err != nil {
 			return err
 		}
