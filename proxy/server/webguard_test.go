@@ -34,10 +34,15 @@ func guardedProxy(t *testing.T, web string) (r *rig, listeners map[string]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, map[string]string{
+	listeners = map[string]string{
 		"main": strings.TrimPrefix(r.url, "http://") + "/api/v1/query?query=up", "admin": "127.0.0.1:" + port + "/metrics",
 		"metrics": r.s.metricsAddr.String() + "/metrics",
 	}
+	for _, target := range listeners { // each reads the file once more as it begins, which its first answer says
+		address, _, _ := strings.Cut(target, "/")
+		_, _, _ = spoken(t, address, "GET /-/healthy")
+	}
+	return r, listeners
 }
 
 // inPlace writes a file as an editor does that keeps it: it is empty for a moment.
