@@ -143,7 +143,7 @@ fuzz: ## every fuzz target for a while each; FUZZTIME=2m chooses
 test-full: ## make test, then the long proofs: three rounds of everything, all of promqltest over all layouts, 100,000 queries against a reference, 20,000 hostile ones, two minutes of each fuzz target
 	@$(MAKE) --no-print-directory test
 	@$(LOAD) genuine-tools ./tools/build.sh kubernetes coredns operator helm exporters iptables old-prometheus
-	@$(LOAD) node-tools ./tools/debian.sh containerd
+	@$(LOAD) node-tools ./tools/debian.sh containerd machine
 	@$(STEP) genuine go test -timeout 90m ./internal/realkube/... $(LIVE) -run 'TestControlPlane|TestForward|TestGenuine' -genuine -v
 	@$(STEP) live-all go test -timeout 120m $(LIVE) -run TestTroubles -live.all -v
 	@$(STEP) live-gone go test -timeout 60m $(LIVE) -run TestScrapeJobsGone -live.gone -v
@@ -167,7 +167,7 @@ test-full: ## make test, then the long proofs: three rounds of everything, all o
 	@$(STEP) release go test ./deploy/release -run 'TestCold|TestPlatforms|TestPlainBuilds|TestGoreleaser|TestCosign' -release.cold -timeout 60m -v
 	@$(LOAD) shells ./tools/debian.sh shells
 	@$(STEP) manual go test ./internal/manual -run 'TestCompletions|TestMan' -v
-	@$(STEP) chart go test ./deploy/helm -run TestGenuine -genuine -timeout 30m -v
+	@$(STEP) chart go test ./deploy/helm ./deploy/systemd -run TestGenuine -genuine -timeout 30m -v
 	@$(STEP) adopt go test ./internal/adopt -run TestGenuine -genuine -timeout 30m -v
 	@$(STEP) pair go test ./proofs/pair -pair.kills 6 -pair.away 30s -pair.every 5s -timeout 40m -v
 	@$(STEP) killers go test ./internal/cli -run 'UnderAMemoryLimit$$' -killers.rounds 8 -killers.timeout 25s -timeout 60m -v

@@ -7,6 +7,7 @@
 #   tools/debian.sh containerd     containerd and runc, the plugins by which pods get their network, iptables and iproute2: a genuine node for make test-full. A service that the package may start is stopped.
 #   tools/debian.sh gcc            the C compiler that Go's race detector is linked with
 #   tools/debian.sh node           Node.js 20 or later, and npm
+#   tools/debian.sh machine        systemd, and what the page about a bare machine types: make test-full boots one in namespaces of its own
 #   tools/debian.sh shells         zsh, fish and mandoc, which read completions and man pages
 set -euo pipefail
 
@@ -96,6 +97,11 @@ node_and_npm() {
   echo "Node.js $version, npm $(npm --version)"
 }
 
+machine() {
+  { have adduser curl jq && [ -x /lib/systemd/systemd ]; } || install systemd adduser curl jq
+  /lib/systemd/systemd --version | head -1
+}
+
 shells() {
   have zsh fish mandoc groff || install zsh fish mandoc groff
   zsh --version
@@ -109,6 +115,7 @@ for what in "$@"; do
     chromium) chromium ;;
     containerd) containers ;;
     gcc) compiler ;;
+    machine) machine ;;
     node) node_and_npm ;;
     shells) shells ;;
     *) echo "tools/debian.sh: no such package here: $what" >&2; exit 2 ;;

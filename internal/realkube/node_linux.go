@@ -85,14 +85,9 @@ func (c *Cluster) StartNode(ctx context.Context) (n *Node, err error) {
 			return n, err
 		}
 	}
-	group, dirs, err := cgroups(c.opts.Dir)
+	group, _, err := MakeCgroups(c.opts.Dir)
 	if err != nil {
 		return n, err
-	}
-	for _, d := range dirs {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			return n, err
-		}
 	}
 	for name, text := range n.files("/" + group) {
 		if err := os.WriteFile(c.path(name), []byte(text), 0o600); err != nil {
@@ -206,6 +201,16 @@ func cgroups(dir string) (name string, dirs []string, err error) {
 		dirs = append(dirs, filepath.Join(filepath.Dir(procs), name))
 	}
 	return name, dirs, nil
+}
+
+// MakeCgroups makes the control groups of a node with this folder: their name, and the folder of
+// each in its hierarchy.
+func MakeCgroups(dir string) (name string, dirs []string, err error) {
+	name, dirs, err = cgroups(dir)
+	for _, d := range dirs {
+		err = errors.Join(err, os.Mkdir(d, 0o755))
+	}
+	return name, dirs, err
 }
 
 // RemoveCgroups removes what is left of the groups of a node with this folder, whose processes have

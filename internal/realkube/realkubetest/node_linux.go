@@ -78,6 +78,17 @@ func Dir() string { return os.Getenv(inside) }
 
 func nodeDir(dir string) string { return filepath.Join(dir, "node") }
 
+// Cgroups makes control groups for processes of a test that has no node: the folder of each in its
+// hierarchy. They are removed when the test has ended.
+func Cgroups(t *testing.T) []string {
+	t.Helper()
+	_, dirs, err := realkube.MakeCgroups(nodeDir(Dir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dirs
+}
+
 // Node is a control plane with a node, which end with the test.
 func Node(t *testing.T) (*realkube.Cluster, *realkube.Node) {
 	t.Helper()
