@@ -82,7 +82,7 @@ func serves(t *testing.T) {
 		}
 		p, err := realprom.StartProcess(realprom.ProcessOptions{
 			Path: program,
-			Args: []string{"--config.file=" + file, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:" + port},
+			Args: []string{"--config.file=" + file, "--storage.tsdb.path=" + dir + "/data", "--web.listen-address=127.0.0.1:" + port},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -405,7 +405,7 @@
             severity: 'warning',
             vars: { instance: 'instance' },
             summary: 'A Spillway runs with an old configuration.',
-            description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail.',
+            description: 'Spillway {{ $labels.instance }} of %(name)s could not load its configuration (spillway_config_last_reload_successful is {{ $value }}) and goes on with the one before. Its next start would fail, or leave a group without answers.',
           }),
           alert('ProxyJournalNotWorking', {
             // Not there without state_dir. A disk that was slow for a moment is tried again after a second, one that takes nothing after ten minutes at

@@ -147,9 +147,18 @@ func adminMissing(w http.ResponseWriter, r *http.Request) {
 	qerr.New(qerr.NotFound, "the admin listener serves /, /metrics, /-/healthy, /-/ready, POST /-/reload, /debug/pprof/ and %slimits, shards, explain, usage, queries, refusals, glances, deny and stores/ADDRESS; PromQL is on the main listener", adminAPI).WriteTo(w)
 }
 
-// reloadRequest answers POST /-/reload: 200, or the problems.
+// reloadRequest answers POST /-/reload: 200, or the problems. With force=true a configuration is
+// taken of which no server answers.
 func (s *Server) reloadRequest(w http.ResponseWriter, r *http.Request) {
-	if err := s.reload(s.requestedBy(r, "/-/reload")); err != nil {
+	b := s.requestedBy(r, "/-/reload")
+	if v := r.URL.Query().Get("force"); v != "" {
+		var err error
+		if b.force, err = strconv.ParseBool(v); err != nil {
+			qerr.New(qerr.BadData, "force takes true or false, not %.64q", v).WriteTo(w)
+			return
+		}
+	}
+	if err := s.reload(b); err != nil {
 		text(w, http.StatusBadRequest, "the configuration was not reloaded; the old one stays in force:\n"+err.Error()+"\n")
 		return
 	}

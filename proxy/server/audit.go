@@ -15,6 +15,10 @@ type by struct {
 	// peer is the address that a request came from, caller who the web configuration knows its
 	// sender to be; empty where there is no request, or nobody is known.
 	peer, caller string
+	// force takes a configuration whatever its servers answer.
+	force bool
+	// again is that the files were loaded before and refused.
+	again bool
 }
 
 // What changes the state by itself.
@@ -44,6 +48,9 @@ func (s *Server) audit(action string, b by, result string, more ...any) {
 	}
 	if b.caller != "" {
 		line = append(line, "caller", b.caller)
+	}
+	if b.force {
+		line = append(line, "force", true)
 	}
 	s.log.Info("audit", append(line, more...)...)
 }

@@ -52,7 +52,7 @@ func TestReloadKeepsCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := s.state.Load()
-		if err := s.put(cfg, loadDrops); err != nil || s.state.Load() == before {
+		if err := s.put(cfg, loadDrops, true); err != nil || s.state.Load() == before {
 			t.Fatal(err)
 		}
 		if got := counts(); got > 0 != tc.anew {

@@ -180,6 +180,7 @@ type Server struct {
 	reloading    sync.Mutex
 	base         *config.Config // in force, as the file has it; reloading guards it
 	fileRefused  bool           // the newest attempt to load it failed; reloading guards it
+	unreached    bool           // of that, since no server answers that a group is moved to; likewise
 	keptTo       keptTo         // what tenants had; likewise
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
@@ -218,6 +219,8 @@ type Server struct {
 
 	background context.Context // ends with the server; owns the topology's probes
 	stop       context.CancelFunc
+	staying    context.Context // ends when draining begins
+	leave      context.CancelCauseFunc
 	drained    context.Context // ends when draining may take no longer
 	cut        context.CancelCauseFunc
 }
@@ -266,8 +269,7 @@ func New(o Options) (*Server, error) {
 	}
 	s.console = console.New(consoleSource{s})
 	s.tracer = otel.Tracer("github.com/spillwayproject/spillway/proxy/server")
-	s.background, s.stop = context.WithCancel(context.Background())
-	s.drained, s.cut = context.WithCancelCause(context.Background())
+	s.begin()
 	s.metrics = newMetrics(o.Registerer, s)
 	s.gate = evaluation.NewGate(0, func(d time.Duration) { s.metrics.waited.Observe(d.Seconds()) })
 	s.heap = heap.New(heap.Options{
@@ -287,7 +289,7 @@ func New(o Options) (*Server, error) {
 		err = s.keeps(cfg)
 	}
 	if err == nil {
-		st, err = s.build(cfg, drops, nil)
+		st, err = s.build(cfg, drops, nil, false)
 	}
 	if err != nil {
 		s.end()
@@ -302,6 +304,13 @@ func New(o Options) (*Server, error) {
 	s.metrics.configHash(cfg.Hash)
 	s.noteFound(cfg, o.Config)
 	return s, nil
+}
+
+// begin makes the contexts that end with the server, and those that end before.
+func (s *Server) begin() {
+	s.background, s.stop = context.WithCancel(context.Background())
+	s.staying, s.leave = context.WithCancelCause(s.background)
+	s.drained, s.cut = context.WithCancelCause(context.Background())
 }
 
 // memoryCeiling is what the process may hold, GOMEMLIMIT apart.
@@ -447,6 +456,9 @@ func (s *Server) Run(ctx, force context.Context) error {
 // errDrained ends requests that outlast the drain.
 var errDrained = qerr.New(qerr.Unavailable, "Spillway is stopping and the request did not finish in the time left; send it again")
 
+// errStopping ends what a reload waits for.
+var errStopping = qerr.New(qerr.Unavailable, "Spillway is stopping")
+
 // errForced is a second signal.
 var errForced = errors.New("stopped before all requests had ended")
 
@@ -456,6 +468,7 @@ var errForced = errors.New("stopped before all requests had ended")
 func (s *Server) drain(b by, main *http.Server, l net.Listener, force context.Context) error {
 	s.ready.Store(false)
 	s.draining.Store(true)
+	s.leave(errStopping)
 	s.audit("drain", b, resultBegun)
 	result := resultEnded
 	defer func() { s.audit("drain", b, result) }()

@@ -88,8 +88,8 @@ func (s *Server) acquire() *state {
 }
 
 // build makes a state from a configuration and the plans that it names; what did not change is
-// carried over from prev, nil at the start.
-func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*state, error) {
+// carried over from prev, nil at the start. ask is what it is for put.
+func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state, ask bool) (*state, error) {
 	if err := cfg.CheckRegular(); err != nil {
 		return nil, err
 	}
@@ -102,23 +102,13 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	if st.tenants, err = tenant.New(cfg, known, s.log); err != nil {
 		return nil, err
 	}
-	o := s.opts.shards
-	o.Logger, o.Registerer, o.UserAgent, o.ID = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version, s.id
-	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
-	o.Budget = max(cfg.Limits.ShardBudget, cfg.Limits.MaxShardBytes)
-	for _, l := range st.lanes {
-		if l.GoesOn() {
-			o.NeverShed = append(o.NeverShed, l.Name)
-		}
-		o.Lanes = append(o.Lanes, admit.Lane{Name: l.Name, Share: float64(l.Share), Most: l.MaxConcurrent, MaxWait: l.MaxWait})
-	}
 	var prevTop *shard.Topology
 	var sizes *weigh.Sizes
 	st.known.Found = &weigh.Found{}
 	if prev != nil {
 		prevTop, sizes, st.known.Found = prev.top, prev.known.Sizes, prev.known.Found
 	}
-	if st.top, err = shard.New(cfg.Groups, o, prevTop); err != nil {
+	if st.top, err = s.topology(cfg, st.lanes, prevTop, ask); err != nil {
 		st.tenants.Close()
 		return nil, err
 	}
@@ -168,6 +158,28 @@ func (s *Server) build(cfg *config.Config, drops *dropped.Set, prev *state) (*st
 	return st, nil
 }
 
+// topology makes the servers of a configuration. With ask it is an error if none answers of those
+// that take the place of some in previous.
+func (s *Server) topology(cfg *config.Config, lanes []config.Lane, previous *shard.Topology, ask bool) (*shard.Topology, error) {
+	o := s.opts.shards
+	o.Logger, o.Registerer, o.UserAgent, o.ID = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version, s.id
+	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
+	o.Budget = max(cfg.Limits.ShardBudget, cfg.Limits.MaxShardBytes)
+	for _, l := range lanes {
+		if l.GoesOn() {
+			o.NeverShed = append(o.NeverShed, l.Name)
+		}
+		o.Lanes = append(o.Lanes, admit.Lane{Name: l.Name, Share: float64(l.Share), Most: l.MaxConcurrent, MaxWait: l.MaxWait})
+	}
+	top, err := shard.New(cfg.Groups, o, previous)
+	if err == nil && ask {
+		if err = top.CheckMoves(s.staying, previous); err != nil {
+			top.Close()
+		}
+	}
+	return top, err
+}
+
 // loadDrops reads the plans of drop rules.
 func loadDrops(cfg *config.Config) (*dropped.Set, error) {
 	drops, err := dropped.Load(cfg.DropRules.Plan)
@@ -200,17 +212,35 @@ func (s *Server) reload(b by) error {
 		err = s.keepable(cfg)
 	}
 	if err == nil {
-		err = s.put(cfg, loadDrops)
+		err = s.put(cfg, loadDrops, !b.force)
 	}
 	if err == nil && s.state.Load() != before { // as at the start
 		for _, n := range cfg.Notes {
 			s.log.Warn("configuration", "note", n.String())
 		}
 	}
-	if s.fileRefused = err != nil; b.how != byWatch {
+	if b.how != byWatch {
 		s.asked.Add(1)
 	}
+	unreached := errors.As(err, new(*shard.UnreachedError))
+	told := b.again && unreached && s.unreached
+	s.fileRefused, s.unreached = err != nil, unreached
+	if told {
+		return err
+	}
+	if unreached {
+		err = fmt.Errorf("%w\nmend url, headers or http_client there, or start these servers%s; POST /-/reload?force=true takes the file as it is",
+			err, s.looksAgain())
+	}
 	return s.reloaded(b, before, err)
+}
+
+// looksAgain says when a file is tried again that moves a group to servers that do not answer.
+func (s *Server) looksAgain() string {
+	if s.opts.ReloadInterval <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (the file is tried again every %s, and in force once one of them answers)", s.opts.ReloadInterval)
 }
 
 // rediscovered puts the shards that were found into force, under the configuration that is.
@@ -219,7 +249,7 @@ func (s *Server) rediscovered() {
 	defer s.reloading.Unlock()
 	before := s.state.Load()
 	keep := func(*config.Config) (*dropped.Set, error) { return before.drops, nil } // a plan that is away keeps no shard away
-	_ = s.reloaded(by{how: byDiscovery}, before, s.put(s.base, keep))               // said there
+	_ = s.reloaded(by{how: byDiscovery}, before, s.put(s.base, keep, false))        // said there
 }
 
 // reloaded says how it went. Shards that were found under the old configuration do not make well
@@ -241,8 +271,9 @@ func (s *Server) reloaded(b by, before *state, err error) error {
 }
 
 // put puts a configuration into force, as the file has it, with what drops tells of its plans. On
-// any problem the old one stays.
-func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.Set, error)) (err error) {
+// any problem the old one stays; with ask it is one that a group would be moved to servers of which
+// none answers.
+func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.Set, error), ask bool) (err error) {
 	defer func() {
 		if err == nil {
 			s.base = base
@@ -264,7 +295,7 @@ func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.S
 	if cfg.Hash == old.cfg.Hash && drops.Hash() == old.drops.Hash() {
 		return nil
 	}
-	st, err := s.build(cfg, drops, old)
+	st, err := s.build(cfg, drops, old, ask)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/plainfile"
 	"github.com/spillwayproject/spillway/proxy/config"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // stillFor is how long a file that has changed must have stayed the same before it is loaded: who
@@ -53,7 +55,8 @@ const goneLooks = 2
 // read; plans that the configuration did not name before; and whatever is there after somebody else
 // has reloaded, who may have loaded what came and went between two looks. And what was refused is
 // tried again, after two intervals, four and so on up to twenty: an API server that is asked for
-// servers may answer by then, and a password's file be there. A configuration file that is gone, or
+// servers may answer by then, and a password's file be there. One that moves a group to servers of
+// which none answers is tried at each look, and told once. A configuration file that is gone, or
 // that nobody may read, is refused once (goneLooks), and loaded when it is back.
 func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 	var l fileLooks
@@ -70,8 +73,11 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 			continue
 		}
 		plans := s.plans()
-		_ = s.reload(by{how: byWatch}) // said there
-		if l.loaded(sum, ok); !slices.Equal(plans, s.plans()) {
+		err := s.reload(by{how: byWatch, again: sum == l.last}) // said there
+		if l.loaded(sum, ok); errors.As(err, new(*shard.UnreachedError)) {
+			l.again = 1
+		}
+		if !slices.Equal(plans, s.plans()) {
 			l.last = [sha256.Size]byte{}
 		}
 	}

@@ -147,12 +147,16 @@ func (u *upstream) answers(began time.Time) {
 }
 
 // tryDown asks a server whose readiness page has just failed with err whether it answers queries
-// all the same, since nobody else may ask it. One that was silent is looked at as any silent one.
-func (r *Replica) tryDown(ctx context.Context, err error) {
+// all the same, since nobody else may ask it: nil if it does, which is noted, else err. One that
+// was silent is looked at as any silent one.
+func (r *Replica) tryDown(ctx context.Context, err error) error {
 	if errors.As(err, new(*dialError)) || errors.As(err, new(*startingError)) || qerr.From(err).Kind == qerr.Timeout {
-		return
+		return err
 	}
-	_ = r.answersQuery(ctx, lagTimeout) // an answer is noted, and nothing else follows
+	if r.answersQuery(ctx, lagTimeout) == nil {
+		return nil
+	}
+	return err
 }
 
 // addsNothing tells whether no answer can have anything of the server: it is not asked, or it is

@@ -173,7 +173,7 @@ func (r *Replica) probe(ctx context.Context, fresh bool) {
 	if err != nil {
 		r.markDown(err, now)
 		if !fresh { // who asks first waits for the first probe, and nothing was told yet
-			r.tryDown(ctx, err)
+			_ = r.tryDown(ctx, err) // an answer is noted, and nothing else follows
 		}
 		return
 	}

@@ -78,6 +78,9 @@ type Options struct {
 	// GoneWithin is how long a server whose connection broke may take to show that it is there;
 	// 2 s.
 	GoneWithin time.Duration
+	// MoveTimeout bounds how long the servers are asked, all together, to which CheckMoves finds
+	// groups moved; 0 is 5 s.
+	MoveTimeout time.Duration
 	// UserAgent is sent with every call; empty is Spillway.
 	UserAgent string
 	// ID is this Spillway's own, of identity.NewID: every call says that it comes through it, so
@@ -99,6 +102,7 @@ func (o Options) withDefaults() Options {
 	def(&o.FactsEvery, factsEvery)
 	def(&o.VitalsEvery, 10*time.Second)
 	def(&o.GoneWithin, 2*time.Second)
+	def(&o.MoveTimeout, 5*time.Second)
 	if o.MaxCalls <= 0 {
 		o.MaxCalls = maxCalls
 	}

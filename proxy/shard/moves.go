@@ -1,0 +1,166 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/spillwayproject/spillway/proxy/qerr"
+)
+
+// A configuration may move a group to other servers, or have the same ones asked in another way. If
+// none of them answers, that is a mistake in a url, a password or a certificate more often than it
+// is meant, and who has the configuration of before still has answers.
+
+const (
+	// movesParallel is how many servers CheckMoves asks at once.
+	movesParallel = 32
+	// lately is for how long the answers of a group's servers speak for them when all are down.
+	lately = 5 * time.Minute
+	// movesNamed is how many servers of a group an UnreachedError names.
+	movesNamed = 5
+)
+
+// UnreachedError names the groups that would be moved from servers that answer to such as do not.
+type UnreachedError struct{ groups []string }
+
+func (e *UnreachedError) Error() string { return strings.Join(e.groups, "\n") }
+
+// move is a group that has none of the servers of before.
+type move struct {
+	group   *Group
+	servers []*Replica
+	errs    []error // of those that were asked
+}
+
+// CheckMoves asks the servers of each group that had others in previous, of which some answered
+// lately, whether one of them is there; if none is, the error is an *UnreachedError. A server that
+// is to be asked with other credentials is another one. Groups that are looked up are left out:
+// their servers come and go, and there may be none yet. t need not be started. It takes at most
+// MoveTimeout; with very many servers each has a part of it.
+func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
+	var moves []*move
+	size := 0
+	for _, g := range t.Groups {
+		if was := previous.Group(g.Name); was != nil && !g.LookedUp && was.answeredLately(time.Now()) && !g.shares(was) {
+			m := &move{group: g, servers: slices.Collect(g.servers())}
+			m.errs = make([]error, len(m.servers))
+			moves = append(moves, m)
+			size += len(m.servers)
+		}
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	var eg errgroup.Group
+	eg.SetLimit(movesParallel)
+	within := t.opts.MoveTimeout / time.Duration(max(1, (size+movesParallel-1)/movesParallel))
+	for _, m := range moves {
+		ctx, found := context.WithCancel(ctx)
+		defer found()
+		for i, r := range m.servers {
+			eg.Go(func() error {
+				if m.errs[i] = r.isThere(ctx, within); m.errs[i] == nil {
+					found()
+				}
+				return nil // one server's failure does not end the others' asking
+			})
+		}
+	}
+	_ = eg.Wait()
+	if ctx.Err() != nil {
+		return fmt.Errorf("ask the new servers: %w", context.Cause(ctx))
+	}
+	e := &UnreachedError{}
+	for _, m := range moves {
+		if !slices.Contains(m.errs, nil) {
+			e.groups = append(e.groups, m.String())
+		}
+	}
+	if len(e.groups) == 0 {
+		return nil
+	}
+	return e
+}
+
+// String says what each server has answered.
+func (m *move) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "group %s: none of the servers that it has in the new configuration answers, while those in force did lately: ", m.group.Name)
+	for i, r := range m.servers[:min(len(m.servers), movesNamed)] {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s: %v", r.URL(), m.errs[i])
+	}
+	if n := len(m.servers) - movesNamed; n > 0 {
+		fmt.Fprintf(&b, "; and %d more", n)
+	}
+	return b.String()
+}
+
+// isThere asks whether the server is ready, or answers a query all the same.
+func (r *Replica) isThere(ctx context.Context, within time.Duration) error {
+	within = min(within, probeTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, context.DeadlineExceeded)
+	defer cancel()
+	err := r.ready(ctx)
+	if err != nil {
+		err = r.tryDown(ctx, err)
+	}
+	switch qe := qerr.From(err); {
+	case err == nil, errors.As(err, new(*startingError)):
+		return err
+	case qe.Kind == qerr.Timeout:
+		return fmt.Errorf("%s did not answer within %s", r.Name(), within)
+	case statusOf(err) != 0:
+		return errors.New(qe.Message) // without the page, which may repeat what was sent
+	}
+	return err
+}
+
+// servers yields every replica of the group, in order.
+func (g *Group) servers() func(yield func(*Replica) bool) {
+	return func(yield func(*Replica) bool) {
+		for _, s := range g.Shards {
+			for _, r := range s.Replicas {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// shares tells whether the group has a server of the other one, asked in the same way.
+func (g *Group) shares(other *Group) bool {
+	known := map[*upstream]bool{}
+	for r := range other.servers() {
+		known[r.up] = true
+	}
+	for r := range g.servers() {
+		if known[r.up] {
+			return true
+		}
+	}
+	return false
+}
+
+// answeredLately tells whether a server of the group is up, or was a short while ago.
+func (g *Group) answeredLately(now time.Time) bool {
+	for r := range g.servers() {
+		u := r.up
+		u.mu.Lock()
+		up := u.health.state == Up || u.onceUp.Load() && now.Sub(u.health.since) < lately
+		u.mu.Unlock()
+		if up || now.UnixNano()-u.answered.Load() < int64(lately) {
+			return true
+		}
+	}
+	return false
+}
