@@ -18,44 +18,34 @@ import (
 
 	"github.com/spillwayproject/spillway/internal/realkube"
 	"github.com/spillwayproject/spillway/internal/realkube/realkubetest"
-	"github.com/spillwayproject/spillway/internal/realprom"
 )
 
 var kubePrometheus = flag.String("kube-prometheus", "", "a checkout of kube-prometheus, whose manifests TestGenuineKubePrometheus applies")
 
-const operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
-
 // operated is a cluster with a real node on which the operator makes servers of its objects.
 type operated struct {
 	*realkube.Cluster
+	*realkubetest.Manifests
 	t    *testing.T
-	node *realkube.Node
-	had  map[string]bool // images
-	home string          // where adopt writes its file
+	home string // where adopt writes its file
 }
 
 // made makes outside what the node runs: the operator's own manifest, Spillway and its image.
 func made(t *testing.T) func(dir string) {
 	return func(dir string) {
 		t.Helper()
-		run := func(args ...string) []byte {
+		for _, args := range [][]string{
+			{"../../tools/build.sh", "kubernetes", "coredns", "operator", "exporters", "old-prometheus", "thanos"},
+			{"go", "build", "-o", filepath.Join(dir, "spillway"), "../../cmd/spillway"},
+		} {
 			cmd := exec.Command(args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-			out, err := cmd.Output()
-			if err != nil {
+			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%q: %v: %s", args, err, out)
 			}
-			return out
 		}
-		run("../../tools/build.sh", "kubernetes", "coredns", "operator", "exporters", "old-prometheus", "thanos")
 		realkubetest.BuildSpillway(t, dir)
-		run("go", "build", "-o", filepath.Join(dir, "spillway"), "../../cmd/spillway")
-		run("go", "build", "-o", filepath.Join(dir, "target"), "./testdata/target")
-		var module struct{ Dir string }
-		if err := json.Unmarshal(run("go", "mod", "download", "-json", operatorModule), &module); err != nil {
-			t.Fatal(err)
-		}
-		run("cp", filepath.Join(module.Dir, "bundle.yaml"), dir)
+		realkubetest.BuildOperator(t, dir)
 	}
 }
 
@@ -64,45 +54,7 @@ func startOperated(t *testing.T) *operated {
 	t.Helper()
 	c, n := realkubetest.Node(t)
 	realkubetest.ImportSpillway(t, n)
-	return &operated{Cluster: c, t: t, node: n, had: map[string]bool{}, home: t.TempDir()}
-}
-
-var (
-	imageNamed = regexp.MustCompile(`(?m)(?:image: |config-reloader=)"?([a-z0-9./-]+:v[0-9.]+)`)
-	// programs are those that the images have, by the last element of their names; Prometheus is
-	// the one that looks up Kubernetes.
-	programs = map[string]string{
-		"prometheus": "prometheus-3.9", "prometheus-operator": "operator", "prometheus-config-reloader": "prometheus-config-reloader",
-		"kube-state-metrics": "kube-state-metrics", "thanos": "thanos", "node-exporter": "node_exporter",
-	}
-)
-
-// apply applies a manifest, and gives the node the images that it names: of programs that are not
-// here an image that does nothing.
-func (o *operated) apply(file string) {
-	o.t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	for _, m := range imageNamed.FindAllStringSubmatch(string(text), -1) {
-		image := m[1]
-		if o.had[image] {
-			continue
-		}
-		o.had[image] = true
-		base, _, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
-		path := filepath.Join(realkubetest.Dir(), base)
-		if name, ok := programs[base]; ok {
-			if path, err = realprom.Find(name); err != nil {
-				o.t.Fatal(err)
-			}
-		} else if base != "target" {
-			continue
-		}
-		realkubetest.Import(o.t, o.node, realkube.Image{Name: image, Program: path})
-	}
-	realkubetest.Kubectl(o.t, o.Cluster, "apply", "--server-side", "--force-conflicts", "-f", file)
+	return &operated{Cluster: c, Manifests: realkubetest.NewManifests(c, n), t: t, home: t.TempDir()}
 }
 
 // tries runs the program.
@@ -223,8 +175,8 @@ func TestGenuineOperator(t *testing.T) {
 		return
 	}
 	o := startOperated(t)
-	o.apply(filepath.Join(realkubetest.Dir(), "bundle.yaml"))
-	o.apply("testdata/operator/sharded.yaml")
+	o.Apply(t, realkubetest.OperatorManifest())
+	o.Apply(t, "testdata/operator/sharded.yaml")
 	o.within(3*time.Minute, "the operator's servers", func() (string, bool) {
 		out := realkubetest.Kubectl(t, o.Cluster, "-n", "observe", "get", "pods", "-l", "app.kubernetes.io/name=prometheus", "--no-headers")
 		return out, strings.Count(out, "3/3") == 5
@@ -292,7 +244,7 @@ func TestGenuineKubePrometheus(t *testing.T) {
 		}
 		slices.Sort(files)
 		for _, f := range files {
-			o.apply(f)
+			o.Apply(t, f)
 		}
 		if dir == "manifests/setup" {
 			realkubetest.Kubectl(t, o.Cluster, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

@@ -8,6 +8,7 @@ package realkubetest
 import (
 	"bufio"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,4 +190,11 @@ func Events(t *testing.T, c *realkube.Cluster) string {
 		return err.Error()
 	}
 	return string(out)
+}
+
+// Resolver asks the cluster's DNS, as its pods do.
+func Resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, "10.96.0.10:53")
+	}}
 }

@@ -3,10 +3,8 @@
 package realkubetest
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -51,10 +49,7 @@ func TestGenuineNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	Kubectl(t, c, "-n", "work", "wait", "--for=condition=Ready", "pod/says", "--timeout=60s")
-	dns := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, "10.96.0.10:53")
-	}}
-	addrs, err := dns.LookupHost(ctx, "says.work.svc.cluster.local")
+	addrs, err := Resolver().LookupHost(ctx, "says.work.svc.cluster.local")
 	if err != nil || len(addrs) != 1 {
 		t.Fatal(addrs, err)
 	}
