@@ -33,6 +33,25 @@ var (
 	quoted           = regexp.MustCompile("`((?:helm|kubectl) (?:-n [a-z]+ )?(?:uninstall|delete) [^`]*)`")
 )
 
+// newUser has the namespace of the servers, monitoring, and nothing else.
+func newUser(t *testing.T, cluster *realkube.Cluster, node *realkube.Node) user {
+	t.Helper()
+	u := user{judge: &judge{Cluster: cluster, t: t, ctx: t.Context()}, node: node, home: t.TempDir()}
+	kubeconfig, err := os.ReadFile(u.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.write(".kube", "config", string(kubeconfig))
+	root, err := filepath.Abs("../..")
+	if err = errors.Join(err, os.MkdirAll(filepath.Join(u.home, "spillway"), 0o755),
+		os.Symlink(filepath.Join(root, "deploy"), filepath.Join(u.home, "spillway/deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	// The standard is the strictest.
+	u.make("v1", `{"kind":"Namespace","metadata":{"name":"monitoring","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	return u
+}
+
 // commands are those of a text that are to be typed, in its order.
 func commands(t *testing.T, text string, want int) (out []string) {
 	t.Helper()
@@ -56,6 +75,7 @@ func (u user) tries(folder, command string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)
 	cmd.Dir, cmd.Env = filepath.Join(u.home, folder), []string{"HOME=" + u.home, "PATH=" + tools + ":/usr/bin:/bin"}
+	cmd.WaitDelay = time.Second // the shell's own children outlive it
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -153,19 +173,7 @@ func TestGenuineInstallPage(t *testing.T) {
 	}
 	cluster, node := realkubetest.Node(t)
 	imports(t, node)
-	u := user{judge: &judge{Cluster: cluster, t: t, ctx: t.Context()}, node: node, home: t.TempDir()}
-	kubeconfig, err := os.ReadFile(u.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.write(".kube", "config", string(kubeconfig))
-	root, err := filepath.Abs("../..")
-	if err = errors.Join(err, os.MkdirAll(filepath.Join(u.home, "spillway"), 0o755),
-		os.Symlink(filepath.Join(root, "deploy"), filepath.Join(u.home, "spillway/deploy"))); err != nil {
-		t.Fatal(err)
-	}
-	// The servers are in it; the standard is the strictest.
-	u.make("v1", `{"kind":"Namespace","metadata":{"name":"monitoring","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
+	u := newUser(t, cluster, node)
 	u.write(".", "servers.yaml", servers+
 		fmt.Sprintf(server, "prometheus", "prometheus")+
 		fmt.Sprintf(server, "prometheus-operated", "prometheus-k8s"))

@@ -70,11 +70,11 @@ spec:
 `
 
 // builds makes, where Go's modules can be had, what the node runs, and the image by the command of
-// docs/image.md.
-func builds(t *testing.T) func(dir string) {
+// docs/image.md; and more of what tools/build.sh builds.
+func builds(t *testing.T, more ...string) func(dir string) {
 	return func(dir string) {
 		t.Helper()
-		out, err := exec.Command("../../tools/build.sh", "helm", "kubernetes", "coredns", "prometheus").CombinedOutput()
+		out, err := exec.Command("../../tools/build.sh", append(more, "helm", "kubernetes", "coredns", "prometheus")...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -96,12 +96,19 @@ func imports(t *testing.T, n *realkube.Node) {
 // asks asks the service of Spillway, as a pod would, by a connection of its own.
 func (u user) asks(path string, params url.Values) (int, string, error) {
 	u.t.Helper()
+	return u.gets(path+"?"+params.Encode(), http.Header{})
+}
+
+// gets is asks with a header.
+func (u user) gets(path string, header http.Header) (int, string, error) {
+	u.t.Helper()
 	ctx, cancel := context.WithTimeout(u.ctx, 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.address+path+"?"+params.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+u.address+path, nil)
 	if err != nil {
 		u.t.Fatal(err)
 	}
+	req.Header = header
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
