@@ -16,6 +16,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/spillwayproject/spillway/internal/docstest"
 	"github.com/spillwayproject/spillway/internal/realkube/realkubetest"
 )
 
@@ -154,9 +155,9 @@ func (u user) besideStack(manifests *realkubetest.Manifests) {
 	manifests.Apply(u.t, "testdata/beside/stack.yaml")
 	u.serve("monitoring", 4)
 	whole := slices.Collect(maps.Values(u.serve("elsewhere", 1)))[0]
-	text := page(u.t, "install.md", "\n## Beside kube-prometheus-stack\n")
+	text := docstest.Section(u.t, "install.md", "## Beside kube-prometheus-stack")
 	u.saves("spillway", "values.yaml", text)
-	for _, command := range commands(u.t, page(u.t, "install.md", "\n## By Helm\n"), 2) {
+	for _, command := range commands(u.t, docstest.Section(u.t, "install.md", "## By Helm"), 2) {
 		u.types("spillway", command)
 	}
 	u.finds("spillway")
@@ -177,7 +178,7 @@ func (u user) besideStack(manifests *realkubetest.Manifests) {
 // isWhole waits until what the page checks is well.
 func (u user) isWhole(want string) {
 	u.t.Helper()
-	check := quotedExec.FindStringSubmatch(page(u.t, "install.md", "\n## See that it works\n"))[1]
+	check := quotedExec.FindStringSubmatch(docstest.Section(u.t, "install.md", "## See that it works"))[1]
 	u.becomes("what the page checks", func() (string, bool) {
 		out, err := u.tries(".", check)
 		return out, err == nil && strings.Contains(out, "is valid: "+want)
@@ -394,8 +395,8 @@ func (u user) besideThanos(manifests *realkubetest.Manifests) {
 	manifests.Apply(u.t, filepath.Join(u.home, "thanos.yaml"))
 	u.serve("monitoring", 2)
 	u.types(".", "kubectl -n monitoring rollout status deployment/thanos-query && kubectl -n thanos rollout status statefulset/thanos-store")
-	u.saves("spillway", "values.yaml", page(u.t, "install.md", "\n## Beside Thanos\n"))
-	for _, command := range commands(u.t, page(u.t, "install.md", "\n## By Helm\n"), 2) {
+	u.saves("spillway", "values.yaml", docstest.Section(u.t, "install.md", "## Beside Thanos"))
+	for _, command := range commands(u.t, docstest.Section(u.t, "install.md", "## By Helm"), 2) {
 		u.types("spillway", command)
 	}
 	u.finds("spillway")

@@ -36,6 +36,8 @@ import (
 	kubeyaml "k8s.io/apimachinery/pkg/util/yaml"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/spillwayproject/spillway/internal/docstest"
 )
 
 var update = flag.Bool("update", false, "write the golden files, the schema, the README and deploy/kubernetes anew")
@@ -393,7 +395,7 @@ func TestRolesOfReleases(t *testing.T) {
 // TestOlderImage: what docs/upgrade.md says of a chart that is newer than its image: each flag that
 // an image may not know is named, with the value that leaves it away where there is one.
 func TestOlderImage(t *testing.T) {
-	text := page(t, "upgrade.md", "\n## In which order\n")
+	text := docstest.Section(t, "upgrade.md", "## In which order")
 	for _, want := range []string{
 		"`--web.ready-wait`", "`--web.shutdown-delay`", "`--watchdog`", "unknown long flag", "`readyWaitSeconds: 0`",
 		"`shutdownDelaySeconds: 0`", "`image.digest`",

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/docstest"
 	"github.com/spillwayproject/spillway/internal/realkube"
 	"github.com/spillwayproject/spillway/internal/realkube/realkubetest"
 )
@@ -196,7 +197,7 @@ func TestGenuineInstallPage(t *testing.T) {
 }
 
 func (u user) byHelm(before []string) {
-	text := page(u.t, "install.md", "\n## By Helm\n")
+	text := docstest.Section(u.t, "install.md", "## By Helm")
 	u.saves("spillway", "values.yaml", text)
 	install := commands(u.t, text, 2)
 	if out := u.types("spillway", install[0]); !strings.Contains(out, "STATUS: deployed") {
@@ -207,7 +208,7 @@ func (u user) byHelm(before []string) {
 	}
 	u.finds("spillway")
 	u.answers("count(up)", "2")
-	check := quotedExec.FindStringSubmatch(page(u.t, "install.md", "\n## See that it works\n"))[1]
+	check := quotedExec.FindStringSubmatch(docstest.Section(u.t, "install.md", "## See that it works"))[1]
 	u.becomes("what the page checks", func() (string, bool) { // a server that has just begun has no heartbeat yet
 		out, err := u.tries(".", check)
 		return out, err == nil && strings.Contains(out, "is valid: 1 group, 1 shard, 2 replicas")
@@ -216,8 +217,8 @@ func (u user) byHelm(before []string) {
 		u.t.Fatalf("%d objects before, %d now", len(before), len(now))
 	}
 	// The page goes on by an upgrade, with the values by which the road is closed.
-	u.saves("spillway", "values.yaml", page(u.t, "install.md", "\n## Close the road around it\n"))
-	upgrade := commands(u.t, page(u.t, "upgrade.md", "\n## Reload or restart\n"), 2)
+	u.saves("spillway", "values.yaml", docstest.Section(u.t, "install.md", "## Close the road around it"))
+	upgrade := commands(u.t, docstest.Section(u.t, "upgrade.md", "## Reload or restart"), 2)
 	u.whileAsked(func() { u.types("spillway", upgrade[0]) })
 	u.types("spillway", upgrade[1])
 	if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != 2 {
@@ -226,7 +227,7 @@ func (u user) byHelm(before []string) {
 	u.takesUp()
 	u.rollsOver(upgrade)
 	u.comesBack()
-	uninstall := page(u.t, "uninstall.md", "# Uninstall\n")
+	uninstall := docstest.Section(u.t, "uninstall.md", "# Uninstall")
 	u.saves("spillway", "networkpolicy.yaml", uninstall)
 	back := commands(u.t, uninstall, 4)
 	for i, policies := range []int{3, 1} { // what opens the servers stands beside the others, and alone
@@ -241,7 +242,7 @@ func (u user) byHelm(before []string) {
 
 // byPlugin patches a Grafana that somebody else wrote, in a namespace with the strictest standard.
 func (u user) byPlugin() {
-	text := page(u.t, "grafana-plugin.md", "\n## By plain YAML\n")
+	text := docstest.Section(u.t, "grafana-plugin.md", "## By plain YAML")
 	u.saves("grafana", "kustomization.yaml", text)
 	u.write("grafana", "grafana.yaml", foreign)
 	list := commands(u.t, text, 2)
@@ -255,7 +256,7 @@ func (u user) byPlugin() {
 }
 
 func (u user) byKustomize(before []string) {
-	text := page(u.t, "install.md", "\n## By plain YAML\n")
+	text := docstest.Section(u.t, "install.md", "## By plain YAML")
 	u.saves("overlay", "kustomization.yaml", text)
 	servers, err := os.ReadFile(filepath.Join(plain, "spillway.yaml"))
 	if err != nil {
@@ -264,7 +265,7 @@ func (u user) byKustomize(before []string) {
 	u.write("overlay", "spillway.yaml", string(servers)+"# mine\n")
 	apply := commands(u.t, text, 1)[0]
 	u.types("overlay", apply)
-	u.types("overlay", commands(u.t, page(u.t, "install.md", "\n## By Helm\n"), 2)[1])
+	u.types("overlay", commands(u.t, docstest.Section(u.t, "install.md", "## By Helm"), 2)[1])
 	got := u.types(".", `kubectl -n monitoring get deployment spillway -o 'jsonpath={.spec.template.spec.containers[0].image}'`)
 	if want := `registry.example.org/spillway:0.1.0`; got != want {
 		u.t.Errorf("the image is %s, the page says %s", got, want)
@@ -283,12 +284,12 @@ func (u user) byKustomize(before []string) {
 	u.types("overlay", apply)
 	// It waits for the Secret of its page, as kubelet has it.
 	u.write("overlay", "token", "a token of many letters and digits")
-	u.types("overlay", remediatorSecret.FindString(page(u.t, "remediation.md", "\n## The example\n")))
+	u.types("overlay", remediatorSecret.FindString(docstest.Section(u.t, "remediation.md", "## The example")))
 	u.types("overlay", "kubectl -n monitoring rollout status deployment/spillway-remediator")
 	if out := u.types(".", "kubectl -n monitoring get networkpolicy -o name"); strings.Count(out, "\n") != 3 {
 		u.t.Errorf("the policies are %q", out)
 	}
 	u.types("overlay", "kubectl -n monitoring delete secret remediator")
-	u.types("overlay", commands(u.t, page(u.t, "uninstall.md", "# Uninstall\n"), 4)[2])
+	u.types("overlay", commands(u.t, docstest.Section(u.t, "uninstall.md", "# Uninstall"), 4)[2])
 	u.leavesNothing(before)
 }

@@ -22,21 +22,6 @@ import (
 
 var block = regexp.MustCompile("(?ms)^```yaml\n# ([a-z-]+\\.yaml)\n(.*?)^```")
 
-// page is a file of docs/, by its sections.
-func page(t *testing.T, name, section string) string {
-	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../../docs", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, ok := strings.Cut(string(b), section)
-	if !ok {
-		t.Fatalf("docs/%s has no %q", name, section)
-	}
-	text, _, _ = strings.Cut(text, "\n## ")
-	return text
-}
-
 // TestPages holds each YAML text of the pages about installing to what reads it. Its first line
 // says which file it is.
 func TestPages(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/docstest"
 	"github.com/spillwayproject/spillway/internal/realkube"
 	"github.com/spillwayproject/spillway/internal/realkube/realkubetest"
 	"github.com/spillwayproject/spillway/internal/realprom"
@@ -219,7 +220,7 @@ func (u user) takesUp() {
 	u.write("spillway", "values.yaml", strings.Replace(string(values), "config:\n", "config:\n  limits: {max_range: 1h}\n", 1))
 	begun := time.Now()
 	u.whileAsked(func() {
-		u.types("spillway", commands(u.t, page(u.t, "upgrade.md", "\n## Reload or restart\n"), 2)[0])
+		u.types("spillway", commands(u.t, docstest.Section(u.t, "upgrade.md", "## Reload or restart"), 2)[0])
 		refused := 0 // in a row: both pods know
 		u.becomes("the new bound", func() (string, bool) {
 			code, body, err := u.asks("/api/v1/query_range", wide)

@@ -11,6 +11,8 @@ import (
 	"helm.sh/helm/v3/pkg/engine"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/spillwayproject/spillway/internal/docstest"
 )
 
 // notesOf is what Helm prints when the chart is installed with the values.
@@ -116,7 +118,7 @@ func TestWhoComesThroughGateways(t *testing.T) {
 			}
 		}
 	}
-	text := page(t, "install.md", "\n## Close the road around it")
+	text := docstest.Section(t, "install.md", "## Close the road around it")
 	for _, want := range append(named, "`namespaceSelector: {}`") {
 		if !strings.Contains(text, want) {
 			t.Errorf("docs/install.md does not name %s", want)

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	psa "k8s.io/pod-security-admission/api"
 	"sigs.k8s.io/yaml"
+
+	"github.com/spillwayproject/spillway/internal/docstest"
 )
 
 // pluginFolder is the component that puts the plugin into Grafana's pod.
@@ -229,7 +231,7 @@ func kustomized(t *testing.T, manifest string) *appsv1.Deployment {
 		t.Fatal(err)
 	}
 	home, overlay := t.TempDir(), ""
-	for _, m := range block.FindAllStringSubmatch(page(t, "grafana-plugin.md", "\n## By plain YAML\n"), -1) {
+	for _, m := range block.FindAllStringSubmatch(docstest.Section(t, "grafana-plugin.md", "## By plain YAML"), -1) {
 		overlay = m[2]
 	}
 	err = errors.Join(os.Mkdir(filepath.Join(home, "spillway"), 0o755), os.Mkdir(filepath.Join(home, "overlay"), 0o755),

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/spillwayproject/spillway/internal/docstest"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -21,7 +22,7 @@ func TestChangeIsTried(t *testing.T) {
 	if err != nil {
 		t.Skip("bash is not on this machine: the page's commands are not run")
 	}
-	text := page(t, "upgrade.md", "\n## A change by Helm\n")
+	text := docstest.Section(t, "upgrade.md", "## A change by Helm")
 	pipeline := regexp.MustCompile(`(?m)^    helm template spillway .*\|\n(?:      .*\n)+`).FindString(text)
 	if !strings.Contains(pipeline, "-- /spillway check config - --online") {
 		t.Fatalf("the page has no pipeline: %q", pipeline)
