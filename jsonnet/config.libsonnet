@@ -167,6 +167,8 @@
       modelLabelOtherwise: 'label_cloud_google_com_gke_accelerator',
       // Labels of kube_node_labels that a node only has where what it hands out as GPUs are parts of cards. Of modelLabel its ending says so (-SHARED, -MIG-…).
       partsLabels: ['label_cloud_google_com_gke_gpu_partition_size', 'label_cloud_google_com_gke_max_shared_clients_per_gpu'],
+      // … and the one that names the node's NVLink domain, where that is more than the node. Without it a cluster counts as one.
+      domainLabel: 'label_nvidia_com_gpu_clique',
       // GPU indices by which the largest joins are made in parts, so that each stays below the proxy's max_series.
       indexParts: ['[0-3]'],
     },
@@ -461,7 +463,8 @@
         // Recoveries of NVLink 5 in an hour that succeeded; between whole numbers, since an increase is an estimate. Of 5,760 links that somebody looked at, one had any: three in 21 minutes, five days
         // before it failed (marin-community/marin, issue 9086).
         nvlinkRecoveries: 1.5,
-        // Nodes of a cluster whose GPUs lose NVLinks within half an hour from which on what they share, a switch of a domain, is taken for the fault, and no node is drained for it.
+        // Nodes of a cluster whose GPUs lose NVLinks within half an hour from which on what they share, a switch of a domain, is taken for the fault, and no node is drained for it. Of Xids it is nodes of
+        // an NVLink domain within a day, where the domain is known.
         nvlinkNodes: 3,
         // PCIe replays a minute.
         pcieReplaysPerMinute: 8,

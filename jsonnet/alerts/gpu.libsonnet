@@ -7,15 +7,12 @@
   local a = (import '../lib/alert.libsonnet')(c),
   local t = (import '../lib/time.libsonnet')(c.timeScale),
   local g = (import '../lib/gpu.libsonnet')(c),
+  local links = (import '../lib/links.libsonnet')(c),
   local th = c.thresholds.gpu,
   local d = c.dcgm,
   local cl = c.clusterLabel,
 
   local xids(classes) = std.join('|', ['%d' % x.xid for x in c.xid if std.member(classes, x.class)]),
-  local links =
-    local everywhere = std.join('|', ['%d' % x.xid for x in c.xid if x.class == 'link' && !std.objectHas(x, 'notOn')]);
-    ['xid=~"%s"' % everywhere for _ in [1] if everywhere != '']
-    + ['xid="%d", %s!~"%s"' % [x.xid, d.model, x.notOn] for x in c.xid if x.class == 'link' && std.objectHas(x, 'notOn')],
   local known = std.join('|', ['%d' % x.xid for x in c.xid]),
   local anyXid = '[1-9][0-9]*',
 
@@ -151,41 +148,9 @@
           fatal('hard', 'drain-reset', 'Cordon, drain, reset the GPU.'),
           fatal('dead', 'drain-reboot', 'Cordon now; jobs on it are lost. Reboot, and send the GPU back if it stays.'),
           a.alert('GPUXidFatal', onGPU {
-            // An incident is five minutes in which there were errors, however many: a GPU's links go down together, each with an Xid of its own. The exporter shows them for five minutes,
-            // in which steps of five minutes see them once, or twice at the edge: the second of two is none, unless there was one before the first.
-            expr: |||
-              count_over_time(
-                (
-                  max by (%(by)s) (
-                    %(x)s
-                  )
-                  unless on (%(by)s) (
-                    max by (%(by)s) (
-                      %(before)s
-                    )
-                    unless on (%(by)s)
-                    max by (%(by)s) (
-                      %(before2)s
-                    )
-                  )
-                )[%(day)s:%(step)s]
-              ) >= %(n)g
-              and on (%(by)s)
-              max by (%(by)s) (
-                %(lately)s
-              )
-            ||| % {
-              local shown(offset) = std.join(' or ', [g.series('DCGM_EXP_XID_ERRORS_COUNT', l) + offset + ' > 0' for l in links]),
-              by: g.by,
-              x: shown(''),
-              // What was counted within the day stays so when the node has been repaired and is back: the last of it must have been just now.
-              lately: std.join(' or ', ['max_over_time(%s[%s]) > 0' % [g.series('DCGM_EXP_XID_ERRORS_COUNT', l), t.d('10m')] for l in links]),
-              before: shown(' offset ' + t.d('5m')),
-              before2: shown(' offset ' + t.d('10m')),
-              day: t.d('24h'),
-              step: t.d('5m'),
-              n: th.linkXids,
-            },
+            // A minute, in which its peers of the same domain are seen too: no two exporters are scraped at once.
+            expr: links.alone,
+            hold: '1m',
             severity: 'auto',
             labels: { class: 'link', action: 'drain' },
             summary: 'A GPU reported an Xid after which it must not be used.',
@@ -470,6 +435,16 @@
             labels: { 'error': 'recovered' },
             summary: 'A GPU recovers NVLinks again and again.',
             description: '%s of {{ $labels.%s }} recovered an NVLink {{ $value | humanize }} times within an hour. Such a link is about to fail: look at its cable or tray before it does.' % [which, cl],
+          }),
+          a.alert('GPUNVLinkErrors', {
+            // One ticket of all of them.
+            expr: links.together,
+            hold: '1m',
+            severity: 'warning',
+            labels: { 'error': 'domain-xid' },
+            summary: 'GPUs of an NVLink domain report errors of links, and it is not known that they are theirs.',
+            description: '{{ $value }} GPUs of {{ with $labels.domain }}the NVLink domain {{ . }} of {{ end }}{{ $labels.%s }} had NVLink errors (Xids) for the second time in a day, while a GPU of another node says that its own link is down, or GPUs of %g nodes at least have them. One link, or a switch, is more likely to be at fault than they are; no program drains them.' % [cl, th.nvlinkNodes],
+            dashboard: 'gpuFleet',
           }),
           a.alert('GPUPCIeReplay', onGPU {
             expr: |||

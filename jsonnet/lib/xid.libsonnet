@@ -7,12 +7,13 @@
 //          soft     let the job end, reset the GPU before the next one
 //          hard     cordon, drain, reset the GPU; twice in a week: send it back
 //          dead     cordon now and reboot; still there: send it back
-//          link     once is a retry; twice in a day: cordon, drain, look at the whole NVLink domain
+//          link     once is a retry; twice in a day: cordon, drain, look at the whole NVLink domain. Not while it may be another node's link: see link
 //          info     nothing is to be done, and nothing is told
 //          action   says that the recovery which the driver wants has changed, perhaps to none: it drains nothing. GPURecoveryAction
 //                   acts on what is wanted, where it is known, and is a ticket where it is not; the Xid that came with it acts by itself
 //   name   what NVIDIA calls it, shortened
 //   notOn  models, as a regular expression, on which it says nothing (left out: none)
+//   link   of class link, whose link it may be: 'own', the GPU's; 'node', one of the node's; 'domain', any one of the NVLink domain, since its other GPUs say so too (left out: domain)
 //   source who classes it so. nvidia: the Xid catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: RESET_GPU is hard, RESTART_VM dead) and the health checks made of it; plugin: ignored by NVIDIA's device plugin for
 //          Kubernetes; gcm: Meta's health checks; imbue: Imbue's cluster checks; field: reports of operators
 //
@@ -29,7 +30,7 @@
   { xid: 64, class: 'hard', name: 'row remapping failed', source: 'nvidia; imbue reboots' },
   { xid: 68, class: 'app', name: 'video processor exception', source: 'plugin, gcm; imbue drains' },
   // Not on Blackwell (B100, B200, B300, GB200, GB300), which has 144 to 150 in its place.
-  { xid: 74, class: 'link', name: 'NVLink error', source: 'nvidia, imbue', notOn: '.*B[123]00.*' },
+  { xid: 74, class: 'link', link: 'node', name: 'NVLink error', source: 'nvidia, imbue', notOn: '.*B[123]00.*' },
   { xid: 79, class: 'dead', name: 'GPU has fallen off the bus', source: 'nvidia, imbue' },
   { xid: 92, class: 'soft', name: 'high rate of single-bit ECC errors', source: 'gcm; imbue drains' },
   { xid: 94, class: 'soft', name: 'contained ECC error', source: 'nvidia, imbue' },
@@ -45,13 +46,14 @@
   { xid: 140, class: 'hard', name: 'unrecovered ECC error', source: 'nvidia' },
   { xid: 141, class: 'info', name: 'CUDA fast path error', source: 'nvidia' },
   { xid: 143, class: 'hard', name: 'GPU initialisation failed', source: 'nvidia' },
-  // Their recovery depends on a subcode that no metric has: many are to be ignored, so that one alone drains nothing; of those that need a reset GPURecoveryAction tells.
+  // Their recovery depends on a subcode that no metric has: many are to be ignored, so that one alone drains nothing; of those that need a reset GPURecoveryAction tells. Where a link of an NVL72 went down its GPU said 149, and
+  // the 63 other ones of the job 145 (marin-community/marin, issue 9086).
   { xid: 144, class: 'link', name: 'NVLink SAW error', source: 'nvidia' },
   { xid: 145, class: 'link', name: 'NVLink RLW error', source: 'field' },
   { xid: 146, class: 'link', name: 'NVLink TLW error', source: 'field' },
   { xid: 147, class: 'link', name: 'NVLink TREX error', source: 'field' },
   { xid: 148, class: 'link', name: 'NVLink NVLPW error', source: 'field' },
-  { xid: 149, class: 'link', name: 'NVLink NETIR error', source: 'field' },
+  { xid: 149, class: 'link', link: 'own', name: 'NVLink NETIR error', source: 'field' },
   { xid: 150, class: 'link', name: 'NVLink MSE error', source: 'field' },
   { xid: 151, class: 'dead', name: 'key rotation error', source: 'nvidia' },
   { xid: 154, class: 'action', name: 'recovery action changed', source: 'nvidia' },

@@ -75,6 +75,18 @@
         name: 'gpu.capacity',
         rules: [
           {
+            // The NVLink domain of each node that is not one of its own: a link that fails is told of by GPUs of all of its nodes.
+            record: 'node:nvlink_domain:info',
+            expr: |||
+              max by (%(node)s, domain) (
+                label_replace(
+                  max by (%(node)s, %(l)s) (kube_node_labels{%(ksm)s, %(l)s!=""}),
+                  "domain", "$1", "%(l)s", "(.+)"
+                )
+              )
+            ||| % { node: node, ksm: c.selectors.ksm, l: c.gpu.domainLabel },
+          },
+          {
             // 1 for each node whose GPUs were given by claims when they were given last, 0 where a plugin has handed some out since: what is claimed by nobody for a weekend is no dead plugin, and a
             // plugin that dies is one, whatever was before it. Both are samples, so that what is carried on is the last word; a node that is gone has none.
             record: 'node:gpu_by_claims:bool',
