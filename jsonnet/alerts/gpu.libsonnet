@@ -282,7 +282,8 @@
           a.alert('GPUFellOffBus', onNode {
             // Cards that DCGM saw against those that it sees. What the node says it has is no measure: time slicing multiplies it, a change of MIG mode changes it, and
             // after a reboot the kubelet reports as many as are left. But DCGM that sees none of cards whose device plugin sees all is what has failed (GPUExporterMissing tells of it):
-            // dcgm-exporter answers with an empty page where its host engine was started before the driver. Of cards that are given by claims nobody else tells how many there are.
+            // dcgm-exporter answers with an empty page where its host engine was started before the driver. Of cards that are given by claims nobody else tells how many there are,
+            // and dcgm-exporter up to 4.5.2 leaves out those that are free once one of them is held (its issue 569): that one is lost is believed where an Xid 79 says so too.
             expr: |||
               node:gpu_devices:max
               - on (%(node)s)
@@ -301,11 +302,29 @@
                     max by (%(node)s, resource) (last_over_time(kube_node_status_capacity{%(of)s}[%(w)s]))
                   )
                   > 0
-                  or on (%(node)s)
-                  node:gpu_by_claims:bool == 1
+                )
+                or on (%(node)s)
+                node:gpu_by_claims:bool == 1
+                unless on (%(node)s)
+                (
+                  %(fell)s
                 )
               )
-            ||| % { node: g.byNode, of: '%s, resource=~"%s|(%s|nvidia_com_mig)_.+"' % [c.selectors.ksm, c.gpu.resource, c.gpu.resource], w: t.d('1h') },
+            ||| % {
+              node: g.byNode,
+              of: '%s, resource=~"%s|(%s|nvidia_com_mig)_.+"' % [c.selectors.ksm, c.gpu.resource, c.gpu.resource],
+              w: t.d('1h'),
+              // The GPU has fallen off the bus: by the exporter, or by the kernel log.
+              local seen = {
+                count: 'max_over_time(%s[%s]) > 0' % [g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid="79"'), t.d('1h')],
+                gauge: 'last_over_time(gpu:xid_last:info{xid="79"}[%s])' % t.d('1h'),
+              },
+              fell: std.join('\n    or\n    ', [
+                g.onNode('group by (%s, %s) (%s)' % [cl, d.node, seen[source]])
+                for source in std.objectFields(seen)
+                if source == d.xidSource
+              ] + ['group by (%s) (increase(problem_counter{%s, reason="Xid79"}[%s]) > 0)' % [g.byNode, c.selectors.npd, t.d('1h')]]),
+            },
             hold: '5m',
             severity: 'auto',
             labels: { action: 'drain-reboot' },
