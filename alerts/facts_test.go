@@ -289,6 +289,7 @@ var plainCounters = map[string]string{
 	"GPUUncorrectableECC: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                    appears,
 	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL":        appears,
 	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS": appears,
+	"GPUNVLinkErrors: DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL":          "increase takes what was counted before a reset, and a dip, for errors: the value is compared with those of a while before",
 	"gpu:ecc_dbe:max: DCGM_FI_DEV_ECC_DBE_VOL_TOTAL":                        "one such error since the driver was loaded is what makes the memory untrustworthy, whenever it was",
 	"node:arp_entries:ratio: node_lnstat_entries_total":                     entries,
 	"node:ndisc_entries:ratio: node_lnstat_entries_total":                   entries,

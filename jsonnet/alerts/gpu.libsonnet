@@ -421,7 +421,7 @@
             description: '%s of {{ $labels.%s }} had to recover an NVLink within 15 minutes; {{ $value }} times since its driver was loaded. All-reduce waits for the slowest link.' % [which, cl],
           }),
           a.alert('GPUNVLinkErrors', onGPU {
-            expr: '%s> %g' % [g.moved('DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL', '15m'), th.nvlinkReplays],
+            expr: g.grown('DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL', '15m', '20m', th.nvlinkReplays),
             hold: '5m',
             severity: 'auto',
             labels: { 'error': 'replay', action: 'drain' },
