@@ -17,22 +17,22 @@
   local anyXid = '[1-9][0-9]*',
 
   // counted is how often the exporter saw an Xid within its own window of five minutes; the series is there no longer than that.
-  local counted(matcher) =
+  local counted(xids, except='') =
     if c.dcgm.xidSource == 'kernel' then
       |||
         label_replace(
           sum by (%(node)s, reason) (
-            increase(problem_counter{%(npd)s, reason=~"Xid(%(xid)s)"}[%(w)s]) > 0
+            increase(problem_counter{%(npd)s, reason=~"Xid(%(xids)s)"%(except)s}[%(w)s]) > 0
           ),
           "xid", "$1", "reason", "Xid(.+)"
         )
-      ||| % { node: g.byNode, npd: c.selectors.npd, xid: matcher, w: t.d('10m') }
+      ||| % { node: g.byNode, npd: c.selectors.npd, xids: xids, except: if except == '' then '' else ', reason!~"Xid(%s)"' % except, w: t.d('10m') }
     else
       |||
         max by (%s) (
           %s
         ) > 0
-      ||| % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % matcher)],
+      ||| % [g.byWith(['xid']), g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"%s' % [xids, if except == '' then '' else ', xid!~"%s"' % except])],
 
   // fresh is the last Xid of a GPU that had another one, or none, an hour ago. The gauge is kept for ever, so its being there says nothing.
   // The last lines: of a node whose exporter was away an hour ago, or whose rules did not run then, no Xid of then is known, and all old ones would look new. They are new where the node was
@@ -189,18 +189,16 @@
           a.alert('GPUXidUnknown', onGPU {
             expr: |||
               (
-                max by (%(by)s) (
-                  %(x)s
-                ) > 0
+                %(counted)s
               )
               or
               (
                 %(gauge)s
               )
             ||| % {
-              by: g.byWith(['xid']),
-              x: g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s", xid!~"%s"' % [anyXid, known]),
-              gauge: std.strReplace(std.rstripChars(uncounted(fresh('!~"%s"' % known)), '\n'), '\n', '\n    '),
+              local deep(expr) = std.strReplace(std.rstripChars(expr, '\n'), '\n', '\n  '),
+              counted: deep(counted(anyXid, known)),
+              gauge: deep(uncounted(fresh('!~"%s"' % known))),
             },
             severity: 'info',
             summary: 'A GPU reported an Xid that is not in our table.',

@@ -15,20 +15,38 @@ function(config) {
   local beyond = whose(['own', 'domain']),
   local own = whose(['own']),
 
-  local selectors(xids) =
-    local everywhere = std.join('|', ['%d' % x.xid for x in xids if !std.objectHas(x, 'notOn')]);
-    [
-      g.series('DCGM_EXP_XID_ERRORS_COUNT', l)
-      for l in
-        ['xid=~"%s"' % everywhere for _ in [1] if everywhere != '']
-        + ['xid="%d", %s!~"%s"' % [x.xid, d.model, x.notOn] for x in xids if std.objectHas(x, 'notOn')]
-    ],
-  // at is when the exporter shows such Xids, which it does for five minutes.
-  local at(xids, offset='') = std.join(' or ', [s + offset + ' > 0' for s in selectors(xids)]),
-  // within is who had them in a window.
-  local within(xids, window) = std.join(' or ', ['max_over_time(%s[%s]) > 0' % [s, t.d(window)] for s in selectors(xids)]),
+  // The kernel log tells of nodes, by the name that they have elsewhere.
+  local kernel = d.xidSource == 'kernel',
+  local by = if kernel then g.byNode else g.by,
+  local node = if kernel then config.nodeLabel else d.node,
 
-  // located gives nodes by the name that DCGM has for them their domain; those of which none is known have otherwise, without one.
+  // any is whose Xids make the comparison true: of all models at once, and of each Xid that says nothing on some of them.
+  local any(xids, everywhere, elsewhere) =
+    local numbers = std.join('|', ['%d' % x.xid for x in xids if !std.objectHas(x, 'notOn')]);
+    std.join(' or ', [everywhere(numbers) for _ in [1] if numbers != ''] + [elsewhere(x) for x in xids if std.objectHas(x, 'notOn')]),
+  local exported(xids, seen) = any(
+    xids,
+    function(numbers) seen(g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid=~"%s"' % numbers)),
+    function(x) seen(g.series('DCGM_EXP_XID_ERRORS_COUNT', 'xid="%d", %s!~"%s"' % [x.xid, d.model, x.notOn]))
+  ),
+  local logged(xids, range) =
+    local seen(numbers) = 'increase(problem_counter{%s, reason=~"Xid(%s)"}[%s) > 0' % [config.selectors.npd, numbers, range];
+    any(
+      xids,
+      seen,
+      function(x) '(%s unless on (%s) node_model:gpu_util_percent:count{%s=~"%s"})' % [seen('%d' % x.xid), by, d.model, x.notOn]
+    ),
+  // at is when there were such Xids in the last five minutes: so long the exporter shows them. An increase in five minutes misses what comes between the last sample of one and the first of the next.
+  local at(xids, offset='') =
+    if kernel then logged(xids, t.d('6m') + ']' + offset)
+    else exported(xids, function(series) series + offset + ' > 0'),
+  // within is who had them in a window.
+  local within(xids, window) =
+    if kernel then logged(xids, t.d(window) + ']')
+    else exported(xids, function(series) 'max_over_time(%s[%s]) > 0' % [series, t.d(window)]),
+
+  // located gives nodes their domain; those of which none is known have otherwise, without one.
+  local domain = 'node:nvlink_domain:info',
   local located(expr, otherwise=expr) = |||
     (
       %(expr)s
@@ -39,11 +57,11 @@ function(config) {
     (
       %(otherwise)s
     )
-  ||| % { n: '%s, %s' % [cl, d.node], expr: deep(expr, 2), otherwise: deep(otherwise, 2), domain: g.atDCGM('node:nvlink_domain:info') },
+  ||| % { n: '%s, %s' % [cl, node], expr: deep(expr, 2), otherwise: deep(otherwise, 2), domain: if kernel then domain else g.atDCGM(domain) },
 
   // told are the nodes whose GPUs had such Xids in the day in which a GPU's are counted; where no domain is known a cluster is one, and of 500 racks one has them at any time.
   local told(xids) =
-    local nodes(window) = 'group by (%s, %s) (%s)' % [cl, d.node, within(xids, window)];
+    local nodes(window) = 'group by (%s, %s) (%s)' % [cl, node, within(xids, window)];
     located(nodes('24h'), nodes('30m')),
   local several(xids) = |||
     count by (%s, domain) (
@@ -77,7 +95,7 @@ function(config) {
       %(lately)s
     )
   ||| % {
-    by: g.by,
+    by: by,
     x: at(all),
     before: at(all, ' offset ' + t.d('5m')),
     before2: at(all, ' offset ' + t.d('10m')),
@@ -110,8 +128,8 @@ function(config) {
     )
   ||| % {
     cl: cl,
-    by: g.by,
-    local these(xids) = '(\n  %s\n)' % deep(located('max by (%s) (%s)' % [g.by, within(xids, '10m')]), 2),
+    by: by,
+    local these(xids) = '(\n  %s\n)' % deep(located('max by (%s) (%s)' % [by, within(xids, '10m')]), 2),
     these: deep(these(beyond), 2),
     its: within(own, '24h'),
     several: deep(several(beyond), 4),
@@ -125,7 +143,7 @@ function(config) {
     %(incidents)s
     unless on (%(by)s)
     %(others)s
-  ||| % { by: g.by, incidents: std.rstripChars(incidents, '\n'), others: std.rstripChars(others, '\n') },
+  ||| % { by: by, incidents: std.rstripChars(incidents, '\n'), others: std.rstripChars(others, '\n') },
 
   // together are how many of the others there are in each domain.
   together:: |||
@@ -136,5 +154,5 @@ function(config) {
         %(incidents)s
       )
     )
-  ||| % { cl: cl, by: g.by, incidents: deep(incidents, 4), others: deep(others, 2) },
+  ||| % { cl: cl, by: by, incidents: deep(incidents, 4), others: deep(others, 2) },
 }
