@@ -463,8 +463,8 @@
         // Recoveries of NVLink 5 in an hour that succeeded; between whole numbers, since an increase is an estimate. Of 5,760 links that somebody looked at, one had any: three in 21 minutes, five days
         // before it failed (marin-community/marin, issue 9086).
         nvlinkRecoveries: 1.5,
-        // Nodes of a cluster whose GPUs lose NVLinks within half an hour from which on what they share, a switch of a domain, is taken for the fault, and no node is drained for it. Of Xids it is nodes of
-        // an NVLink domain within a day, where the domain is known.
+        // Nodes of an NVLink domain, or of a cluster where none is known, whose GPUs lose NVLinks within half an hour from which on what they share, a switch, is taken for the fault, and no node is
+        // drained for it. Of Xids it is within a day where the domain is known.
         nvlinkNodes: 3,
         // PCIe replays a minute.
         pcieReplaysPerMinute: 8,

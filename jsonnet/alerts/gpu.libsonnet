@@ -111,23 +111,28 @@
     description: '%s of {{ $labels.%s }} %s' % [which, cl, o.wants],
   } + o),
 
-  // lostLinks are the GPUs of Blackwell that lost a link: alone, or where those of several nodes of their cluster did, who are counted for longer: of a domain whose trays are serviced one after the other the last one is not alone.
+  // lostLinks are the GPUs of Blackwell that lost a link: alone, or where those of several nodes of their NVLink domain did (of their cluster, where no domain is known), who are counted for longer: of a domain whose trays are serviced one after the other the last one is not alone.
   local lostLinks(op) =
-    local lost(window) = std.strReplace(std.rstripChars(g.risen(d.nvlink5.failed, window), '\n'), '\n', '\n  ');
+    local lost(window) = std.rstripChars(g.risen(d.nvlink5.failed, window), '\n');
+    local indented(expr, by) = std.strReplace(std.rstripChars(expr, '\n'), '\n', '\n' + std.repeat(' ', by));
     |||
       (
         %(lost)s
       )
-      %(op)s on (%(cl)s)
+      %(op)s on (%(cl)s, domain)
       (
-        count by (%(cl)s) (
-          group by (%(cl)s, %(node)s) (
-            %(deeper)s
-          )
+        count by (%(cl)s, domain) (
+          %(deeper)s
         )
         >= %(nodes)g
       )
-    ||| % { op: op, lost: lost('15m'), deeper: std.strReplace(lost('30m'), '\n', '\n    '), cl: cl, node: d.node, nodes: th.nvlinkNodes },
+    ||| % {
+      op: op,
+      cl: cl,
+      lost: indented(links.located(lost('15m'), g.reading(d.nvlink5.failed) + ' > 0'), 2),
+      deeper: indented(links.located('group by (%s, %s) (\n  %s\n)' % [cl, d.node, indented(lost('30m'), 2)], g.reading(d.nvlink5.failed) + ' > 0'), 4),
+      nodes: th.nvlinkNodes,
+    },
 
   local fatal(class, action, todo) = a.alert('GPUXidFatal', onGPU {
     expr: counted(xids([class])),
@@ -428,7 +433,11 @@
           }),
           a.alert('GPUNVLinkErrors', onGPU {
             // NVLink 5 (Blackwell) has counters of its own, and none of replays (_config.dcgm.nvlink5). A recovery that fails takes the link down.
-            expr: lostLinks('unless'),
+            expr: |||
+              max by (%s) (
+                %s
+              )
+            ||| % [g.by, std.strReplace(std.rstripChars(lostLinks('unless'), '\n'), '\n', '\n  ')],
             hold: '5m',
             severity: 'auto',
             labels: { 'error': 'link-down', action: 'drain' },

@@ -138,6 +138,19 @@ function(config) {
     severalOwn: deep(several(own), 4),
   },
 
+  // located gives series of DCGM their node's domain, those of which none is known none; they are of nodes that have some of any, which is told sooner than expr.
+  located(expr, any):: |||
+    (
+      %(expr)s
+    )
+    * on (%(n)s) group_left (domain)
+    (
+      %(domain)s
+      or on (%(n)s)
+      group by (%(n)s) (%(any)s)
+    )
+  ||| % { n: '%s, %s' % [cl, d.node], expr: deep(expr, 2), domain: g.atDCGM(domain), any: any },
+
   // alone are the GPUs that had errors of links again, of which nobody else says that they are its own, and how many times in a day.
   alone:: |||
     %(incidents)s
