@@ -82,6 +82,19 @@
       }
     else expr,
 
+  // either are those that the exporter counts, and those of its gauge that it does not.
+  local either(counts, gauge) =
+    local deep(expr) = std.strReplace(std.rstripChars(expr, '\n'), '\n', '\n  ');
+    |||
+      (
+        %s
+      )
+      or
+      (
+        %s
+      )
+    ||| % [deep(counts), deep(gauge)],
+
   local which = 'GPU {{ $labels.%s }} ({{ $labels.%s }}, {{ $labels.%s }}) of node {{ $labels.%s }}' % [d.gpu, d.model, d.uuid, d.node],
   local onGPU = { dashboard: 'gpuNode', vars: { node: d.node, gpu: d.gpu } },
   local onNode = { dashboard: 'gpuNode', vars: { node: c.nodeLabel } },
@@ -161,6 +174,14 @@
             summary: 'A GPU reported an Xid after which it must not be used.',
             description: '%s of {{ $labels.%s }} had NVLink errors {{ $value }} times in a day. Once is a retry; twice slows down every job that spans its NVLink domain.' % [which, cl],
           }),
+          a.alert('GPUXidFatal', onGPU {
+            local told = std.join('|', ['%d' % x.xid for x in c.xid if std.get(x, 'ticket', false)]),
+            expr: either(counted(told), uncounted(fresh('=~"%s"' % told))),
+            severity: 'warning',
+            labels: { class: 'soft' },
+            summary: 'A GPU reported an Xid that somebody must look into.',
+            description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}. No program does anything about it: look at its power, its bus and its firmware, and let the job end before it is reset.' % [which, cl],
+          }),
           a.alert('GPUXidFatalLegacy', onGPU {
             // Not 154, which says nothing of what is wrong and hides the Xid that it came with.
             expr: uncounted(fresh('=~"%s"' % xids(['hard', 'dead']))),
@@ -192,19 +213,7 @@
             description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}: the recovery that its driver wants has changed, perhaps to none. Read which in the kernel log (the number: R610 has other texts), or export %s (deploy/exporters). The Xid that came with it acts by itself; where the exporter does not count Xids it may be hidden.' % [which, cl, d.recovery[0]],
           }),
           a.alert('GPUXidUnknown', onGPU {
-            expr: |||
-              (
-                %(counted)s
-              )
-              or
-              (
-                %(gauge)s
-              )
-            ||| % {
-              local deep(expr) = std.strReplace(std.rstripChars(expr, '\n'), '\n', '\n  '),
-              counted: deep(counted(anyXid, known)),
-              gauge: deep(uncounted(fresh('!~"%s"' % known))),
-            },
+            expr: either(counted(anyXid, known), uncounted(fresh('!~"%s"' % known))),
             severity: 'info',
             summary: 'A GPU reported an Xid that is not in our table.',
             description: '%s of {{ $labels.%s }} reported Xid {{ $labels.xid }}. Until somebody classes it in lib/xid.libsonnet, let the job end and reset the GPU before the next one.' % [which, cl],

@@ -14,6 +14,7 @@
 //   name   what NVIDIA calls it, shortened
 //   notOn  models, as a regular expression, on which it says nothing (left out: none)
 //   link   of class link, whose link it may be: 'own', the GPU's; 'node', one of the node's; 'domain', any one of the NVLink domain, since its other GPUs say so too (left out: domain)
+//   ticket of class soft: whether somebody is told, since no program knows what is wrong (left out: nobody)
 //   source who classes it so. nvidia: the Xid catalogue (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html: RESET_GPU is hard, RESTART_VM dead) and the health checks made of it; plugin: ignored by NVIDIA's device plugin for
 //          Kubernetes; gcm: Meta's health checks; imbue: Imbue's cluster checks; field: reports of operators
 //
@@ -25,6 +26,8 @@
   { xid: 45, class: 'app', name: 'preemptive cleanup after earlier errors', source: 'nvidia, plugin, gcm' },
   { xid: 46, class: 'hard', name: 'GPU stopped processing, reset needed', source: 'nvidia' },
   { xid: 48, class: 'hard', name: 'double-bit ECC error', source: 'nvidia, imbue' },
+  // A cable, to the catalogue.
+  { xid: 54, class: 'soft', ticket: true, name: 'auxiliary power not connected', source: 'nvidia' },
   { xid: 62, class: 'hard', name: 'internal micro-controller halt', source: 'nvidia, imbue' },
   { xid: 63, class: 'soft', name: 'row remapping recorded', source: 'gcm; imbue drains' },
   { xid: 64, class: 'hard', name: 'row remapping failed', source: 'nvidia; imbue reboots' },
@@ -65,6 +68,9 @@
   { xid: 161, class: 'info', name: 'channel retirement failure', source: 'nvidia' },
   { xid: 162, class: 'info', name: 'power smoothing engaged again', source: 'nvidia' },
   { xid: 163, class: 'info', name: 'power smoothing disengaged', source: 'nvidia' },
+  // Not seen by enough to have a program drain for them.
+  { xid: 167, class: 'soft', ticket: true, name: 'PCIe fatal timeout', source: 'nvidia' },
+  { xid: 169, class: 'soft', ticket: true, name: 'SEC2 halt', source: 'nvidia' },
   // Beside 48, which says what to do.
   { xid: 171, class: 'info', name: 'uncorrectable DRAM error', source: 'nvidia' },
   { xid: 172, class: 'info', name: 'uncorrectable SRAM error', source: 'nvidia' },
