@@ -504,6 +504,8 @@
         arpOverflowNodes: 3,
         // Nodes with a file system that went read-only within a quarter of an hour at which it is no longer the disk of one of them. Of 10,000 nodes one or two a day lose theirs.
         readonlyNodes: 3,
+        // Nodes that cannot be reached any more since one quarter of an hour at which it is no longer one of them.
+        unreachableNodes: 3,
         // Restarts of a node in six hours that nobody planned. A machine that somebody repairs has one or two.
         restarts: 3,
       },

@@ -47,9 +47,13 @@ var Cases = []Case{
 		Beside: map[string]string{"GPUXidFatal": becauseXid, "GPUXidFatalLegacy": becauseGauge},
 	},
 	{
-		Name: "node cut off", Kind: cluster.NodeUnreachable, Target: OnNode, Wave: 1, Short: true, Remembered: remade,
+		Name: "node cut off", Kind: cluster.NodeCutOff, Target: OnNode, Wave: 1, Short: true, Remembered: remade,
 		Want: []string{"NodeUnreachable"}, On: ByNode,
-		Beside: map[string]string{"GPUPodsPendingLong": becausePod, "PendingWhileGPUsFree": becausePod, "GangPartiallyRunning": becausePod},
+		Beside: map[string]string{
+			"GPUPodsPendingLong": becausePod, "PendingWhileGPUsFree": becausePod, "GangPartiallyRunning": becausePod,
+			"NodeExporterMissing": becausePage, "GPUExporterMissing": becausePage,
+			"GPUUncorrectableECC": becauseGap, "GPUXidFatal": becauseXid,
+		},
 	},
 	{
 		Name: "one client asks too much", Kind: cluster.APIThrottling, Value: 0.1, Target: Named("service-accounts"), Wave: 1, Short: true,

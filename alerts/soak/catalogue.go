@@ -128,7 +128,7 @@ var catalogue = []sort{
 		least: 30 * minute, most: 3 * hour, want: []string{"GPUNVLinkErrors"}, keep: ofCount,
 	},
 	{
-		name: "node cut off", down: true, kind: cluster.NodeUnreachable, on: aNode,
+		name: "node cut off", down: true, kind: cluster.NodeCutOff, on: aNode,
 		least: 15 * minute, most: 3 * hour, want: []string{"NodeUnreachable"}, keep: ofCount,
 	},
 	{
@@ -196,6 +196,11 @@ var catalogue = []sort{
 	{
 		name: "a prober in five loses a node", lane: working, kind: cluster.NodeUnreachable, value: 0.2, on: aNode,
 		least: 10 * minute, most: 2 * hour,
+	},
+	{
+		// It runs: a program that asked for its reboot would be wrong.
+		name: "port of a node closed to the probers", lane: working, kind: cluster.NodeUnreachable, on: aNode,
+		least: 15 * minute, most: 3 * hour,
 	},
 	{
 		name: "neighbour table filling", lane: working, kind: cluster.NodeARPTableFilling, on: aNode,

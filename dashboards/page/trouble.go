@@ -20,6 +20,7 @@ var stagings = map[cluster.Kind]struct {
 }{
 	cluster.NodeDown:                  {target: node(2)},
 	cluster.NodeUnreachable:           {target: node(3)},
+	cluster.NodeCutOff:                {target: node(3)},
 	cluster.NodeNotReady:              {target: word("fleet"), value: 0.15},
 	cluster.NodeDiskFull:              {target: node(4)},
 	cluster.NodeCordoned:              {target: node(10)},

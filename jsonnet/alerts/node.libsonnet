@@ -76,32 +76,32 @@
     description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s. %s' % [where, text],
   } + o),
 
-  // unheard is that nobody said a while ago whether the node is ready: it may be silent for a moment only.
-  local unheard = std.join('\n    ', ['', 'or on (%(node)s)', '(', '  node:ready:max', '  unless on (%(node)s)', '  last_over_time(node:ready:max[%(before)s] offset %(boot)s)', ')'])
-                  % { node: node, boot: t.d(c.node.boot), before: t.d('5m') },
+  // unreachable are nodes that probers do not reach (cluster_node:unreachable:ratio), of those that are known to run (and) or are not (unless), and that became so together with others (and) or alone (unless).
+  local unreachable(runs, together, o) = a.alert('NodeUnreachable', onNode {
+    // Who answers to a scrape runs, whatever the probers see: they knock at one port, which a firewall closes by itself. What is said of the scrapes is asked for here and not recorded: where it cannot be read no reboot is asked for.
+    expr: |||
+      cluster_node:unreachable:ratio
+      %(runs)s on (%(node)s)
+      (
+        %(known)s
+      )
+    ||| % { runs: runs, node: node, known: std.strReplace(std.rstripChars(m.runs, '\n'), '\n', '\n  ') } + (
+      if together == '' then '' else |||
+        %(together)s on (%(node)s)
+        last_over_time(cluster_node:unreachable_together:bool[%(w)s])
+      ||| % { together: together, node: node, w: t.recorded('10m') }
+    ),
+    // Longer than LocationLost takes, which asks for the same series: the alert of a place must stand before its nodes'.
+    hold: '8m',
+  } + o),
 
-  // unreachable are nodes that probers do not reach, of those that one has reached (and), or that nobody has yet (unless): a new pool behind a firewall that knows the API server and not the probers is ready, and runs what it is given.
-  local unreachable(how, o) = a.alert('NodeUnreachable', onNode {
-    // A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes on: the kubelet is broken, which is no reason
-    // to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on purpose. Where no rule was evaluated a while
-    // ago, nobody knows that it has been silent for as long, and no reboot is asked for.
+  // neverReached are those that most probers do not reach and nobody has reached yet: a new pool behind a firewall that knows the API server and not the probers is ready, and runs what it is given.
+  local neverReached(o) = a.alert('NodeUnreachable', onNode {
     expr: |||
       %(unreachable)s
-      and on (%(node)s)
-      node:ready:max
       unless on (%(node)s)
-      (
-        node:ready:max == 0
-        and on (%(node)s)
-        (
-          max_over_time(node:ready:max[%(boot)s]) == 1
-          or on (%(node)s)
-          max by (%(node)s) (up{%(exporter)s}) == 1%(unheard)s
-        )
-      )
-      %(how)s on (%(node)s)
       node:reached:bool
-    ||| % { unreachable: std.rstripChars(m.unreachable, '\n'), node: node, boot: t.d(c.node.boot), exporter: s, how: how, unheard: if how == 'and' then unheard else '' },
+    ||| % { unreachable: std.rstripChars(m.standing(''), '\n'), node: node },
     hold: '5m',
   } + o),
 
@@ -112,13 +112,25 @@
         name: 'node',
         interval: t.d('1m'),
         rules: [
-          unreachable('and', {
+          unreachable('unless', 'unless', {
             severity: 'auto',
             labels: { action: 'cordon-reboot' },
             summary: 'A node cannot be reached.',
-            description: '{{ $value | humanizePercentage }} of the probers do not reach %s. Its kubelet still reports, or has been silent for longer than a machine boots.' % where,
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, and none of its exporters answers. Its kubelet still reports, or has been silent for longer than a machine boots.' % where,
           }),
-          unreachable('unless', {
+          unreachable('and', '', {
+            severity: 'warning',
+            labels: { state: 'runs' },
+            summary: 'A node that runs is closed to the probers.',
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, and it runs as far as anybody knows: its exporters answer, or are not asked. The port that is probed is closed, by a firewall on the node or before it, or the network between is.' % where,
+          }),
+          unreachable('unless', 'and', {
+            severity: 'warning',
+            labels: { state: 'together' },
+            summary: 'Several nodes cannot be reached since the same time.',
+            description: '{{ $value | humanizePercentage }} of the probers do not reach %s, nor those that scrape it, and so it is with %g nodes or more of the cluster since the same quarter of an hour. They share a switch, a power feed or a firewall, and no reboot mends that.' % [where, th.unreachableNodes],
+          }),
+          neverReached({
             severity: 'warning',
             summary: 'A node was never reached.',
             description: '{{ $value | humanizePercentage }} of the probers do not reach %s, and fewer than %g ever have. A firewall or a route between them is likelier than a dead machine.' % [where, c.thresholds.node.probers],

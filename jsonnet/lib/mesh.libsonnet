@@ -6,7 +6,8 @@
 function(config) {
   local t = (import 'time.libsonnet')(config.timeScale),
   local th = config.thresholds.node,
-  local node = '%s, %s' % [config.clusterLabel, config.nodeLabel],
+  local cl = config.clusterLabel,
+  local node = '%s, %s' % [cl, config.nodeLabel],
 
   // probed is one series for each node that somebody probes: by how many probers.
   probed:: 'count by (%s) (probe_success{%s})' % [node, config.selectors.nodeMesh],
@@ -28,4 +29,45 @@ function(config) {
       unless on (%(node)s)
       node:planned:bool
     ||| % { node: node, mesh: config.selectors.nodeMesh, probed: $.probed, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
+
+  // unheard is that nobody said a while ago whether the node is ready: it may be silent for a moment only.
+  local unheard = std.join('\n    ', ['', 'or on (%(node)s)', '(', '  node:ready:max', '  unless on (%(node)s)', '  last_over_time(node:ready:max[%(before)s] offset %(boot)s)', ')'])
+                  % { node: node, boot: t.d(config.node.boot), before: t.d('5m') },
+
+  // standing are those of unreachable that do not boot. A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes
+  // on: the kubelet is broken, which is no reason to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on
+  // purpose. Where no rule was evaluated a while ago nobody knows that it has been silent for as long: with unheard such a node is left out.
+  standing(silent=unheard)::
+    |||
+      %(unreachable)s
+      and on (%(node)s)
+      node:ready:max
+      unless on (%(node)s)
+      (
+        node:ready:max == 0
+        and on (%(node)s)
+        (
+          max_over_time(node:ready:max[%(boot)s]) == 1
+          or on (%(node)s)
+          max by (%(node)s) (up{%(exporter)s}) == 1%(silent)s
+        )
+      )
+    ||| % { unreachable: std.rstripChars($.unreachable, '\n'), node: node, boot: t.d(config.node.boot), exporter: config.selectors.nodeExporter, silent: silent },
+
+  // runs are the nodes that are known to run: an exporter answers to its scrape; and of those that cannot be reached the ones that nobody scrapes while others of the cluster are scraped. Their shard may be
+  // away, and who is not asked cannot answer.
+  runs::
+    |||
+      max by (%(node)s) (up{%(exporter)s}) == 1
+      or on (%(node)s)
+      max by (%(node)s) (up{%(dcgm)s}) == 1
+      or on (%(node)s)
+      (
+        cluster_node:unreachable:ratio
+        unless on (%(node)s)
+        max by (%(node)s) (up{%(exporter)s})
+        and on (%(cl)s)
+        count by (%(cl)s) (up{%(exporter)s})
+      )
+    ||| % { cl: cl, node: node, exporter: config.selectors.nodeExporter, dcgm: config.selectors.dcgm },
 }

@@ -29,11 +29,11 @@
               group by (%(node)s) (
                 node:ready:max == 0
                 or on (%(node)s)
-                max by (%(node)s) (ALERTS{alertname="NodeUnreachable", severity="%(auto)s"})
+                cluster_node:unreachable:ratio
               )
               unless on (%(node)s)
               node:planned:bool
-            ||| % { node: node, auto: c.severities.auto },
+            ||| % { node: node },
           },
         ],
       },

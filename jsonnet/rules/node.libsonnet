@@ -4,6 +4,7 @@
 {
   local c = $._config,
   local t = (import '../lib/time.libsonnet')(c.timeScale),
+  local m = (import '../lib/mesh.libsonnet')(c),
   local number = import '../lib/number.libsonnet',
   local s = c.selectors.nodeExporter,
   local node = '%s, %s' % [c.clusterLabel, c.nodeLabel],
@@ -281,6 +282,42 @@
                 )
               )
             ||| % { n: node, mesh: c.selectors.nodeMesh, probers: c.thresholds.node.probers, ksm: c.selectors.ksm, past: t.recorded('6h'), pastSeconds: number(t.s('6h')) },
+          },
+          {
+            // Of each node that one could reach and most probers no longer do, and that does not boot: the share of them.
+            record: 'cluster_node:unreachable:ratio',
+            expr: |||
+              %(standing)s
+              and on (%(n)s)
+              node:reached:bool
+            ||| % { n: node, standing: std.rstripChars(m.standing(), '\n') },
+          },
+          {
+            // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
+            // of less than FleetNodesUnreachable's share of the fleet shuts out a pool.
+            record: 'cluster_node:unreachable_together:bool',
+            expr: |||
+              group by (%(n)s) (cluster_node:unreachable:ratio)
+              and on (%(n)s)
+              (
+                %(lately)s
+                and on (%(cl)s)
+                count by (%(cl)s) (
+                  %(within)s
+                )
+                >= %(nodes)g
+                or on (%(n)s)
+                last_over_time(cluster_node:unreachable_together:bool[%(past)s])
+              )
+            ||| % {
+              local lately(indent) = std.join('\n' + indent, ['cluster_node:unreachable:ratio', 'unless on (%(n)s)', 'cluster_node:unreachable:ratio offset %(w)s']) % { n: node, w: t.d('15m') },
+              cl: cl,
+              n: node,
+              lately: lately('    '),
+              within: lately('      '),
+              nodes: c.thresholds.node.unreachableNodes,
+              past: t.recorded('1h'),
+            },
           },
           {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.

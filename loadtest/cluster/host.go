@@ -288,6 +288,7 @@ func (c *compiler) page(t *Target) *page {
 		p.host = c.host(t.node)
 		p.machine = &p.host.machine
 		p.down = append(p.down, p.host.down...)
+		p.down = append(p.down, p.host.of(-1, NodeCutOff)...)
 		restarts = append(restarts, m.tl.events(NodeDown, m.nodeName(t.node), c.from-lookBack, c.until+1)...)
 	}
 	p.pr = &process{m.tl.starts(restarts, c.from, c.until)}

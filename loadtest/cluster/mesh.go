@@ -58,8 +58,8 @@ func eachProbe(f func(e *emitter, lost []event, h uint64, name string)) func(*pa
 			)
 			for _, a := range p.m.ill[n] {
 				// Which probers fail is the same for the whole of the trouble.
-				if rank := (p.t.ord + int(hash(p.m.seed, uint64(a.from))%probers)) % probers; a.kind == NodeUnreachable &&
-					float64(rank) < a.or(1)*probers {
+				rank := (p.t.ord + int(hash(p.m.seed, uint64(a.from))%probers)) % probers
+				if a.kind == NodeCutOff || a.kind == NodeUnreachable && float64(rank) < a.or(1)*probers {
 					ev = append(ev, a.event)
 				}
 			}

@@ -32,6 +32,7 @@ var kinds = map[Kind]string{
 	PodFailure:     "an experiment's name",
 
 	NodeUnreachable:       `a node name or "fleet"`,
+	NodeCutOff:            "a node name",
 	NodeNotReady:          `a node name or "fleet"`,
 	NodeDiskFull:          "a node name",
 	NodeDiskReadOnly:      "a node name",

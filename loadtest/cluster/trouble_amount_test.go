@@ -149,6 +149,7 @@ func TestNodeTroubleAmounts(t *testing.T) {
 			time.Time{},
 			3, 3,
 		},
+		{"cut off from everybody", Trouble{Kind: NodeCutOff, Target: onNode}, JobNodeMesh, "probe_success", node, late, time.Time{}, 0, 0},
 		{"a node that is gone", Trouble{Kind: NodeDown, Target: onNode}, JobNodeMesh, "probe_success", node, late, time.Time{}, 0, 0},
 		{
 			"not ready",

@@ -40,6 +40,7 @@ func staged(t *testing.T, o Options) []Trouble {
 		{Kind: GPUExporterGone, Target: "gpu-00003", From: at(-44), Until: at(-41)},
 		{Kind: GPUAllocatedIdle, Target: e.Name, From: run.From.Add(time.Minute), Until: run.Until},
 		{Kind: NodeUnreachable, Target: "gpu-00003", From: at(-20), Until: at(-15)},
+		{Kind: NodeCutOff, Target: "gpu-00002", From: at(-14), Until: at(-11)},
 		{Kind: NodeNotReady, Target: fleet, From: at(-25), Until: at(-12), Value: 0.5},
 		{Kind: NodeDiskFull, Target: "gpu-00003", From: at(-20), Until: at(-15)},
 		{Kind: NodeDiskReadOnly, Target: "gpu-00003", From: at(-30), Until: at(-15)},

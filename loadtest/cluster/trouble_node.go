@@ -13,12 +13,17 @@ import (
 // Troubles of nodes. All of them begin at From and end at Until; what counters
 // have counted by then they keep.
 const (
-	// NodeUnreachable: the pod network of a node is cut. The probers of node-mesh
-	// do not reach it; the host's network, by which pages are scraped and the
-	// kubelet reports, goes on. Target is the node and Value the share of the
-	// probers that fail, 0 means all; or the target is "fleet", Value the share of
-	// the nodes, and all probers fail. It needs WithNodeMesh.
+	// NodeUnreachable: the probers of node-mesh do not reach a node, behind a
+	// firewall that closes their port or a pod network that is cut. The host's
+	// network, by which pages are scraped and the kubelet reports, goes on: the
+	// machine runs. Target is the node and Value the share of the probers that
+	// fail, 0 means all; or the target is "fleet", Value the share of the nodes,
+	// and all probers fail. It needs WithNodeMesh.
 	NodeUnreachable Kind = "NodeUnreachable"
+	// NodeCutOff: nobody reaches a node, neither the probers of node-mesh nor who
+	// scrapes its pages. Its kubelet still reports, and what runs there goes on.
+	// Target is the node.
+	NodeCutOff Kind = "NodeCutOff"
 	// NodeNotReady: the kubelet reports the node as not ready. Its exporters
 	// answer, its taint keeps new pods away, and after five minutes its gangs are
 	// evicted. Target is the node, or "fleet" with Value as the share of the nodes,
@@ -82,6 +87,7 @@ var nodeKinds = map[Kind]struct {
 	max        float64 // of Value, 0: none
 }{
 	NodeUnreachable:       {fleet: true, needs: WithNodeMesh, max: 1},
+	NodeCutOff:            {},
 	NodeNotReady:          {fleet: true, max: 1},
 	NodeDiskFull:          {max: 1},
 	NodeDiskReadOnly:      {},

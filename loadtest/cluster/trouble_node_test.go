@@ -122,9 +122,13 @@ const (
 	onGPU  = "gpu-00001/3"
 )
 
+// jobsOnNodes are the jobs whose pages a node itself serves.
+var jobsOnNodes = []string{JobNode, JobDCGM, JobKubelet, JobCadvisor, JobIPTables, JobProblemDetector}
+
 // nodeTroubleCases are the kinds on a node without experiments: which families
 // move while it lasts and after it, and how. Nothing else may. "all of DCGM"
-// stands for every family of a GPU, and goes.
+// stands for every family of a GPU, and goes; "all of the node" for every family
+// of its pages.
 var nodeTroubleCases = []struct {
 	kind          Kind
 	target        string
@@ -188,6 +192,7 @@ var nodeTroubleCases = []struct {
 	{NodeUnreachable, onNode, 0, "down probe_success, up probe_duration_seconds", ""},
 	{NodeUnreachable, onNode, 0.5, "down probe_success, up probe_duration_seconds", ""},
 	{NodeUnreachable, fleet, 0.34, "down probe_success, up probe_duration_seconds", ""},
+	{NodeCutOff, onNode, 0, "gone all-of-the-node, down probe_success, up probe_duration_seconds", ""},
 	{
 		NodeNotReady, onNode, 0,
 		"down+up kube_node_status_condition kube_pod_status_ready cluster_autoscaler_nodes_count, new kube_node_spec_taint", "",
@@ -270,6 +275,14 @@ func TestNodeTroublesMoveTheirSeries(t *testing.T) {
 						delete(want, " all-of-DCGM")
 						for fam := range was[i] {
 							if strings.HasPrefix(fam, JobDCGM+" ") {
+								want[fam] = how
+							}
+						}
+					}
+					if how, ok := want[" all-of-the-node"]; ok {
+						delete(want, " all-of-the-node")
+						for fam := range was[i] {
+							if slices.Contains(jobsOnNodes, strings.Fields(fam)[0]) {
 								want[fam] = how
 							}
 						}
