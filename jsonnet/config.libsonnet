@@ -543,6 +543,8 @@
         failing: 0.01,
         // … and at least so many.
         failingNodes: 10,
+        // … or so many that have the same (alertname and action), whatever their share: 80,000 GPUs have one or two faults of a kind in an hour (Llama 3's report: 419 in 54 days of 16,384), and ten of them by chance once in ten thousand years.
+        failingAlike: 10,
       },
       targets: {
         // Share of a job's usual targets, or of the usual nodes, that is gone.

@@ -199,31 +199,50 @@
             // The flood that nobody thought of: a driver, a firmware or a kernel that breaks links or disks on every node asks for every node to be drained. Nodes that have been sick for long are
             // none of it (cluster_node:sick_before:bool). It lasts for as long as those that fell sick together are: what ended by itself would let the remediation controller drain them one by one. Where no
             // rules ran an hour ago nobody knows which were sick before; until alerts fire again after a start takes ten minutes and more.
+            // Few faults are the same on ten nodes within an hour by chance, however many nodes there are (failingAlike): a canary of 1 %, or a pool of 72 of 10,000, is what was rolled out there. An Xid is told of for five minutes, and its node is sick for longer.
             expr: |||
               (
                 count by (%(cl)s) (
-                  %(now)s
-                  unless on (%(node)s)
-                  last_over_time(cluster_node:sick_before:bool[%(carry)s])
-                  unless on (%(node)s)
-                  node:planned:bool
+                  %(fresh)s
                 )
                 >= %(nodes)g
               )
               / on (%(cl)s)
+              %(fleet)s
+              >= %(share)g
+              or on (%(cl)s)
               (
-                (
-                  %(all)s
+                max by (%(cl)s) (
+                  count by (%(cl)s, alertname, action) (
+                    %(alike)s
+                  )
                 )
-                and on (%(cl)s)
-                (
-                  cluster:nodes:count offset %(w)s
-                  or on (%(cl)s)
-                  cluster:nodes_usual:count offset %(w)s
-                )
+                >= %(same)g
               )
-              > %(share)g
-            ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), all: all('    '), carry: t.recorded('5m'), w: t.d('75m'), nodes: th.failingNodes, share: th.failing },
+              / on (%(cl)s)
+              %(fleet)s
+            ||| % {
+              local fresh(now, indent) = std.join('\n' + indent, [now, 'unless on (%s)' % node, 'last_over_time(cluster_node:sick_before:bool[%s])' % t.recorded('5m'), 'unless on (%s)' % node, 'node:planned:bool']),
+              fleet: std.rstripChars(|||
+                (
+                  (
+                    %(all)s
+                  )
+                  and on (%(cl)s)
+                  (
+                    cluster:nodes:count offset %(w)s
+                    or on (%(cl)s)
+                    cluster:nodes_usual:count offset %(w)s
+                  )
+                )
+              ||| % { cl: cl, all: all('    '), w: t.d('75m') }, '\n'),
+              cl: cl,
+              fresh: fresh(sick.sick(sick.elsewhere, together=true), '    '),
+              alike: fresh(sick.sick(sick.elsewhere, by=['alertname', 'action'], passed=t.d('1h')), '      '),
+              nodes: th.failingNodes,
+              share: th.failing,
+              same: th.failingAlike,
+            },
             hold: '2m',
             keep: '20m',
             severity: 'critical',

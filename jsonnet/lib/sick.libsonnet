@@ -8,17 +8,19 @@ function(config) {
   elsewhere:: 'NodeUnreachable|NodeARPTableOverflow',
 
   // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time; with together, also those
-  // whose file systems went read-only together, of which there is no more than a ticket.
-  sick(except='', range='', offset='', together=false)::
-    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(l)s!=""%(except)s}%(at)s%(together)s)' % {
+  // whose file systems went read-only together, of which there is no more than a ticket; by are further labels that are kept; with passed, a range, also those of an Xid within it.
+  sick(except='', range='', offset='', together=false, by=[], passed='')::
+    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(has)s!=""%(except)s}%(at)s%(together)s%(passed)s)' % {
       cl: config.clusterLabel,
-      l: label,
+      l: std.join(', ', [label] + by),
+      has: label,
       before: if range == '' then '' else 'last_over_time(',
       auto: config.severities.auto,
       except: if except == '' then '' else ', alertname!~"%s"' % except,
       at: if range == '' then '' else '[%s] offset %s)' % [range, offset],
+      passed: if passed == '' then '' else ' or last_over_time(ALERTS{alertstate="firing", severity="%s", %s!="", alertname=~"GPUXid.+"}[%s])' % [config.severities.auto, label, passed],
       together: if together && label == config.nodeLabel then ' or %scluster_node:filesystem_readonly_together:bool%s' % [self.before, self.at] else '',
     };
     if config.dcgm.node == config.nodeLabel then one(config.nodeLabel)
-    else 'max by (%s) (%s or %s)' % [node, one(config.nodeLabel), g.onNode(one(config.dcgm.node))],
+    else 'max by (%s) (%s or %s)' % [std.join(', ', [node] + by), one(config.nodeLabel), g.onNode(one(config.dcgm.node))],
 }
