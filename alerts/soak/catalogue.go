@@ -57,7 +57,8 @@ type sort struct {
 	also []part
 	// nodes is the least size of the cluster in which its alerts can come.
 	nodes int
-	// down says that its node goes away or is not ready, and that nobody announced it.
+	// down says that its node goes away, is not ready or is not reached, and that nobody announced
+	// it.
 	down bool
 }
 
@@ -199,7 +200,7 @@ var catalogue = []sort{
 	},
 	{
 		// It runs: a program that asked for its reboot would be wrong.
-		name: "port of a node closed to the probers", lane: working, kind: cluster.NodeUnreachable, on: aNode,
+		name: "port of a node closed to the probers", down: true, lane: working, kind: cluster.NodeUnreachable, on: aNode,
 		least: 15 * minute, most: 3 * hour,
 	},
 	{
