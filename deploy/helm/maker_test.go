@@ -267,6 +267,7 @@ func (m *maker) remediator(on bool) map[string]any {
 		"egress":         few(m, obj{"to": m.peers()}),
 		"maxOf":          pick(m, obj{}, obj{"rack": 1 + m.IntN(9), "nvidia.com/gpu.clique": 1}),
 		"podAnnotations": m.annotations(), "alertmanagerTokenFile": pick(m, "", "/var/run/secrets/token", "/var/lib/t"),
+		"leavingTaints":  few(m, "ToBeDeletedByClusterAutoscaler", "example.com/leaves", "x"),
 		"exclude":        few(m, "node-role.kubernetes.io/control-plane", "!gpu", "role in (ingress, storage),pool!=a"),
 		"serviceAccount": pick(m, obj{"create": m.IntN(2) == 0, "name": pick(m, "janitor", "007")}, obj{"annotations": m.annotations()}),
 		"resources": obj{

@@ -217,6 +217,7 @@ func valuesSchema(t *testing.T) schema {
 			},
 			"alertmanagerCaFile": pattern(`^(/\S+)?$`), "alertmanagerTokenFile": pattern(`^(/\S+)?$`), "podAnnotations": annotations,
 			"extraVolumes": list(typed[corev1.Volume](k)), "extraVolumeMounts": list(typed[corev1.VolumeMount](k)),
+			"leavingTaints":     list(schema{"type": "string", "pattern": labelKey}),
 			"exclude":           list(pattern(`^[A-Za-z0-9!][-A-Za-z0-9_./!=,<>() ]*$`)),
 			"serviceAccount":    section(schema{"create": yesOrNo, "name": longName, "annotations": annotations}),
 			"resources":         section(schema{"requests": amounts(), "limits": amounts(), "claims": true}),

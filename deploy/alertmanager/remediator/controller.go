@@ -51,6 +51,8 @@ type settings struct {
 	maxCordoned float64
 	// markCordoned says that nodes which others have cordoned are marked too.
 	markCordoned bool
+	// leavingTaints are the keys of taints of nodes that somebody takes away.
+	leavingTaints taintKeys
 	// maxOf bounds the nodes with one value of a label that are cordoned, likewise.
 	maxOf perValue
 	// exclude matches the labels of nodes that are left alone.
@@ -353,7 +355,7 @@ func (c *controller) one(ctx context.Context, w *wish, silences silencesOnce) (d
 	if c.exclude.match(n.Metadata.Labels) {
 		return refused, excluded, nil
 	}
-	left := n.leftTo(c.markCordoned)
+	left := n.leftTo(c.markCordoned, c.leavingTaints)
 	if left == outByOthers {
 		return refused, left, nil
 	}
@@ -397,7 +399,7 @@ func (c *controller) one(ctx context.Context, w *wish, silences silencesOnce) (d
 		c.planned[w.node] = plan{c.now(), isLight(w.action), n.Metadata.Labels}
 		return wouldDo, "act_not_set", nil
 	}
-	at, err := c.kube.cordon(ctx, *w, c.now(), c.markCordoned)
+	at, err := c.kube.cordon(ctx, *w, c.now(), c.markCordoned, c.leavingTaints)
 	switch {
 	case errors.Is(err, errNoNode): // in between
 		return ignored, "gone", nil

@@ -285,7 +285,10 @@ type rig struct {
 
 func newRig(t *testing.T, nodes int, change func(*settings)) *rig {
 	t.Helper()
-	s := settings{cluster: "jaguar", act: true, maxNodes: 3, window: time.Hour, maxCordoned: 0.5, fleetAlerts: "Fleet.+"}
+	s := settings{
+		cluster: "jaguar", act: true, maxNodes: 3, window: time.Hour, maxCordoned: 0.5, fleetAlerts: "Fleet.+",
+		leavingTaints: leavingTaints,
+	}
 	if change != nil {
 		change(&s)
 	}

@@ -136,21 +136,23 @@ func (n node) others() bool {
 	return n.Spec.Unschedulable && (!own || n.Metadata.Labels[markLabel] != "true")
 }
 
-// leavingTaints are those that autoscalers and clouds set on a node which they take away, as
-// _config.node.toBeDeleted of the mixin has them.
-var leavingTaints = []string{
+// leavingTaints are those that autoscalers, clouds and people set on a node which they take away or
+// have switched off, as _config.node.toBeDeleted of the mixin has them, and --leaving-taints unless
+// it is given.
+var leavingTaints = taintKeys{
 	"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption",
-	"cloud.google.com/impending-node-termination",
+	"cloud.google.com/impending-node-termination", "node.kubernetes.io/out-of-service",
+	"node.cloudprovider.kubernetes.io/shutdown",
 }
 
 // leftTo is the reason why a node is left to those who are at work on it, "" if it is not: it is
-// deleted, an autoscaler means to take it away, or others have cordoned it and such nodes are not
-// marked.
-func (n node) leftTo(evenOthers bool) string {
+// deleted, one of the taints says that somebody means to take it away, or others have cordoned it
+// and such nodes are not marked.
+func (n node) leftTo(evenOthers bool, taints taintKeys) string {
 	switch {
 	case n.Metadata.DeletionTimestamp != "":
 		return outByOthers
-	case slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return slices.Contains(leavingTaints, t.Key) }):
+	case slices.ContainsFunc(n.Spec.Taints, func(t taint) bool { return slices.Contains(taints, t.Key) }):
 		return leaving
 	case n.others() && !evenOthers:
 		return outByOthers
@@ -337,7 +339,7 @@ func (k *kube) cordoned(ctx context.Context) ([]meta, error) {
 // have cordoned is marked where evenOthers says so, and one that has another start than the wish
 // was decided on with is another machine, or a cured one. It answers with the time that is on the
 // node, or may be where the change failed; without one where none was sent.
-func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool) (string, error) {
+func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool, leave taintKeys) (string, error) {
 	name, action := w.node, w.action
 	for try := 1; ; try++ {
 		n, err := k.node(ctx, name)
@@ -347,7 +349,7 @@ func (k *kube) cordon(ctx context.Context, w wish, at time.Time, evenOthers bool
 		if n.Status.NodeInfo.BootID != w.boot {
 			return "", errOtherStart
 		}
-		switch n.leftTo(evenOthers) {
+		switch n.leftTo(evenOthers, leave) {
 		case outByOthers:
 			return "", errOthers
 		case leaving:

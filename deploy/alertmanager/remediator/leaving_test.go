@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"regexp"
 	"slices"
@@ -106,5 +107,47 @@ func TestLeavingIsOneKindOfNodes(t *testing.T) {
 	}
 	if of := strings.Split(strings.ReplaceAll(string(m[1]), "[.]", "."), "|"); !slices.Equal(of, leavingTaints) {
 		t.Errorf("%v, and the alerts have %v", leavingTaints, of)
+	}
+}
+
+// TestLeavingTaintsAreAFlag: the keys that are given take the place of the default's, as where the
+// mixin's list was overridden; none is nobody. What is no key is refused.
+func TestLeavingTaintsAreAFlag(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want taintKeys
+	}{
+		{nil, leavingTaints},
+		{[]string{"--leaving-taints=example.com/leaves,ours"}, taintKeys{"example.com/leaves", "ours"}},
+		{[]string{"--leaving-taints="}, taintKeys{}},
+	} {
+		var s settings
+		f := flag.NewFlagSet("", flag.ContinueOnError)
+		s.flags(f)
+		if err := f.Parse(c.args); err != nil || !slices.Equal(s.leavingTaints, c.want) {
+			t.Errorf("%q: %q, %v", c.args, s.leavingTaints, err)
+		}
+		r := newRig(t, 10, func(o *settings) { o.leavingTaints = s.leavingTaints })
+		r.api.nodes[nodeOf(0)].taints = []taint{{Key: "example.com/leaves", Effect: "NoSchedule"}}
+		r.api.nodes[nodeOf(1)].taints = []taint{{Key: "node.kubernetes.io/out-of-service", Effect: "NoExecute"}}
+		if err := r.post(t, xid(0), xid(1)); err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]string{}
+		for i, key := range []string{"example.com/leaves", "node.kubernetes.io/out-of-service"} {
+			if !slices.Contains(c.want, key) {
+				out[nodeOf(i)] = "drain-reboot"
+			}
+		}
+		want(t, r, out)
+	}
+	if len(leavingTaints) != 6 {
+		t.Errorf("the default was changed by a flag: %q", leavingTaints)
+	}
+	var k taintKeys
+	for _, wrong := range []string{"a,,b", "a b", "a=b", "/x"} {
+		if k.Set(wrong) == nil {
+			t.Errorf("%q is taken", wrong)
+		}
 	}
 }

@@ -130,6 +130,8 @@ func (s *settings) flags(f *flag.FlagSet) {
 	f.Float64Var(&s.maxCordoned, "max-cordoned", 0.02, "share of all nodes that may be cordoned, by whomever, from 0 to 1; of few nodes one at least")
 	f.Var(&s.maxOf, "max-of", "`LABEL=N`: of the nodes with one value of the label, such as a rack's, N may be cordoned; may be given several times")
 	f.BoolVar(&s.markCordoned, "mark-cordoned", false, "mark nodes that somebody else has cordoned, too; without it planned work is left alone")
+	s.leavingTaints = leavingTaints
+	f.Var(&s.leavingTaints, "leaving-taints", "`keys` of taints, with commas between, of nodes that somebody takes away: they are left alone as long as they have one; empty: none")
 	s.exclude = defaultSelectors()
 	f.Var(&s.exclude, "exclude", "label `selector` of nodes that are left alone; may be given several times, one must match; empty: none")
 	f.StringVar(&s.fleetAlerts, "fleet-alerts", "Fleet.+|LocationLost|KubeStateMetricsIncomplete",

@@ -101,6 +101,29 @@ func (p *perValue) Set(text string) error {
 	return nil
 }
 
+// taintKeys are the keys of taints, of a flag.
+type taintKeys []string
+
+var _ flag.Value = (*taintKeys)(nil)
+
+// String is how the flag's default is shown.
+func (k *taintKeys) String() string { return strings.Join(*k, ",") }
+
+// Set takes them instead of what was there. Empty is none.
+func (k *taintKeys) Set(text string) error {
+	*k = taintKeys{}
+	if text == "" {
+		return nil
+	}
+	for key := range strings.SplitSeq(text, ",") {
+		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+			return fmt.Errorf("%q is no key of a taint", key)
+		}
+		*k = append(*k, key)
+	}
+	return nil
+}
+
 // full tells whether a node may not go beside others that are out.
 func (p perValue) full(next map[string]string, out []map[string]string) bool {
 	for _, b := range p {

@@ -357,7 +357,7 @@ func (c *controller) wait(ctx context.Context) {
 // to, unless its start is the one of before. It answers false where the API server does not.
 func (c *controller) look(ctx context.Context, w wish) bool {
 	n, err := c.kube.node(ctx, w.node)
-	boot, left := n.Status.NodeInfo.BootID, n.leftTo(c.markCordoned)
+	boot, left := n.Status.NodeInfo.BootID, n.leftTo(c.markCordoned, c.leavingTaints)
 	switch {
 	case errors.Is(err, errNoNode):
 		c.waiting.drop(w)
