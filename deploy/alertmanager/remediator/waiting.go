@@ -48,10 +48,12 @@ type waiting struct {
 
 // passes tells of an alert that ends with a window of time and not with the repair, so that
 // Alertmanager does not repeat it for as long as the node is broken. sure is false of those that
-// are about what rises, which a counter may seem to do when exporters come back: while a fleet
-// alert fires they are not believed.
+// are about what rises, which a counter may seem to do when exporters come back, or about links,
+// which may be another node's: while a fleet alert fires they are not believed.
 func passes(a alert) (passes, sure bool) {
 	switch name := a.Labels["alertname"]; {
+	case ofLinks(a):
+		return true, false
 	case strings.HasPrefix(name, "GPUXid"):
 		return true, true
 	case name == "GPUUncorrectableECC", name == "GPUNVLinkErrors", name == "NodeDiskError":
@@ -60,10 +62,19 @@ func passes(a alert) (passes, sure bool) {
 	return false, false
 }
 
+// ofLinks tells of Xids of NVLinks, which GPUs say of each other's links too: by the time that more
+// of a domain have said so the alert has ended, and whose fault it is was not known before.
+func ofLinks(a alert) bool {
+	return strings.HasPrefix(a.Labels["alertname"], "GPUXid") && a.Labels["class"] == "link"
+}
+
 // comesAgain tells of one that comes again by itself while there is something to mend: a disk is
 // read again, a link used again. Where it has ended, nobody waits for it. The others stand for what
 // happened once, and wants a reset whether or not it is seen again.
 func comesAgain(a alert) bool {
+	if ofLinks(a) {
+		return true
+	}
 	switch a.Labels["alertname"] {
 	case "NodeDiskError":
 		return true

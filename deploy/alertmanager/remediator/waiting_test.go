@@ -98,6 +98,8 @@ func TestWhatWaits(t *testing.T) {
 		{"GPUNVLinkErrors", true, false, false},
 		{"NodeDiskError", false, true, false},
 		{"GPUFellOffBus", false, false, false}, // is repeated until the repair
+		{"link", true, false, false},           // GPUXidFatal of that class
+		{"link", false, false, true},
 	} {
 		r := newRig(t, 100, func(s *settings) { s.maxNodes = 1 })
 		if !tc.fleet && !tc.broken {
@@ -111,7 +113,11 @@ func TestWhatWaits(t *testing.T) {
 		if tc.broken {
 			r.manager.broken = "no answer"
 		}
-		if err := r.post(t, xid(1, "alertname", tc.alert)); tc.broken != (err != nil) {
+		labels := []string{"alertname", tc.alert}
+		if tc.alert == "link" {
+			labels = []string{"class", "link"}
+		}
+		if err := r.post(t, xid(1, labels...)); tc.broken != (err != nil) {
 			t.Errorf("%+v: %v", tc, err)
 		}
 		if got := r.waits(); slices.Equal(got, []string{nodeOf(1)}) != tc.waits {
@@ -292,6 +298,7 @@ func TestResolvedWaitsNoMore(t *testing.T) {
 		stays       bool
 	}{
 		{[]string{"alertname", "GPUXidFatal"}, nil, true},
+		{[]string{"alertname", "GPUXidFatal", "class", "link", "action", "drain"}, nil, false},
 		{[]string{"alertname", "GPUUncorrectableECC"}, nil, true},
 		{[]string{"alertname", "GPUNVLinkErrors", "error", "link-down"}, nil, true},
 		{[]string{"alertname", "GPUNVLinkErrors", "error", "replay"}, nil, false},
