@@ -132,7 +132,7 @@ func (c *call) settle(err error, now time.Time) {
 		b.neutral()
 	case errors.As(err, &status) && status.Code < 500:
 		b.neutral() // an endpoint it does not serve, credentials it does not take: it is alive
-	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
+	case kind == qerr.ShardFailed, kind == qerr.Timeout && !c.answered && c.atOnce && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
 		c.r.Shard.turnFrom(c.r)
 		c.r.up.failing.CompareAndSwap(0, c.started.UnixNano())
 		if b.failure(now) && b.tell(now) {

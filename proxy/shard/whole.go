@@ -14,11 +14,12 @@ import (
 // everything its selectors reach) should read, and tells whether that one holds every sample of the
 // shard there, as far as anybody can know. A replica that cannot be asked (down, replaying, failing
 // call after call, silent) takes no part. If only one is left, it is whole, but for a minute over
-// what it is known to lack of one that is silent, which is an error; of several, those are
-// whole that lack nothing that another one has by the group's heartbeat, bucket by bucket over the
-// whole window; without a heartbeat none of several is. What is not known yet is asked for at most
-// three seconds or a quarter of the remaining time; a window of more than 31 days is not asked
-// about. The error is that, or that of Base.
+// what it is known to lack of one that is silent, or failed too often and does not say that it
+// still does, which is an error; of several, those are whole that lack nothing that another one has
+// by the group's heartbeat, bucket by bucket over the whole window; without a heartbeat none of
+// several is. What is not known yet is asked for at most three seconds or a quarter of the
+// remaining time; a window of more than 31 days is not asked about. The error is that, or that of
+// Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	if err != nil {
@@ -141,23 +142,19 @@ const lateWaits = time.Minute
 
 // holders is the set of replicas that are whole over the window; 0 where that is not known. A
 // replica that does not answer takes no part, but what it was known to have is not nobody's for
-// that: where the others lack it, the error is that of asking again, for a while.
+// that: where the others lack it, one that only failed too often is asked whether it is well again,
+// and else the error is that of asking again, for a while.
 func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (uint64, error) {
-	part, w, known := s.find(ctx, from, until, now)
-	whole := only(part)
-	if known && bits.OnesCount64(part) > 1 {
-		whole, _ = s.beats.Lookup(part, w, now)
+	whole, lost := s.holding(ctx, from, until, now)
+	if lost != 0 && s.tryFailing(ctx, lost, now) {
+		whole, lost = s.holding(ctx, from, until, now)
 	}
-	late := s.late(part, time.Now())
-	if whole == 0 || late == 0 {
+	if lost == 0 {
 		return whole, nil
-	}
-	if rest := s.beats.Without(whole, late, w, now); rest != 0 {
-		return rest, nil
 	}
 	var names []string
 	for i, r := range s.Replicas {
-		if late&(1<<i) != 0 {
+		if lost&(1<<i) != 0 {
 			names = append(names, r.Name())
 		}
 	}
@@ -166,13 +163,32 @@ func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (
 		strings.Join(names, ", "), s.Name())
 }
 
-// late are the replicas that take no part since they are silent, or hang, and have not been so for
-// long. Who says that it cannot, or fails call after call, has nothing to wait for.
+// holding are the whole ones of those that take part. Where each of them lacks some of what those
+// have that do not answer now, there are none, and lost are these.
+func (s *Shard) holding(ctx context.Context, from, until int64, now time.Time) (whole, lost uint64) {
+	part, w, known := s.find(ctx, from, until, now)
+	whole = only(part)
+	if known && bits.OnesCount64(part) > 1 {
+		whole, _ = s.beats.Lookup(part, w, now)
+	}
+	late := s.late(part, time.Now())
+	if whole == 0 || late == 0 {
+		return whole, 0
+	}
+	if whole = s.beats.Without(whole, late, w, now); whole == 0 {
+		lost = late
+	}
+	return whole, lost
+}
+
+// late are the replicas that take no part since they are silent, hang, or failed call after call,
+// and have not been so for long. Who says of the last minute that it cannot has nothing to wait
+// for.
 func (s *Shard) late(part uint64, now time.Time) (late uint64) {
 	for i, r := range s.Replicas {
 		rank, ok := r.rank(now)
 		_, hung := r.up.lagging(now)
-		if !ok || part&(1<<i) != 0 || rank >= 3 && !hung {
+		if !ok || part&(1<<i) != 0 || rank > answersNothing && !hung {
 			continue
 		}
 		if s.beats.Late(i, now) < lateWaits {
@@ -180,6 +196,43 @@ func (s *Shard) late(part uint64, now time.Time) (late uint64) {
 		}
 	}
 	return late
+}
+
+// failing are those of the replicas that take no part for nothing else than that their breakers are
+// open.
+func (s *Shard) failing(of uint64, now time.Time) (failing uint64) {
+	failing = of &^ s.beats.Silent(now)
+	for i, r := range s.Replicas {
+		rank, ok := r.rank(now)
+		if _, hung := r.up.lagging(now); !ok || rank != answersNothing || hung {
+			failing &^= 1 << i
+		}
+	}
+	return failing
+}
+
+// tryFailing asks those of the replicas that failed too often about their last minute. What one
+// caller asks may fail each time on a server that is well, and is nothing that others should lose
+// its data for: an answer closes its breaker. It tells whether that may be known of one now.
+func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
+	if s.failing(of, time.Now()) == 0 {
+		return s.present(time.Now())&of != 0 // another one has found it out just now
+	}
+	wait := wholeWait
+	if dl, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(dl)/4)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errBeatBudget)
+	defer cancel()
+	done, ok := s.beatTurn(ctx, wait)
+	if !ok {
+		return false
+	}
+	defer done()
+	if failing := s.failing(of, time.Now()); failing != 0 { // else who had the turn has found it out
+		s.beats.Try(ctx, s.askAll, failing, now)
+	}
+	return true
 }
 
 // find sees that all is known of the window that can be, and returns who takes part. Where known is

@@ -89,6 +89,17 @@ func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, 
 	return part, nil
 }
 
+// Try asks replicas that take no part about the last minute, for nothing but whether they answer,
+// which Ask notes. The caller holds the turn.
+func (h *Heartbeats) Try(ctx context.Context, ask Ask, part uint64, now time.Time) {
+	_, _, _ = ask(ctx, part, h.tailRequest(now.Add(-tailLag).UnixMilli()))
+}
+
+// tailRequest asks for the last minute, which ends at t, milliseconds.
+func (h *Heartbeats) tailRequest(t int64) *endpoint.Request {
+	return &endpoint.Request{ID: endpoint.Query, Query: h.tailQuery(), Time: endpoint.At(t)}
+}
+
 // Refresh keeps up to date what is known of the last hour and the last minute, and which replica
 // lacks something. The caller holds the turn, and calls it every few seconds.
 func (h *Heartbeats) Refresh(ctx context.Context, ask Ask, part uint64, now time.Time) {
@@ -304,7 +315,7 @@ func (h *Heartbeats) askTail(ctx context.Context, ask Ask, part uint64, now time
 	stale := h.openStale(part, now)
 	h.mu.Unlock()
 	// First, since by this it is known who is silent.
-	answers, left, err := ask(ctx, part, &endpoint.Request{ID: endpoint.Query, Query: h.tailQuery(), Time: endpoint.At(t)})
+	answers, left, err := ask(ctx, part, h.tailRequest(t))
 	if err != nil {
 		return left, err
 	}

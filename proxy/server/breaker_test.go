@@ -1,0 +1,134 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/shard"
+)
+
+// ruledPair is a shard of a whole replica, which the front stands before, and of one with a gap of
+// 12 minutes that the proxy knows of. The ruler asks about the gap: what the whole one has comes
+// to 800.
+type ruledPair struct {
+	*rig
+	now   time.Time
+	front *fakeshard.Shard
+}
+
+func newRuledPair(t *testing.T, o shard.Options, limits string) *ruledPair {
+	t.Helper()
+	p := &ruledPair{now: time.Now().Truncate(time.Second)}
+	server := func(name string, skip func(int, time.Time) bool) string {
+		held := scraped(40, p.now.Add(-40*time.Minute), p.now, 2*time.Second, skip)
+		return promShard(t, labels.FromStrings("replica", name), held).URL()
+	}
+	whole := server("a", nil)
+	gappy := server("b", func(_ int, at time.Time) bool {
+		return at.After(p.now.Add(-30*time.Minute)) && at.Before(p.now.Add(-18*time.Minute))
+	})
+	p.front = fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+		return forward(whole, r), true
+	}})
+	config := replicasConfig("    heartbeat: up\n", p.front.URL(), gappy)
+	s, base := startProxy(t, t.Context(), config+limits, func(opts *Options) { opts.shards = o })
+	p.rig = &rig{t: t, s: s, url: base, client: newClient(t)}
+	for range 3 {
+		if got := p.rule(0); got != "" {
+			t.Fatalf("before: %s", got)
+		}
+	}
+	return p
+}
+
+// ask asks at the time of the gap, or about it.
+func (p *ruledPair) ask(path, what string, more ...string) *reply {
+	form := url.Values{"query": {what}, "time": {stamp(p.now.Add(-22 * time.Minute))}}
+	if path == "/api/v1/series" {
+		form = url.Values{"match[]": {what}, "start": {stamp(p.now.Add(-25 * time.Minute))}, "end": {stamp(p.now.Add(-22 * time.Minute))}}
+	}
+	return p.rig.ask(p.request(context.Background(), asking{path: path, form: form}, more...))
+}
+
+// rule asks what a ruler asks, the nth time; it returns what is wrong with the answer.
+func (p *ruledPair) rule(n int) string {
+	got := p.ask("/api/v1/query", fmt.Sprintf("sum(sum_over_time(up[5m])) + %d - %[1]d", n))
+	if got.status != 200 || len(got.message.Warnings) > 0 || !strings.Contains(string(got.body), `"800"`) {
+		return fmt.Sprintf("%d %.400s", got.status, got.body)
+	}
+	return ""
+}
+
+// ruleWhile is the ruler, for as long as f runs and a while longer.
+func (p *ruledPair) ruleWhile(f func()) {
+	p.t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	var wrong []string
+	asked := 0
+	for end := false; !end; asked++ {
+		select {
+		case <-done:
+			end = true
+			for range 20 {
+				asked++
+				if got := p.rule(asked); got != "" {
+					wrong = append(wrong, got)
+				}
+			}
+		default:
+			time.Sleep(50 * time.Millisecond)
+		}
+		if got := p.rule(asked); got != "" {
+			wrong = append(wrong, got)
+		}
+	}
+	if len(wrong) > 0 {
+		p.t.Errorf("of %d answers to the ruler %d are wrong: %s", asked, len(wrong), wrong[0])
+	}
+}
+
+// TestOneCallerTakesNoReplicaAway: what one caller asks takes too long on the only replica that has
+// all of it, or fails there each time. Others lose nothing by that: they are answered from it, as
+// before, and never from one that is known to lack some.
+func TestOneCallerTakesNoReplicaAway(t *testing.T) {
+	for _, tc := range []struct{ name, path, script string }{
+		{"queries that take too long", "/api/v1/query", "delay 30s; answer"},
+		{"series that take too long", "/api/v1/series", "delay 30s; answer"},
+		{"an error of the server", "/api/v1/query", "error 500 internal something"},
+		{"canceled there", "/api/v1/query", "error 503 canceled query was canceled in query execution"},
+		{"a broken connection", "/api/v1/query", "reset"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			p := newRuledPair(t, shard.Options{HeaderTimeout: time.Second}, limits(ample))
+			route := fakeshard.Route{Path: tc.path, Script: tc.script}
+			if tc.path == "/api/v1/query" {
+				route.Query = "up"
+			}
+			if err := p.front.Set("", route); err != nil {
+				t.Fatal(err)
+			}
+			p.ruleWhile(func() {
+				var all sync.WaitGroup
+				for i := range 8 {
+					all.Go(func() {
+						got := p.ask(tc.path, "up", "timeout", "2s", "lookback_delta", fmt.Sprintf("%ds", 300+i))
+						if got.status == 200 && len(got.message.Warnings) == 0 {
+							t.Errorf("who asks it is told nothing: %.300s", got.body)
+						}
+					})
+				}
+				all.Wait()
+			})
+		})
+	}
+}
