@@ -303,14 +303,20 @@ func (r *Replica) wary(ctx context.Context, req *endpoint.Request, build builder
 	return resp, err
 }
 
-// gone tells whether the server is not there any more, or not ready again yet.
+// gone tells whether the server is not there any more, or not ready again yet. It has all of
+// GoneWithin to show that it is there, whatever time the caller has left: of a caller who is gone
+// before, in a hurry as he is, nothing follows.
 func (r *Replica) gone(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeoutCause(ctx, r.up.opts.GoneWithin, context.DeadlineExceeded)
+	own, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), r.up.opts.GoneWithin, context.DeadlineExceeded)
 	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	var err error
-	late := ownDelay(func() { err = r.ready(ctx) })
+	late := ownDelay(func() { err = r.ready(own) })
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
 	// nobody can be called gone by somebody who does not get to listen
-	return err != nil && (late < starved || qerr.From(err).Kind != qerr.Timeout)
+	return late < starved || qerr.From(err).Kind != qerr.Timeout
 }
 
 // isHeld tells the refusal of a text that is suspected: nobody else is to be asked.

@@ -127,9 +127,9 @@ func (r *Replica) noteAway(now time.Time) {
 
 // Gone asks a server that has just failed to answer whether it is there at all, for two seconds at
 // most. One that is not takes no part from then on, so that what is asked again is asked of those
-// that are left.
+// that are left. Where ctx ends before that is known, nothing is.
 func (r *Replica) Gone(ctx context.Context) bool {
-	if !r.gone(ctx) || ctx.Err() != nil {
+	if !r.gone(ctx) {
 		return false
 	}
 	r.noteAway(time.Now())
