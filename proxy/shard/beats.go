@@ -118,6 +118,9 @@ func absent(err error) bool {
 	if errors.As(err, &status) {
 		return status.Code >= 500
 	}
+	if errors.As(err, new(*damageError)) {
+		return false
+	}
 	kind := qerr.From(err).Kind
 	return kind == qerr.ShardFailed || kind == qerr.Timeout
 }

@@ -74,6 +74,7 @@ type upstream struct {
 	returns   returns
 	running   running
 	watched   watched
+	damage    damageTold
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer

@@ -50,7 +50,8 @@ func (e *StatusError) Error() string {
 func (e *StatusError) Unwrap() error { return e.cause }
 
 // status maps a status other than 200 to an error. What Prometheus itself says about a query (400,
-// 422, 503 timeout) is passed on in its own words; everything else is the shard's failure.
+// 422, 503 timeout) is passed on in its own words; everything else is the shard's failure, what it
+// says as 422 about its own storage included.
 func (c *call) status(resp *http.Response) error {
 	name := c.r.Name()
 	raw := c.errorBody(resp)
@@ -82,6 +83,8 @@ func (c *call) status(resp *http.Response) error {
 	case code == http.StatusUnprocessableEntity && known && strings.HasSuffix(api.Error, context.DeadlineExceeded.Error()):
 		// its time was over while it read series, which it takes for a fault of the query
 		return fail(qerr.Timeout, "%s: %s", name, cleaned(api.Error))
+	case code == http.StatusUnprocessableEntity && known && damaged(api.Error):
+		return c.r.damaged(api.Error)
 	case code == http.StatusUnprocessableEntity && known:
 		e := qerr.Wrap(qerr.TooExpensive, st, "%s", cleaned(api.Error)) // about the query, in Prometheus' own words
 		e.Shards = []string{name}
