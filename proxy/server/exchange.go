@@ -167,7 +167,9 @@ func (x *exchange) lastWord(err error) error {
 	if x.late != nil && qerr.From(err).Kind == qerr.Timeout {
 		return x.late
 	}
-	if qerr.TimedOut(x.ctx) && shard.Stalled(err) { // it went on in drops, until no time was left for its copy: that is the deadline's end
+	// It went on in drops until no time was left for its copy, or was not waited for as long as a
+	// server may pause, and no copy had it either: that is the deadline's end.
+	if qerr.TimedOut(x.ctx) && shard.Stalled(err) || shard.HurriedStall(err) {
 		late := *qerr.From(err)
 		late.Kind = qerr.Timeout
 		return &late

@@ -43,3 +43,8 @@ func itoa64(n int64) string { return strconv.FormatInt(n, 10) }
 // Stalled tells whether a call ended because nothing more of its answer came for as long as a call
 // waits.
 func Stalled(err error) bool { return errors.Is(err, errStalled) }
+
+// HurriedStall tells whether that was not for as long as a server may pause, but as long as its
+// caller could wait and still ask another replica: a word about the caller's time, and none about
+// the server.
+func HurriedStall(err error) bool { return errors.Is(err, errStalledSoon) }

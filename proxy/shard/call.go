@@ -90,6 +90,11 @@ func (r *Response) Took() (began, all time.Duration) { return r.Body.(*body).cal
 // the body for the log. Call it before Body is closed.
 func (r *Response) Malformed(cause error) *qerr.Error { return r.Body.(*body).malformed(cause) }
 
+// leastPatience is the least time that a read of a body may take where another replica could be
+// asked; the request's deadline ends it sooner. Servers that collect their garbage, or that share
+// their processors, pause for some hundred milliseconds.
+const leastPatience = time.Second
+
 // outcomeSilent is the outcome of a call that was not made, since its server is known to answer
 // nothing. Without it who asks for such a server would see no calls at all.
 const outcomeSilent = "silent"
@@ -107,6 +112,7 @@ type call struct {
 
 	progress *timers.Timer // one timer: the headers', then each read's
 	patience time.Duration // of each read of the body
+	hurried  atomic.Bool   // it is less than a server may take, since a copy can be asked
 	deadline *timers.Timer // nil without one
 	unwatch  func() bool
 	left     atomic.Int64 // when the parent ended, Unix nanoseconds; 0 while it has not
@@ -223,7 +229,8 @@ func (r *Replica) attempt(ctx context.Context, id endpoint.ID, build builder, t 
 	// From here on a read that takes too long ends the call; the timer is armed by each read.
 	c.patience = r.up.opts.ProgressTimeout
 	if dl, ok := ctx.Deadline(); ok && t.failover { // so that there is time to ask the other one
-		c.patience = min(c.patience, max(time.Until(dl)/3, time.Millisecond))
+		c.patience = min(c.patience, max(time.Until(dl)/3, leastPatience))
+		c.hurried.Store(c.patience < r.up.opts.ProgressTimeout)
 	}
 	if r.Thanos() && !t.probe {
 		if e := c.judgeThanos(out, given, t); e != nil {
@@ -306,10 +313,13 @@ func (c *call) begin(t try) (given time.Duration) {
 		c.deadline = r.up.timers.AfterFunc(remaining-m/2, func() { c.cancel(errShardDeadline) })
 	}
 	c.progress = r.up.timers.New(func() {
-		if c.began.Load() {
-			c.cancel(errStalled)
-		} else {
+		switch {
+		case !c.began.Load():
 			c.cancel(errHeaderTimeout)
+		case c.hurried.Load():
+			c.cancel(errStalledSoon)
+		default:
+			c.cancel(errStalled)
 		}
 	})
 	c.atOnce = answersAtOnce(c.id) && !t.Computes

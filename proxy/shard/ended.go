@@ -117,7 +117,7 @@ func (c *call) settle(err error, now time.Time) {
 	switch {
 	case err != nil && c.endedByOther(qerr.From(err)):
 		b.neutral()
-	case errors.As(err, new(*storesError)), errors.As(err, new(*damageError)): // the server is well
+	case errors.As(err, new(*storesError)), errors.As(err, new(*damageError)), HurriedStall(err): // the server is well, or may be
 		c.r.Shard.turnFrom(c.r)
 		b.neutral()
 	case err == nil, kind == qerr.BadData:

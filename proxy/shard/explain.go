@@ -16,6 +16,7 @@ import (
 var (
 	errHeaderTimeout = errors.New("no answer in time while another replica could be asked")
 	errStalled       = errors.New("the body stalled")
+	errStalledSoon   = fmt.Errorf("%w for longer than is waited for while another replica could be asked", errStalled)
 	errShardDeadline = errors.New("the shard's share of the request's deadline passed")
 	errWentDown      = errors.New("the replica went down while it was being asked")
 	errEarlyClose    = errors.New("the answer was closed before its end")
@@ -47,7 +48,12 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 	case errors.Is(cause, errWentDown):
 		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stopped answering health probes while it was being asked", name)
 	case errors.Is(cause, errStalled):
-		c.r.Shard.setBehind(c.r, false) // the next request begins with another one, where there is one
+		if HurriedStall(cause) { // whether it is well it is asked itself
+			c.r.up.silent(false)
+			c.r.Shard.suspect(c.r, 1)
+		} else {
+			c.r.Shard.setBehind(c.r, false) // the next request begins with another one, where there is one
+		}
 		e = qerr.Wrap(qerr.ShardFailed, cause, "%s stalled in the middle of its answer: nothing came for %s", name, c.patience.Round(time.Millisecond))
 	case errors.As(err, &known):
 		if len(known.Shards) == 0 {
