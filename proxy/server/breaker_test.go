@@ -132,3 +132,43 @@ func TestOneCallerTakesNoReplicaAway(t *testing.T) {
 		})
 	}
 }
+
+// TestOneCallerTakesNoShardAway: heavy queries of one caller on the only replica of a shard leave
+// it out of nobody's partial answers.
+func TestOneCallerTakesNoShardAway(t *testing.T) {
+	r := newRig(t, []rigGroup{{name: "g", replicas: []int{1, 1}}}, limits(ample), func(o *Options) {
+		o.shards = shard.Options{HeaderTimeout: time.Second}
+	})
+	slow := func(query string) fakeshard.Route {
+		return fakeshard.Route{Path: "/api/v1/query", Query: query, Script: "delay 30s; answer"}
+	}
+	if err := r.shards["g"][0][0].Set("", slow(`up{x="1"}`), slow(`up{x="1",cluster="g"}`)); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(query string, more ...string) *reply {
+		return r.ask(r.request(context.Background(), asking{path: "/api/v1/query", form: url.Values{"query": {query}}}, more...))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() {
+				if got := ask(`up{x="1"}`, "timeout", "2s", "lookback_delta", fmt.Sprintf("%ds", 300+i)); got.status != 503 {
+					t.Errorf("the heavy query: %d %.300s", got.status, got.body)
+				}
+			})
+		}
+		all.Wait()
+	}()
+	for rest := 20; rest > 0; {
+		select {
+		case <-done:
+			rest--
+		case <-time.After(50 * time.Millisecond):
+		}
+		if got := ask("up", "partial_response", "true"); got.status != 200 || len(got.message.Warnings) > 0 {
+			t.Fatalf("%d %.500s", got.status, got.body)
+		}
+	}
+}
