@@ -15,30 +15,30 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// ruledPair is a shard of a whole replica, which the front stands before, and of one with a gap of
-// 12 minutes that the proxy knows of. The ruler asks about the gap: what the whole one has comes
-// to 800.
+// ruledPair is a shard of a whole replica, which the front stands before, and of one, the other,
+// with a gap of 12 minutes that the proxy knows of. The ruler asks about the gap: what the whole
+// one has comes to 800.
 type ruledPair struct {
 	*rig
-	now   time.Time
-	front *fakeshard.Shard
+	now          time.Time
+	front, other *fakeshard.Shard
 }
 
 func newRuledPair(t *testing.T, o shard.Options, limits string) *ruledPair {
 	t.Helper()
 	p := &ruledPair{now: time.Now().Truncate(time.Second)}
-	server := func(name string, skip func(int, time.Time) bool) string {
+	server := func(name string, skip func(int, time.Time) bool) *fakeshard.Shard {
 		held := scraped(40, p.now.Add(-40*time.Minute), p.now, 2*time.Second, skip)
-		return promShard(t, labels.FromStrings("replica", name), held).URL()
+		behind := promShard(t, labels.FromStrings("replica", name), held).URL()
+		return fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
+			return forward(behind, r), true
+		}})
 	}
-	whole := server("a", nil)
-	gappy := server("b", func(_ int, at time.Time) bool {
+	p.front = server("a", nil)
+	p.other = server("b", func(_ int, at time.Time) bool {
 		return at.After(p.now.Add(-30*time.Minute)) && at.Before(p.now.Add(-18*time.Minute))
 	})
-	p.front = fakeshard.Start(t, fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
-		return forward(whole, r), true
-	}})
-	config := replicasConfig("    heartbeat: up\n", p.front.URL(), gappy)
+	config := replicasConfig("    heartbeat: up\n", p.front.URL(), p.other.URL())
 	s, base := startProxy(t, t.Context(), config+limits, func(opts *Options) { opts.shards = o })
 	p.rig = &rig{t: t, s: s, url: base, client: newClient(t)}
 	for range 3 {
@@ -100,12 +100,16 @@ func (p *ruledPair) ruleWhile(f func()) {
 // all of it, or fails there each time. Others lose nothing by that: they are answered from it, as
 // before, and never from one that is known to lack some.
 func TestOneCallerTakesNoReplicaAway(t *testing.T) {
-	for _, tc := range []struct{ name, path, script string }{
-		{"queries that take too long", "/api/v1/query", "delay 30s; answer"},
-		{"series that take too long", "/api/v1/series", "delay 30s; answer"},
-		{"an error of the server", "/api/v1/query", "error 500 internal something"},
-		{"canceled there", "/api/v1/query", "error 503 canceled query was canceled in query execution"},
-		{"a broken connection", "/api/v1/query", "reset"},
+	for _, tc := range []struct {
+		name, path, script string
+		both               bool // and on the other one
+	}{
+		{"queries that take too long", "/api/v1/query", "delay 30s; answer", false},
+		{"series that take too long", "/api/v1/series", "delay 30s; answer", false},
+		{"an error of the server", "/api/v1/query", "error 500 internal something", false},
+		{"an error of both", "/api/v1/query", "error 500 internal something", true},
+		{"canceled there", "/api/v1/query", "error 503 canceled query was canceled in query execution", false},
+		{"a broken connection", "/api/v1/query", "reset", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -116,6 +120,11 @@ func TestOneCallerTakesNoReplicaAway(t *testing.T) {
 			}
 			if err := p.front.Set("", route); err != nil {
 				t.Fatal(err)
+			}
+			if tc.both {
+				if err := p.other.Set("", route); err != nil {
+					t.Fatal(err)
+				}
 			}
 			p.ruleWhile(func() {
 				var all sync.WaitGroup

@@ -145,6 +145,9 @@ const lateWaits = time.Minute
 // that: where the others lack it, one that only failed too often is asked whether it is well again,
 // and else the error is that of asking again, for a while.
 func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (uint64, error) {
+	if s.Group.Heartbeat != "" && s.present(time.Now()) == 0 {
+		s.tryFailing(ctx, uint64(1)<<len(s.Replicas)-1, now) // else one would be read that may lack what another has
+	}
 	whole, lost := s.holding(ctx, from, until, now)
 	if lost != 0 && s.tryFailing(ctx, lost, now) {
 		whole, lost = s.holding(ctx, from, until, now)
