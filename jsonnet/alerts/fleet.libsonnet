@@ -199,7 +199,8 @@
             // The flood that nobody thought of: a driver, a firmware or a kernel that breaks links or disks on every node asks for every node to be drained. Nodes that have been sick for long are
             // none of it (cluster_node:sick_before:bool). It lasts for as long as those that fell sick together are: what ended by itself would let the remediation controller drain them one by one. Where no
             // rules ran an hour ago nobody knows which were sick before; until alerts fire again after a start takes ten minutes and more.
-            // Few faults are the same on ten nodes within an hour by chance, however many nodes there are (failingAlike): a canary of 1 %, or a pool of 72 of 10,000, is what was rolled out there. An Xid is told of for five minutes, and its node is sick for longer.
+            // Few faults are the same on ten nodes within an hour by chance, however many nodes there are (failingAlike): a canary of 1 %, or a pool of 72 of 10,000, is what was rolled out there. What only keeps new work away may wait, and comes
+            // by the hundred: one job fills the disks of all its nodes. An Xid is told of for five minutes, and its node is sick for longer.
             expr: |||
               (
                 count by (%(cl)s) (
@@ -238,7 +239,7 @@
               ||| % { cl: cl, all: all('    '), w: t.d('75m') }, '\n'),
               cl: cl,
               fresh: fresh(sick.sick(sick.elsewhere, together=true), '    '),
-              alike: fresh(sick.sick(sick.elsewhere, by=['alertname', 'action'], passed=t.d('1h')), '      '),
+              alike: fresh(sick.sick(sick.elsewhere, by=['alertname', 'action'], passed=t.d('1h'), light='cordon|reset-when-idle'), '      '),
               nodes: th.failingNodes,
               share: th.failing,
               same: th.failingAlike,

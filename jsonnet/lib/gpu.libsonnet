@@ -113,14 +113,16 @@ function(config) {
       )
     ||| % { by: $.by, m: $.series(metric), w: t.d(window), past: t.d(past), blank: d.blank },
 
-  // grown is by how much the present value of a counter on each GPU is above that of a window ago, where it is more than least above that and the one of before. Unlike increase() it has nothing of what a GPU had counted before it was reset; and one
-  // that dips for less than the time between the two and is as before (dcgm-exporter's issue 417: 5000, 0, 5000) is so beside one of them. Where pods followed each other it is that of one of them.
+  // grown is the increase of a counter in a window on each GPU on which it is more than least. One that was reset within before says nothing: what a GPU had counted before it was repaired is in the window still, and one that dips and
+  // is as before (dcgm-exporter's issue 417: 5000, 0, 5000) would have grown by all that it ever counted. Where pods followed each other it is that of one of them.
   grown(metric, window, before, least)::
     |||
       max by (%(by)s) (
-        %(m)s - %(m)s offset %(w)s > %(least)g < %(blank)g
-        and
-        %(m)s - %(m)s offset %(before)s > %(least)g
+        increase(%(m)s[%(w)s]) > %(least)g
+        unless
+        resets(%(m)s[%(before)s]) > 0
+        unless
+        max_over_time(%(m)s[%(w)s]) >= %(blank)g
       )
     ||| % { by: $.by, m: $.series(metric), w: t.d(window), before: t.d(before), least: least, blank: d.blank },
 

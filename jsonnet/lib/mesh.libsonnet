@@ -54,20 +54,28 @@ function(config) {
       )
     ||| % { unreachable: std.rstripChars($.unreachable, '\n'), node: node, boot: t.d(config.node.boot), exporter: config.selectors.nodeExporter, silent: silent },
 
-  // runs are the nodes that are known to run: an exporter answers to its scrape; and of those that cannot be reached the ones that nobody scrapes while others of the cluster are scraped. Their shard may be
-  // away, and who is not asked cannot answer.
-  runs::
+  // answers are the nodes of which an exporter answers to its scrape.
+  answers::
     |||
       max by (%(node)s) (up{%(exporter)s}) == 1
       or on (%(node)s)
       max by (%(node)s) (up{%(dcgm)s}) == 1
+    ||| % { node: node, exporter: config.selectors.nodeExporter, dcgm: config.selectors.dcgm },
+
+  // runs are the nodes that are known to run: an exporter answers; and of those that cannot be reached and whose kubelet reports the ones that nobody scrapes while others of the cluster are scraped. Their shard
+  // may be away, and who is not asked cannot answer. Where the kubelet is silent too there are two that say the same.
+  runs::
+    |||
+      %(answers)s
       or on (%(node)s)
       (
         cluster_node:unreachable:ratio
+        and on (%(node)s)
+        node:ready:max == 1
         unless on (%(node)s)
-        max by (%(node)s) (up{%(exporter)s})
+        max by (%(node)s) (up{%(exporter)s} or up{%(dcgm)s})
         and on (%(cl)s)
         count by (%(cl)s) (up{%(exporter)s})
       )
-    ||| % { cl: cl, node: node, exporter: config.selectors.nodeExporter, dcgm: config.selectors.dcgm },
+    ||| % { answers: std.rstripChars($.answers, '\n'), cl: cl, node: node, exporter: config.selectors.nodeExporter, dcgm: config.selectors.dcgm },
 }

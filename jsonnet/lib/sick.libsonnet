@@ -8,9 +8,9 @@ function(config) {
   elsewhere:: 'NodeUnreachable|NodeARPTableOverflow',
 
   // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time; with together, also those
-  // whose file systems went read-only together, of which there is no more than a ticket; by are further labels that are kept; with passed, a range, also those of an Xid within it.
-  sick(except='', range='', offset='', together=false, by=[], passed='')::
-    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(has)s!=""%(except)s}%(at)s%(together)s%(passed)s)' % {
+  // whose file systems went read-only together, of which there is no more than a ticket; by are further labels that are kept; with passed, a range, also those of an Xid within it; light, a regular expression, are actions that do not count.
+  sick(except='', range='', offset='', together=false, by=[], passed='', light='')::
+    local one(label) = 'max by (%(cl)s, %(l)s) (%(before)sALERTS{alertstate="firing", severity="%(auto)s", %(has)s!=""%(except)s%(light)s}%(at)s%(together)s%(passed)s)' % {
       cl: config.clusterLabel,
       l: std.join(', ', [label] + by),
       has: label,
@@ -18,7 +18,8 @@ function(config) {
       auto: config.severities.auto,
       except: if except == '' then '' else ', alertname!~"%s"' % except,
       at: if range == '' then '' else '[%s] offset %s)' % [range, offset],
-      passed: if passed == '' then '' else ' or last_over_time(ALERTS{alertstate="firing", severity="%s", %s!="", alertname=~"GPUXid.+"}[%s])' % [config.severities.auto, label, passed],
+      light: if light == '' then '' else ', action!~"%s"' % light,
+      passed: if passed == '' then '' else ' or last_over_time(ALERTS{alertstate="firing", severity="%s", %s!="", alertname=~"GPUXid.+"%s}[%s])' % [config.severities.auto, label, self.light, passed],
       together: if together && label == config.nodeLabel then ' or %scluster_node:filesystem_readonly_together:bool%s' % [self.before, self.at] else '',
     };
     if config.dcgm.node == config.nodeLabel then one(config.nodeLabel)

@@ -75,16 +75,43 @@
         name: 'gpu.capacity',
         rules: [
           {
-            // The NVLink domain of each node that is not one of its own: a link that fails is told of by GPUs of all of its nodes.
+            // The NVLink domain of each node that is not one of its own: a link that fails is told of by GPUs of all of its nodes. Nodes without a fabric between them have zeros. It is remembered for an hour: without it
+            // a node counts with its cluster. A node that has two, as where its label changes, has none: one of them would be taken for both.
             record: 'node:nvlink_domain:info',
             expr: |||
-              max by (%(node)s, domain) (
-                label_replace(
-                  max by (%(node)s, %(l)s) (kube_node_labels{%(ksm)s, %(l)s!=""}),
-                  "domain", "$1", "%(l)s", "(.+)"
+              %(now)s
+              unless on (%(node)s)
+              (
+                count by (%(node)s) (
+                  %(deep)s
+                )
+                > 1
+              )
+              or on (%(node)s)
+              (
+                last_over_time(node:nvlink_domain:info[%(past)s])
+                unless on (%(node)s)
+                (
+                  count by (%(node)s) (
+                    last_over_time(node:nvlink_domain:info[%(past)s])
+                  )
+                  > 1
                 )
               )
-            ||| % { node: node, ksm: c.selectors.ksm, l: c.gpu.domainLabel },
+            ||| % {
+              local now = |||
+                max by (%(node)s, domain) (
+                  label_replace(
+                    max by (%(node)s, %(l)s) (kube_node_labels{%(ksm)s, %(l)s!~"|0{8}-0{4}-.*"}),
+                    "domain", "$1", "%(l)s", "(.+)"
+                  )
+                )
+              ||| % { node: node, ksm: c.selectors.ksm, l: c.gpu.domainLabel },
+              node: node,
+              now: std.rstripChars(now, '\n'),
+              deep: std.strReplace(self.now, '\n', '\n    '),
+              past: t.recorded('1h'),
+            },
           },
           {
             // 1 for each node whose GPUs were given by claims when they were given last, 0 where a plugin has handed some out since: what is claimed by nobody for a weekend is no dead plugin, and a

@@ -304,19 +304,30 @@
                 and on (%(cl)s)
                 count by (%(cl)s) (
                   %(within)s
+                  unless on (%(n)s)
+                  (
+                    %(answers)s
+                  )
                 )
                 >= %(nodes)g
                 or on (%(n)s)
-                last_over_time(cluster_node:unreachable_together:bool[%(past)s])
+                (
+                  last_over_time(cluster_node:unreachable_together:bool[%(past)s])
+                  unless on (%(n)s)
+                  last_over_time(cluster_node:unreachable_together:bool[%(short)s] offset %(longest)s)
+                )
               )
             ||| % {
-              local lately(indent) = std.join('\n' + indent, ['cluster_node:unreachable:ratio', 'unless on (%(n)s)', 'cluster_node:unreachable:ratio offset %(w)s']) % { n: node, w: t.d('15m') },
+              local lately(indent) = std.join('\n' + indent, ['cluster_node:unreachable:ratio', 'unless on (%(n)s)', 'last_over_time(cluster_node:unreachable:ratio[%(past)s] offset %(w)s)']) % { n: node, w: t.d('15m'), past: t.d('1h') },
+              answers: std.strReplace(std.rstripChars(m.answers, '\n'), '\n', '\n        '),
               cl: cl,
               n: node,
               lately: lately('    '),
               within: lately('      '),
               nodes: c.thresholds.node.unreachableNodes,
               past: t.recorded('1h'),
+              short: t.recorded('10m'),
+              longest: t.recorded('6h'),
             },
           },
           {
