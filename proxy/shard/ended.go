@@ -139,6 +139,9 @@ func (c *call) settle(err error, now time.Time) {
 			c.r.up.opts.Logger.Warn("a replica failed too often; others of its shard are preferred until it answers again",
 				slog.String("replica", c.r.Name()), slog.Any("err", err))
 		}
+	case kind == qerr.Timeout && !c.answered && now.Sub(c.started) >= c.r.up.opts.HeaderTimeout:
+		c.r.Shard.turnFrom(c.r) // it takes part as before; the next request begins with a copy that is as whole
+		b.neutral()
 	default:
 		b.neutral()
 	}

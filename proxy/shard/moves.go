@@ -22,6 +22,9 @@ const (
 	movesParallel = 32
 	// lately is for how long the answers of a group's servers speak for them when all are down.
 	lately = 5 * time.Minute
+	// movesAsk is which part of MoveTimeout one server has: some that hang keep no other from being
+	// asked.
+	movesAsk = 3
 	// movesNamed is how many servers of a group an UnreachedError names.
 	movesNamed = 5
 )
@@ -36,40 +39,47 @@ type move struct {
 	group   *Group
 	servers []*Replica
 	errs    []error // of those that were asked
+	ctx     context.Context
+	found   context.CancelFunc // ends the asking of the others
 }
 
 // CheckMoves asks the servers of each group that had others in previous, of which some answered
 // lately, whether one of them is there; if none is, the error is an *UnreachedError. A server that
 // is to be asked with other credentials is another one. Groups that are looked up are left out:
 // their servers come and go, and there may be none yet. t need not be started. It takes at most
-// MoveTimeout; with very many servers each has a part of it.
+// MoveTimeout, in which some of very many servers that all hang may not be asked.
 func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 	var moves []*move
-	size := 0
+	most := 0
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil && !g.LookedUp && was.answeredLately(time.Now()) && !g.shares(was) {
 			m := &move{group: g, servers: slices.Collect(g.servers())}
 			m.errs = make([]error, len(m.servers))
 			moves = append(moves, m)
-			size += len(m.servers)
+			most = max(most, len(m.servers))
 		}
 	}
 	if len(moves) == 0 {
 		return nil
 	}
+	all, cancel := context.WithTimeoutCause(ctx, t.opts.MoveTimeout, context.DeadlineExceeded)
+	defer cancel()
+	for _, m := range moves {
+		m.ctx, m.found = context.WithCancel(all)
+		defer m.found()
+	}
 	var eg errgroup.Group
 	eg.SetLimit(movesParallel)
-	within := t.opts.MoveTimeout / time.Duration(max(1, (size+movesParallel-1)/movesParallel))
-	for _, m := range moves {
-		ctx, found := context.WithCancel(ctx)
-		defer found()
-		for i, r := range m.servers {
-			eg.Go(func() error {
-				if m.errs[i] = r.isThere(ctx, within); m.errs[i] == nil {
-					found()
-				}
-				return nil // one server's failure does not end the others' asking
-			})
+	for i := range most { // of each group one after the other: the first one that answers is enough
+		for _, m := range moves {
+			if i < len(m.servers) {
+				eg.Go(func() error {
+					if m.errs[i] = m.servers[i].isThere(m.ctx, t.opts.MoveTimeout/movesAsk); m.errs[i] == nil {
+						m.found()
+					}
+					return nil // one server's failure does not end the others' asking
+				})
+			}
 		}
 	}
 	_ = eg.Wait()

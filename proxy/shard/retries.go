@@ -143,7 +143,7 @@ func Free(err error) bool { return Unasked(err) || refused(err) }
 // second call that never reached a server says nothing against asking twice, and has cost nobody
 // anything.
 func (s *Shard) Wasted(again error) {
-	if !retryable(again) || Unasked(again) || clientStatus(again) {
+	if !retryable(again) || Unasked(again) || clientStatus(again) || errors.As(again, new(*damageError)) {
 		return
 	}
 	s.hedge.again.waste(s)

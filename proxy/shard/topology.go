@@ -203,10 +203,10 @@ type Shard struct {
 	calls     *gate
 	split     atomic.Bool // its replicas scrape different targets, so that none is known to be whole
 	labelling *labelling
-	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last
-	// wait in vain for the turn to ask one.
-	unanswered vain
-	crowded    atomic.Pointer[turnOf]
+	// unanswered is of questions for heartbeats that had no answer in time, tried of those to
+	// replicas that take no part, crowded of the last wait in vain for the turn to ask one.
+	unanswered, tried vain
+	crowded           atomic.Pointer[turnOf]
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].

@@ -227,13 +227,23 @@ func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, wait, errBeatBudget)
 	defer cancel()
+	if s.tried.spares(wait) {
+		return false
+	}
 	done, ok := s.beatTurn(ctx, wait)
 	if !ok {
 		return false
 	}
 	defer done()
+	if s.tried.spares(wait) { // who had the turn has found it out
+		return s.present(time.Now())&of != 0
+	}
 	if failing := s.failing(of, time.Now()); failing != 0 { // else who had the turn has found it out
-		s.beats.Try(ctx, s.askAll, failing, now)
+		began := time.Now()
+		s.beats.Try(ctx, s.askAgain, failing, now)
+		if s.failing(failing, time.Now()) != 0 {
+			s.tried.note(max(time.Since(began), wait))
+		}
 	}
 	return true
 }
