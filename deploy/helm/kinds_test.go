@@ -38,6 +38,10 @@ var patterns = schema{
 	"core.Volume.name":                                pattern(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`),
 	"core.VolumeMount.mountPath":                      pattern(`^/[^:]+$`), "meta.LabelSelector.matchLabels": labels,
 	"gateway.ParentReference.name": filled, "core.LocalObjectReference.name": filled,
+	"apps.RollingUpdateDeployment.maxSurge": schema{"type": []string{"integer", "string"}, "minimum": 0, "pattern": "^[0-9]+%$"},
+	"apps.RollingUpdateDeployment.maxUnavailable": schema{
+		"type": []string{"integer", "string"}, "minimum": 0, "pattern": "^([0-9]{1,2}|100)%$",
+	},
 	"networking.NetworkPolicyPort.protocol":  oneOf("TCP", "UDP", "SCTP"),
 	"meta.LabelSelectorRequirement.operator": oneOf("In", "NotIn", "Exists", "DoesNotExist"),
 }
