@@ -22,8 +22,8 @@ const (
 	movesParallel = 32
 	// lately is for how long the answers of a group's servers speak for them when all are down.
 	lately = 5 * time.Minute
-	// movesAsk is which part of MoveTimeout one server has: some that hang keep no other from being
-	// asked.
+	// movesAsk is which part of MoveTimeout one server has where they are more than are asked at once:
+	// some that hang keep no other from being asked.
 	movesAsk = 3
 	// movesNamed is how many servers of a group an UnreachedError names.
 	movesNamed = 5
@@ -50,17 +50,21 @@ type move struct {
 // MoveTimeout, in which some of very many servers that all hang may not be asked.
 func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 	var moves []*move
-	most := 0
+	size, most := 0, 0
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil && !g.LookedUp && was.answeredLately(time.Now()) && !g.shares(was) {
 			m := &move{group: g, servers: slices.Collect(g.servers())}
 			m.errs = make([]error, len(m.servers))
 			moves = append(moves, m)
-			most = max(most, len(m.servers))
+			size, most = size+len(m.servers), max(most, len(m.servers))
 		}
 	}
 	if len(moves) == 0 {
 		return nil
+	}
+	within := t.opts.MoveTimeout
+	if size > movesParallel {
+		within /= movesAsk
 	}
 	all, cancel := context.WithTimeoutCause(ctx, t.opts.MoveTimeout, context.DeadlineExceeded)
 	defer cancel()
@@ -74,7 +78,7 @@ func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 		for _, m := range moves {
 			if i < len(m.servers) {
 				eg.Go(func() error {
-					if m.errs[i] = m.servers[i].isThere(m.ctx, t.opts.MoveTimeout/movesAsk); m.errs[i] == nil {
+					if m.errs[i] = m.servers[i].isThere(m.ctx, within); m.errs[i] == nil {
 						m.found()
 					}
 					return nil // one server's failure does not end the others' asking
