@@ -22,8 +22,8 @@ const (
 	movesParallel = 32
 	// lately is for how long the answers of a group's servers speak for them when all are down.
 	lately = 5 * time.Minute
-	// movesAsk is which part of MoveTimeout one server has where they are more than are asked at once:
-	// some that hang keep no other from being asked.
+	// movesAsk is which part of MoveTimeout one server has where they are more than are asked at
+	// once: some that hang keep no other from being asked.
 	movesAsk = 3
 	// movesNamed is how many servers of a group an UnreachedError names.
 	movesNamed = 5

@@ -84,6 +84,7 @@ var Xids = []Xid{
 	{45, ClassApp, "preemptive cleanup after earlier errors"},
 	{46, ClassHard, "GPU stopped processing, reset needed"},
 	{48, ClassHard, "double-bit ECC error"},
+	{54, ClassSoft, "auxiliary power not connected"},
 	{62, ClassHard, "internal micro-controller halt"},
 	{63, ClassSoft, "row remapping recorded"},
 	{64, ClassHard, "row remapping failed"},
@@ -119,6 +120,8 @@ var Xids = []Xid{
 	{161, ClassInfo, "channel retirement failure"},
 	{162, ClassInfo, "power smoothing engaged again"},
 	{163, ClassInfo, "power smoothing disengaged"},
+	{167, ClassSoft, "PCIe fatal timeout"},
+	{169, ClassSoft, "SEC2 halt"},
 	{171, ClassInfo, "uncorrectable DRAM error"},
 	{172, ClassInfo, "uncorrectable SRAM error"},
 }
