@@ -68,18 +68,7 @@ func TestABaseThatHangsIsLeft(t *testing.T) {
 func TestTriedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gap := time.Now().Add(17 * time.Minute).Add(-8 * time.Hour).Truncate(trust.Bucket)
-		full := func(_ string, end int64) (int64, int64) {
-			if end == 0 {
-				return 10, 40
-			}
-			return 10, 200
-		}
-		lacks := func(job string, end int64) (int64, int64) {
-			if end > gap.UnixMilli() && end <= gap.Add(time.Hour).UnixMilli() {
-				return 10, 20
-			}
-			return full(job, end)
-		}
+		full, lacks := gapped(gap)
 		var slow atomic.Bool
 		var asked atomic.Int64
 		cfgs := []fakeshard.Config{beating(full), beating(lacks), beating(lacks)}

@@ -20,18 +20,7 @@ import (
 func TestBusyIsNotGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gap := time.Now().Add(17 * time.Minute).Add(-8 * time.Hour).Truncate(trust.Bucket)
-		full := func(_ string, end int64) (int64, int64) {
-			if end == 0 {
-				return 10, 40
-			}
-			return 10, 200
-		}
-		lacks := func(job string, end int64) (int64, int64) {
-			if end > gap.UnixMilli() && end <= gap.Add(time.Hour).UnixMilli() {
-				return 10, 20
-			}
-			return full(job, end)
-		}
+		full, lacks := gapped(gap)
 		busy := beating(full)
 		var late, refuses atomic.Bool
 		answer := busy.Answer

@@ -19,6 +19,23 @@ import (
 // (milliseconds; 0 is the last minute) how many series and samples.
 type counts func(job string, end int64) (series, samples int64)
 
+// gapped are the counts of a replica that has everything, and of one that lacks the hour from gap
+// on.
+func gapped(gap time.Time) (full, lacks counts) {
+	full = func(_ string, end int64) (int64, int64) {
+		if end == 0 {
+			return 10, 40
+		}
+		return 10, 200
+	}
+	return full, func(job string, end int64) (int64, int64) {
+		if end > gap.UnixMilli() && end <= gap.Add(time.Hour).UnixMilli() {
+			return 10, 20
+		}
+		return full(job, end)
+	}
+}
+
 // beating is a server with two jobs and a heartbeat.
 func beating(c counts) fakeshard.Config {
 	return fakeshard.Config{Answer: func(r fakeshard.Record) (fakeshard.Answer, bool) {
