@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,15 +74,12 @@ func movable(t *testing.T, change ...func(*Options)) (r *rig, file string, old *
 	return r, file, r.shards["jaguar"][0][0]
 }
 
-// nobodyAt is a URL at which nothing listens.
-func nobodyAt(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
-}
+// nobodies counts the ports of nobodyAt.
+var nobodies atomic.Int64
+
+// nobodyAt is a URL at which nothing listens, another one each time: of the lowest ports, which no
+// test that runs beside is given.
+func nobodyAt() string { return fmt.Sprintf("http://127.0.0.1:%d", 1+nobodies.Add(1)%6) }
 
 // jaguarAt is a configuration of that group, of one server.
 func jaguarAt(url string) string {
@@ -112,7 +109,7 @@ func TestMovesToNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone := nobodyAt(t)
+	gone := nobodyAt()
 	group := func(name string, replicas ...string) string {
 		text := fmt.Sprintf("  - name: %s\n    labels: {cluster: %s}\n    shards:\n      - replicas:\n", name, name)
 		for _, r := range replicas {
@@ -243,8 +240,8 @@ func TestMovesOfCredentials(t *testing.T) {
 func TestMovesAwayFromNobody(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
-	s, _ := startProxy(t, t.Context(), jaguarAt(nobodyAt(t)), func(o *Options) { o.ConfigFile = file })
-	writeText(t, file, jaguarAt(nobodyAt(t)))
+	s, _ := startProxy(t, t.Context(), jaguarAt(nobodyAt()), func(o *Options) { o.ConfigFile = file })
+	writeText(t, file, jaguarAt(nobodyAt()))
 	before := s.state.Load()
 	if err := s.Reload(); err != nil || s.state.Load() == before {
 		t.Error(err)
@@ -300,7 +297,7 @@ func TestMovesByForce(t *testing.T) {
 	t.Parallel()
 	r, file, _ := movable(t)
 	before := r.s.state.Load()
-	writeText(t, file, jaguarAt(nobodyAt(t)))
+	writeText(t, file, jaguarAt(nobodyAt()))
 	for _, tc := range []struct {
 		query  string
 		status int
@@ -322,7 +319,7 @@ func TestMovesByForce(t *testing.T) {
 		!strings.Contains(lines[2], "result=reloaded") {
 		t.Errorf("%q", lines)
 	}
-	writeText(t, file, jaguarAt(nobodyAt(t)))
+	writeText(t, file, jaguarAt(nobodyAt()))
 	if err := r.s.Reload(); err != nil {
 		t.Errorf("from servers that never answered: %v", err)
 	}
