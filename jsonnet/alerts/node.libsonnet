@@ -78,7 +78,7 @@
 
   // unreachable are nodes that probers do not reach (cluster_node:unreachable:ratio), of those that are known to run (and) or are not (unless), and that became so together with others (and) or alone (unless).
   local unreachable(runs, together, o) = a.alert('NodeUnreachable', onNode {
-    // Who answers to a scrape runs, whatever the probers see: they knock at one port, which a firewall closes by itself. What is said of the scrapes is asked for here and not recorded: where it cannot be read no reboot is asked for.
+    // Who answers to a scrape runs, whatever the probers see: they knock at one port, which a firewall closes by itself. What is said of the scrapes is asked for here and not recorded: where it cannot be read no reboot is asked for. Of a cluster without these exporters the probers alone are believed.
     expr: |||
       cluster_node:unreachable:ratio
       %(runs)s on (%(node)s)

@@ -1,6 +1,7 @@
 // Package config reads the relabelling rules that configuration files have, each with its line:
-// prometheus.yml, the files of scrape_config_files, and the ServiceMonitors, PodMonitors and
-// ScrapeConfigs of prometheus-operator.
+// prometheus.yml, the files of scrape_config_files, the ServiceMonitors, PodMonitors and
+// ScrapeConfigs of prometheus-operator, and the scrape_configs in the receivers of OpenTelemetry
+// collectors, of which parts that come from elsewhere (${…}) are named.
 //
 //	jobs, err := config.Prometheus("prometheus.yml", text)
 //	objects, err := config.Monitors("monitors.yaml", text)
