@@ -70,6 +70,7 @@ func logged(t *testing.T, from string) (*rig, *logbook) {
 		Registerer: r.reg, Changed: func() { r.changes.Add(1) }, Patience: patience,
 		Logger: slog.New(slog.NewTextHandler(book, nil)),
 	})
+	r.there = answers
 	t.Cleanup(r.Close)
 	return r, book
 }

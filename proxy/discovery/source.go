@@ -48,6 +48,8 @@ type source struct {
 	followed bool                          // it takes the place of one that was ready: whoever has no record now is kept
 	refused  error                         // why what is found cannot be used; nil where it can
 	known    map[string]*server            // by address
+	awaited  map[string]*awaited           // shards that nobody asks yet, by name
+	awaits   chan struct{}                 // there are some
 	shards   []config.Shard                // in force
 	print    string                        // of shards, to know a change by
 	silent   time.Time                     // since when something does not answer; zero where all do
@@ -170,6 +172,9 @@ func (s *source) nextEnd() time.Duration {
 			next = min(next, max(k.seen.Add(s.keeps()).Sub(s.now()), time.Second))
 		}
 	}
+	for _, a := range s.awaited {
+		next = min(next, max(a.since.Add(s.keep()).Sub(s.now()), time.Millisecond))
+	}
 	if end := s.silent.Add(s.keep()); !s.silent.IsZero() && end.After(s.now()) {
 		next = min(next, end.Sub(s.now()))
 	}
@@ -218,6 +223,7 @@ func (s *source) take(groups []*targetgroup.Group) {
 	if err == nil {
 		known = s.merged(servers)
 		over = bound(known)
+		s.leaveOut(known)
 		if shards, err = s.assemble(known); errors.Is(err, errNoServer) {
 			err = fmt.Errorf("%w; before relabel_configs there are %s", err, s.count(all))
 		}

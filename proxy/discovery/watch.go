@@ -44,6 +44,7 @@ type Watch struct {
 	stop    context.CancelFunc
 	wg      sync.WaitGroup
 	changed chan struct{}
+	there   func(ctx context.Context, r config.Replica) bool // whether a server has started
 
 	mu      sync.Mutex
 	sources []*source
@@ -63,9 +64,9 @@ func New(ctx context.Context, o Options) *Watch {
 	if o.Patience == 0 {
 		o.Patience = Patience
 	}
-	w := &Watch{o: o, changed: make(chan struct{}, 1), metrics: &metrics{
+	w := &Watch{o: o, changed: make(chan struct{}, 1), there: there, metrics: &metrics{
 		servers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet, or which were told last by what answers no more.",
+			Name: "spillway_discovery_servers", Help: "Servers of the group that are asked since they were looked up, by state: found, or kept, which are no longer found and not let go yet, or which were told last by what answers no more. Those of state awaited are not asked yet: they are of shards that came not long ago, and none of a shard's servers has answered.",
 		}, []string{"group", "state"}),
 		refused: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "spillway_discovery_refused", Help: "1 while what is found for the group cannot be used, so that what was found before stays in force, or while nothing could be looked up for longer than keep; else 0.",
@@ -219,6 +220,7 @@ func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
 		w.wg.Go(func() { d.Run(ctx, ch) })
 	}
 	w.wg.Go(func() { s.follow(ctx, ch) })
+	w.wg.Go(func() { s.knock(ctx) })
 	w.sources = append(w.sources, s)
 	return s, true, nil
 }
@@ -226,8 +228,8 @@ func (w *Watch) source(g *config.Group) (s *source, fresh bool, err error) {
 func newSource(w *Watch, g *config.Group) (*source, error) {
 	s := &source{
 		w: w, group: g.Name, from: g.ShardsFrom, log: w.o.Logger.With("group", g.Name), now: time.Now,
-		groups: map[string]*targetgroup.Group{}, heard: map[string]time.Time{}, known: map[string]*server{},
-		told: make(chan struct{}), nudged: make(chan struct{}, 1),
+		groups: map[string]*targetgroup.Group{}, heard: map[string]time.Time{}, known: map[string]*server{}, awaited: map[string]*awaited{},
+		told: make(chan struct{}), nudged: make(chan struct{}, 1), awaits: make(chan struct{}, 1),
 	}
 	for i := range g.ShardsFrom.Relabel {
 		rule, err := g.ShardsFrom.Relabel[i].Rule()
@@ -250,6 +252,9 @@ func (s *source) follows(before *source) {
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	s.followed = before.ready
+	for shard, a := range before.awaited {
+		s.awaited[shard] = &awaited{since: a.since, there: a.there}
+	}
 	for at, k := range before.known {
 		seen := k.seen
 		if !k.kept { // found until now

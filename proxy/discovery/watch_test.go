@@ -70,9 +70,13 @@ func newRig(t *testing.T, from string) *rig {
 	t.Helper()
 	r := &rig{t: t, cfg: parse(t, from), reg: prometheus.NewRegistry()}
 	r.Watch = New(t.Context(), Options{Registerer: r.reg, Changed: func() { r.changes.Add(1) }, Patience: patience})
+	r.there = answers
 	t.Cleanup(r.Close)
 	return r
 }
+
+// answers is for servers that are nowhere.
+func answers(context.Context, config.Replica) bool { return true }
 
 func (r *rig) shape() string {
 	r.t.Helper()

@@ -50,7 +50,7 @@ var labelValues = map[string]struct {
 	"state":                                 closed("up", "down", "misconfigured", "unknown"),
 	"class":                                 closed("heavy", "unselective"),
 	"spillway_group_sick/kind":              closed(shard.SickKinds()...),
-	"spillway_discovery_servers/state":      closed("found", "kept"),
+	"spillway_discovery_servers/state":      closed("found", "kept", "awaited"),
 	"spillway_shard_shed_total/reason":      closed("wide", "unselective"),
 	"spillway_shard_health/state":           closed("unknown", "sound", "busy", "sick"),
 	"spillway_duplicate_series_total/shard": {"the shard, as errors name it", nil},
