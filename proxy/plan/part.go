@@ -120,6 +120,8 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 	case g.Trusted():
 	case g.Awaits():
 		return nil, p.because(CauseSick, s, "a server that may hold series of group "+g.Name+" is up again, and was not compared with the others yet")
+	case len(g.Sick()) == 0:
+		return nil, p.because(CauseSick, s, "group "+g.Name+" has more shards or fewer than a while ago, and its targets may be moving between them")
 	default:
 		return nil, p.because(CauseSick, s, "group "+g.Name+" is not as the configuration says; see shards")
 	}

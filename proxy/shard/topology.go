@@ -174,6 +174,8 @@ type Group struct {
 	homes *trust.Homes // the metrics that shards have alone; nil where there are none
 	sick  atomic.Pointer[[]Sickness]
 	apart *trust.Apart
+	// divided is when its targets were last seen to be divided anew, in ns since 1970; 0: never.
+	divided atomic.Int64
 }
 
 // Shard is a disjoint slice of a group.
