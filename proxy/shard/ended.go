@@ -121,13 +121,7 @@ func (c *call) settle(err error, now time.Time) {
 		c.r.Shard.turnFrom(c.r)
 		b.neutral()
 	case err == nil, kind == qerr.BadData:
-		if c.r.up.failing.Load() != 0 {
-			c.r.up.failing.Store(0)
-		}
-		c.r.up.answers(c.started)
-		if b.success() {
-			c.r.up.opts.Logger.Info("a replica that failed too often answers again", slog.String("replica", c.r.Name()))
-		}
+		c.r.works(c.started)
 	case errors.As(err, &status) && (status.Code == http.StatusTooManyRequests || status.later()):
 		b.neutral()
 	case errors.As(err, &status) && status.Code < 500:
@@ -144,5 +138,16 @@ func (c *call) settle(err error, now time.Time) {
 		b.neutral()
 	default:
 		b.neutral()
+	}
+}
+
+// works notes that the server has answered what it was asked at the time, which closes its breaker.
+func (r *Replica) works(began time.Time) {
+	if r.up.failing.Load() != 0 {
+		r.up.failing.Store(0)
+	}
+	r.up.answers(began)
+	if r.up.breaker.success() {
+		r.up.opts.Logger.Info("a replica that failed too often answers again", slog.String("replica", r.Name()))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/bits"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -13,13 +14,13 @@ import (
 // Whole chooses the replica that a request about the samples in [from, until] (milliseconds,
 // everything its selectors reach) should read, and tells whether that one holds every sample of the
 // shard there, as far as anybody can know. A replica that cannot be asked (down, replaying, failing
-// call after call, silent) takes no part. If only one is left, it is whole, but for a minute over
-// what it is known to lack of one that is silent, or failed too often and does not say that it
-// still does, which is an error; of several, those are whole that lack nothing that another one has
-// by the group's heartbeat, bucket by bucket over the whole window; without a heartbeat none of
-// several is. What is not known yet is asked for at most three seconds or a quarter of the
-// remaining time; a window of more than 31 days is not asked about. The error is that, or that of
-// Base.
+// call after call, silent) takes no part; one that failed call after call is asked first whether it
+// answers now. If only one is left, it is whole, but for a minute over what it is known to lack of
+// one that is silent, or failed too often and does not say that it still does, which is an error;
+// of several, those are whole that lack nothing that another one has by the group's heartbeat,
+// bucket by bucket over the whole window; without a heartbeat none of several is. What is not known
+// yet is asked for at most three seconds or a quarter of the remaining time; a window of more than
+// 31 days is not asked about. The error is that, or that of Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
 	order, n, err := s.wholes(ctx, from, until, now)
 	if err != nil {
@@ -73,11 +74,16 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	if len(s.Replicas) == 1 {
 		return order, 1, nil
 	}
-	if len(s.Replicas) > trust.MaxReplicas || s.divided(from, until) {
+	if len(s.Replicas) > trust.MaxReplicas {
+		return order, 0, nil
+	}
+	if s.divided(from, until) {
+		s.tryFailing(ctx, s.all(), now)
 		return order, 0, nil
 	}
 	mask := uint64(0)
 	if s.Thanos() {
+		s.tryFailing(ctx, s.all(), now)
 		mask = s.fullest(time.Now())
 	}
 	if mask == 0 {
@@ -142,14 +148,10 @@ const lateWaits = time.Minute
 
 // holders is the set of replicas that are whole over the window; 0 where that is not known. A
 // replica that does not answer takes no part, but what it was known to have is not nobody's for
-// that: where the others lack it, one that only failed too often is asked whether it is well again,
-// and else the error is that of asking again, for a while.
+// that: where the others lack it, the error is that of asking again, for a while.
 func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (uint64, error) {
-	if s.Group.Heartbeat != "" && s.present(time.Now()) == 0 {
-		s.tryFailing(ctx, uint64(1)<<len(s.Replicas)-1, now) // else one would be read that may lack what another has
-	}
 	whole, lost := s.holding(ctx, from, until, now)
-	if lost != 0 && s.tryFailing(ctx, lost, now) {
+	if lost != 0 && s.tryFailing(ctx, lost, now) { // one that began to fail meanwhile
 		whole, lost = s.holding(ctx, from, until, now)
 	}
 	if lost == 0 {
@@ -214,9 +216,12 @@ func (s *Shard) failing(of uint64, now time.Time) (failing uint64) {
 	return failing
 }
 
-// tryFailing asks those of the replicas that failed too often about their last minute. What one
-// caller asks may fail each time on a server that is well, and is nothing that others should lose
-// its data for: an answer closes its breaker. It tells whether that may be known of one now.
+// all is the set of the shard's replicas.
+func (s *Shard) all() uint64 { return uint64(1)<<len(s.Replicas) - 1 }
+
+// tryFailing asks those of the replicas that failed too often whether they answer. What one caller
+// asks may fail each time on a server that is well, and is nothing that others should lose its data
+// for: an answer closes its breaker. It tells whether that may be known of one now.
 func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
 	if s.failing(of, time.Now()) == 0 {
 		return s.present(time.Now())&of != 0 // another one has found it out just now
@@ -240,7 +245,7 @@ func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
 	}
 	if failing := s.failing(of, time.Now()); failing != 0 { // else who had the turn has found it out
 		began := time.Now()
-		s.beats.Try(ctx, s.askAgain, failing, now)
+		s.askFailing(ctx, failing, now)
 		if s.failing(failing, time.Now()) != 0 {
 			s.tried.note(max(time.Since(began), wait))
 		}
@@ -248,11 +253,48 @@ func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
 	return true
 }
 
-// find sees that all is known of the window that can be, and returns who takes part. Where known is
+// askFailing asks them about the last minute; where there is no heartbeat, something that costs
+// little.
+func (s *Shard) askFailing(ctx context.Context, failing uint64, now time.Time) {
+	if s.Group.Heartbeat != "" {
+		s.beats.Try(ctx, s.askAgain, failing, now)
+		return
+	}
+	var all sync.WaitGroup
+	for i, r := range s.Replicas {
+		if failing&(1<<i) != 0 {
+			all.Go(func() {
+				if began := time.Now(); r.answersQuery(ctx, wholeWait) == nil {
+					r.works(began)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// tryUnlessHeld is tryFailing of all, but where one that takes part is known to lack nothing that
+// any of them has: then what they have is nothing to wait for.
+func (s *Shard) tryUnlessHeld(ctx context.Context, w trust.Window, asked bool, now time.Time) {
+	failing := s.failing(s.all(), time.Now())
+	if failing == 0 {
+		return
+	}
+	if part := s.present(time.Now()); part != 0 && asked && s.Group.Heartbeat != "" {
+		if whole, known := s.beats.Lookup(part|failing, w, now); known && whole&part != 0 {
+			return
+		}
+	}
+	s.tryFailing(ctx, failing, now)
+}
+
+// find sees that all is known of the window that can be, and returns who takes part: also one that
+// failed too often, if it answers now, since of what it has nothing may be known. Where known is
 // false the window is not known by heartbeat.
 func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w trust.Window, known bool) {
-	part = s.present(time.Now())
 	w, known = trust.WindowOf(from, until, now)
+	s.tryUnlessHeld(ctx, w, known, now)
+	part = s.present(time.Now())
 	if bits.OnesCount64(part) < 2 {
 		return part, w, true
 	}
