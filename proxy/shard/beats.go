@@ -32,18 +32,19 @@ var errBeatBudget = errors.New("the time for heartbeats is over")
 // answer, and who has none in time about what takes longer to say, is there all the same, and may
 // be the only one that lacks nothing: that is the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
-	return s.askFor(ctx, part, req, wholeWait, &s.unanswered)
+	return s.askFor(ctx, part, req, wholeWait, s.unanswered.note)
 }
 
 // askAgain is askAll of those that take no part, for nothing but whether they answer. That they do
-// not is remembered apart: those that take part are asked as before. A call keeps a part of its
+// not is not remembered here: those that take part are asked as before. A call keeps a part of its
 // time for itself, and nobody else's answer ends the wait here.
 func (s *Shard) askAgain(ctx context.Context, part uint64, req *endpoint.Request) ([]map[int64]trust.Beats, uint64, error) {
-	return s.askFor(ctx, part, req, wholeWait-margin(wholeWait), &s.tried)
+	return s.askFor(ctx, part, req, wholeWait-margin(wholeWait), func(time.Duration) {})
 }
 
-// askFor is askAll: who had less time than enough was in a hurry, and in has who waited in vain.
-func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, enough time.Duration, in *vain,
+// askFor is askAll: who had less time than enough was in a hurry, and vain is called for who waited
+// in vain.
+func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, enough time.Duration, vain func(waited time.Duration),
 ) (answers []map[int64]trust.Beats, left uint64, err error) {
 	began := time.Now()
 	own, giveUp := context.WithCancelCause(ctx)
@@ -72,11 +73,11 @@ func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, 
 			return nil, 0, errs[i]
 		case !absent(errs[i]):
 			s.beats.Failed(i, errs[i], false)
-			in.note(time.Since(began))
+			vain(time.Since(began))
 			err = errs[i]
 		case kind == qerr.Timeout && (req.ID.Span() != endpoint.SpanInstant || hurried || late >= starved):
 			s.beats.Failed(i, errs[i], false)
-			in.note(time.Since(began))
+			vain(time.Since(began))
 			err = errs[i]
 		default:
 			s.beats.Failed(i, errs[i], true)

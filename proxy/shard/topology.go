@@ -205,10 +205,11 @@ type Shard struct {
 	calls     *gate
 	split     atomic.Bool // its replicas scrape different targets, so that none is known to be whole
 	labelling *labelling
-	// unanswered is of questions for heartbeats that had no answer in time, tried of those to
-	// replicas that take no part, crowded of the last wait in vain for the turn to ask one.
-	unanswered, tried vain
-	crowded           atomic.Pointer[turnOf]
+	// unanswered is of questions for heartbeats that had no answer in time, crowded of the last
+	// wait in vain for the turn to ask one.
+	unanswered vain
+	crowded    atomic.Pointer[turnOf]
+	trying     chan struct{} // holds one token while somebody asks those that failed too often
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].
@@ -298,7 +299,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 	}
 	for si := range c.Shards {
 		sc := &c.Shards[si]
-		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t}
+		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t, trying: make(chan struct{}, 1)}
 		s.name = s.Name()
 		if s.Names, err = trust.NewNames(sc.Names); err != nil {
 			t.drop(g.Shards...)

@@ -74,6 +74,13 @@ func (g *gaps) open(replicas ...int) {
 	}
 }
 
+// late makes each late with its last minute by so much.
+func (g *gaps) late(by time.Duration) {
+	for i := range g.tail {
+		g.tail[i].Store(int64(by))
+	}
+}
+
 // asked is how often the first server was asked whether it answers.
 func (g *gaps) asked() (n int) {
 	question := "count(up)"

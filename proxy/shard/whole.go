@@ -150,9 +150,9 @@ const lateWaits = time.Minute
 // replica that does not answer takes no part, but what it was known to have is not nobody's for
 // that: where the others lack it, the error is that of asking again, for a while.
 func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (uint64, error) {
-	whole, lost := s.holding(ctx, from, until, now)
+	whole, lost, sure := s.holding(ctx, from, until, now)
 	if lost != 0 && s.tryFailing(ctx, lost, now) { // one that began to fail meanwhile
-		whole, lost = s.holding(ctx, from, until, now)
+		whole, lost, sure = s.holding(ctx, from, until, now)
 	}
 	if lost == 0 {
 		return whole, nil
@@ -163,27 +163,66 @@ func (s *Shard) holders(ctx context.Context, from, until int64, now time.Time) (
 			names = append(names, r.Name())
 		}
 	}
+	lack := "lack"
+	if !sure {
+		lack = "may lack"
+	}
 	return 0, qerr.New(qerr.ShardFailed,
-		"%s does not answer now, and the other replicas of shard %s lack some of what it has at that time; ask again, or for another time",
-		strings.Join(names, ", "), s.Name())
+		"%s does not answer now, and the other replicas of shard %s %s some of what it has at that time; ask again, or for another time",
+		strings.Join(names, ", "), s.Name(), lack)
 }
 
 // holding are the whole ones of those that take part. Where each of them lacks some of what those
-// have that do not answer now, there are none, and lost are these.
-func (s *Shard) holding(ctx context.Context, from, until int64, now time.Time) (whole, lost uint64) {
+// have that do not answer now, there are none, and lost are these; or may lack it, where that is
+// not sure.
+func (s *Shard) holding(ctx context.Context, from, until int64, now time.Time) (whole, lost uint64, sure bool) {
 	part, w, known := s.find(ctx, from, until, now)
+	if part == 0 {
+		return s.doubtful(w, now)
+	}
 	whole = only(part)
 	if known && bits.OnesCount64(part) > 1 {
 		whole, _ = s.beats.Lookup(part, w, now)
 	}
 	late := s.late(part, time.Now())
 	if whole == 0 || late == 0 {
-		return whole, 0
+		return whole, 0, true
 	}
 	if whole = s.beats.Without(whole, late, w, now); whole == 0 {
 		lost = late
 	}
-	return whole, lost
+	return whole, lost, true
+}
+
+// doubtful is holding where nobody takes part, and Well is one alone for that, the base. Those that
+// failed too often, and could not be asked whether they answer (he who would have asked had no time
+// for it), may all be well. Of several the base is as good as any other one only where that is
+// known: else who is known to lack nothing is to be asked, or nobody for a while.
+func (s *Shard) doubtful(w trust.Window, now time.Time) (whole, lost uint64, sure bool) {
+	at := time.Now()
+	base, err := s.Base()
+	if err != nil || s.Group.Heartbeat == "" || base.doubt(at) < answersNothing { // those that are but silent are read together
+		return 0, 0, true
+	}
+	failing, late := s.failing(s.all(), at), s.late(0, at)
+	alone := uint64(1) << base.Index
+	switch bits.OnesCount64(failing) {
+	case 0: // nobody has found anybody who answers
+		if s.beats.Without(alone, late, w, now) == 0 {
+			lost = late &^ alone
+		}
+		return 0, lost, true
+	case 1:
+		whole, alone = failing, failing
+	default:
+		if whole, _ = s.beats.Lookup(failing, w, now); whole == 0 {
+			return 0, failing & late &^ alone, false
+		}
+	}
+	if whole = s.beats.Without(whole, late, w, now); whole == 0 {
+		lost = late &^ alone
+	}
+	return whole, lost, true
 }
 
 // late are the replicas that take no part since they are silent, hang, or failed call after call,
@@ -223,34 +262,51 @@ func (s *Shard) all() uint64 { return uint64(1)<<len(s.Replicas) - 1 }
 // asks may fail each time on a server that is well, and is nothing that others should lose its data
 // for: an answer closes its breaker. It tells whether that may be known of one now.
 func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
-	if s.failing(of, time.Now()) == 0 {
-		return s.present(time.Now())&of != 0 // another one has found it out just now
-	}
+	found := func() bool { return s.present(time.Now())&of != 0 } // another one has found it out just now
 	wait := wholeWait
 	if dl, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(dl)/4)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, wait, errBeatBudget)
+	if s.untried(of, wait) == 0 {
+		return found()
+	}
+	until := time.Now().Add(wait)
+	ctx, cancel := context.WithDeadlineCause(ctx, until, errBeatBudget)
 	defer cancel()
-	if s.tried.spares(wait) {
-		return false
+	select {
+	case s.trying <- struct{}{}:
+		defer func() { <-s.trying }()
+	case <-ctx.Done():
+		return found()
 	}
-	done, ok := s.beatTurn(ctx, wait)
-	if !ok {
-		return false
+	began := time.Now()
+	given := until.Sub(began)
+	failing := s.untried(of, given) // who had the turn may have found it out
+	if failing == 0 || ctx.Err() != nil {
+		return found()
 	}
-	defer done()
-	if s.tried.spares(wait) { // who had the turn has found it out
-		return s.present(time.Now())&of != 0
+	s.askFailing(ctx, failing, now)
+	if ctx.Err() != nil && !qerr.TimedOut(ctx) {
+		return found() // who left has not waited for anybody
 	}
-	if failing := s.failing(of, time.Now()); failing != 0 { // else who had the turn has found it out
-		began := time.Now()
-		s.askFailing(ctx, failing, now)
-		if s.failing(failing, time.Now()) != 0 {
-			s.tried.note(max(time.Since(began), wait))
+	for i, r := range s.Replicas {
+		if s.failing(failing, time.Now())&(1<<i) != 0 {
+			r.tried.note(max(time.Since(began), given))
 		}
 	}
 	return true
+}
+
+// untried are those of the replicas that failed too often, but those for whose answer one with so
+// much patience would wait in vain, as somebody has.
+func (s *Shard) untried(of uint64, patience time.Duration) uint64 {
+	of = s.failing(of, time.Now())
+	for i, r := range s.Replicas {
+		if of&(1<<i) != 0 && r.tried.spares(patience) {
+			of &^= 1 << i
+		}
+	}
+	return of
 }
 
 // askFailing asks them about the last minute; where there is no heartbeat, something that costs
@@ -338,7 +394,8 @@ func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until
 	if len(s.Replicas) > trust.MaxReplicas || s.divided(from, until) || s.Unjudged() {
 		return false, false
 	}
-	_, w, known := s.find(ctx, from, until, now)
+	part, w, known := s.find(ctx, from, until, now)
+	known = known && part != 0
 	return known && s.beats.Covers(maskOf(left), maskOf(others), w, now), known
 }
 
@@ -367,7 +424,7 @@ func (s *Shard) Lacks(ctx context.Context, from, until int64, now time.Time) ([]
 		return nil, len(s.Replicas) == 1 || s.Thanos() && s.fullest(time.Now()) != 0
 	}
 	part, w, known := s.find(ctx, from, until, now)
-	if !known || s.beats.Without(part, s.late(part, time.Now()), w, now) != part {
+	if !known || part == 0 || s.beats.Without(part, s.late(part, time.Now()), w, now) != part {
 		return nil, false
 	}
 	out := make([]Lack, 0, bits.OnesCount64(part))

@@ -90,7 +90,7 @@ func (h *Heartbeats) Learn(ctx context.Context, ask Ask, part uint64, w Window, 
 }
 
 // Try asks replicas that take no part about the last minute, for nothing but whether they answer,
-// which Ask notes. The caller holds the turn.
+// which Ask notes. It takes no turn: who compares the others may take long.
 func (h *Heartbeats) Try(ctx context.Context, ask Ask, part uint64, now time.Time) {
 	_, _, _ = ask(ctx, part, h.tailRequest(now.Add(-tailLag).UnixMilli()))
 }
