@@ -71,7 +71,7 @@ func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, 
 		switch kind := qerr.From(errs[i]).Kind; {
 		case kind == qerr.Canceled: // a request that ended by itself says nothing about the replicas
 			return nil, 0, errs[i]
-		case !absent(errs[i]):
+		case !absent(errs[i]), asksForTime(errs[i]) && s.beats.Late(i, time.Now()) < lateWaits:
 			s.beats.Failed(i, errs[i], false)
 			vain(time.Since(began))
 			err = errs[i]
@@ -137,6 +137,13 @@ func absent(err error) bool {
 	}
 	kind := qerr.From(err).Kind
 	return kind == qerr.ShardFailed || kind == qerr.Timeout
+}
+
+// asksForTime tells whether the server has said when it wants to be asked again, now or before, so
+// that it was not asked: it will answer then. One that says so on and on will not.
+func asksForTime(err error) bool {
+	var status *StatusError
+	return errors.As(err, &status) && (status.unasked || status.later())
 }
 
 // errBeats is the private cause of an answer to a heartbeat question that makes no sense.

@@ -30,6 +30,7 @@ const (
 	answers int32 = iota
 	refusesAll
 	dead
+	asksToWait
 )
 
 func newGaps(t *testing.T, replicas int, heartbeat string) *gaps {
@@ -50,6 +51,9 @@ func newGaps(t *testing.T, replicas int, heartbeat string) *gaps {
 			if no := g.is.Load(); i == 0 && no != answers && strings.HasPrefix(r.Path, "/api/v1/query") {
 				header := http.Header{"Content-Type": {"text/plain"}}
 				a, ok = fakeshard.Answer{Status: http.StatusServiceUnavailable, Header: header, Body: []byte("no")}, true
+				if no == asksToWait {
+					header.Set("Retry-After", "30")
+				}
 			}
 			return a, ok
 		}

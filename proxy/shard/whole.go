@@ -243,12 +243,12 @@ func (s *Shard) late(part uint64, now time.Time) (late uint64) {
 }
 
 // failing are those of the replicas that take no part for nothing else than that their breakers are
-// open.
+// open, and may be asked now.
 func (s *Shard) failing(of uint64, now time.Time) (failing uint64) {
 	failing = of &^ s.beats.Silent(now)
 	for i, r := range s.Replicas {
 		rank, ok := r.rank(now)
-		if _, hung := r.up.lagging(now); !ok || rank != answersNothing || hung {
+		if _, hung := r.up.lagging(now); !ok || rank != answersNothing || hung || r.busy(now) != nil {
 			failing &^= 1 << i
 		}
 	}
