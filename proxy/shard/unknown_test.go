@@ -243,3 +243,29 @@ func TestOpenBreakersCostNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenBreakersHideNoStore: of two Thanos Queries the one whose breaker is open has a store that
+// the other one does not have. It is asked all the same.
+func TestOpenBreakersHideNoStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		more := page(store("s1", "", jaguarA), store("s2", "", `{"cluster":"jaguar","slice":"2"}`))
+		b := newBubble(t, fakeThanos(nil, fakeshard.Route{Path: storesPath, Script: more}), fakeThanos(nil))
+		top := build(t, Options{Dial: b.dial}, true, thanosGroup(b.urls...))
+		s := top.Groups[0].Shards[0]
+		time.Sleep(time.Minute)
+		for _, open := range []bool{false, true} {
+			for range breakerFailures {
+				if open {
+					s.Replicas[0].up.breaker.failure(time.Now())
+				}
+			}
+			now := time.Now()
+			wholes, err := s.Wholes(t.Context(), now.UnixMilli(), now.UnixMilli(), now)
+			if err != nil || len(wholes) != 1 || wholes[0].Index != 0 {
+				t.Errorf("open %t: %d are whole, %v", open, len(wholes), err)
+			}
+		}
+		top.Close()
+		b.close()
+	})
+}
