@@ -104,6 +104,7 @@ func TestMovesToNobody(t *testing.T) {
 	sick := fakeshard.Start(t, fakeshard.Config{})
 	hung := fakeshard.Start(t, fakeshard.Config{})
 	closed := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/-/ready", Script: "status 403; send 'Forbidden'"}}})
+	sidecar := fakeshard.Start(t, fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/*", Script: "status 404"}}})
 	for s, script := range map[*fakeshard.Shard]string{sick: "status 500; send 'no'", hung: "stall"} {
 		if err := s.Set(script, fakeshard.Route{Script: script}); err != nil {
 			t.Fatal(err)
@@ -128,6 +129,10 @@ func TestMovesToNobody(t *testing.T) {
 			[]string{"group jaguar: ", gone, "force=true"},
 		},
 		{"500", func(*fakeshard.Shard) string { return group("jaguar", at(sick.URL())) }, []string{"group jaguar: ", sick.URL(), "500"}},
+		{
+			"another program, which is ready", func(*fakeshard.Shard) string { return group("jaguar", at(sidecar.URL())) },
+			[]string{"group jaguar: ", sidecar.URL(), "404"},
+		},
 		{
 			"it hangs", func(*fakeshard.Shard) string { return group("jaguar", at(hung.URL())) },
 			[]string{"group jaguar: ", hung.URL(), "within 500ms"},

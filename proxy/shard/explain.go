@@ -86,14 +86,22 @@ func (c *call) explain(err error, b *body) *qerr.Error {
 	return e
 }
 
-// malformedf is malformed with a sentence. The bytes go to the log, escaped, and nowhere else.
+// senselessError is the private cause of the error of an answer that is none of a Prometheus.
+type senselessError struct{ err error }
+
+func (e *senselessError) Error() string { return e.err.Error() }
+
+func (e *senselessError) Unwrap() error { return e.err }
+
+// malformedf is malformed with a sentence. The bytes go to the log, escaped, and nowhere else; not
+// those that CheckMoves gets, which may ask again and again.
 func (c *call) malformedf(cause error, head []byte, format string, args ...any) *qerr.Error {
-	if len(head) > 0 {
+	if len(head) > 0 && !c.r.Shard.topology.checks.Load() {
 		c.r.up.opts.Logger.Warn("a shard's answer makes no sense", slog.String("replica", c.r.Name()),
 			slog.String("endpoint", string(c.id)),
 			slog.Any("err", cause), slog.String("begins", strconv.QuoteToASCII(string(head))))
 	}
-	e := qerr.Wrap(qerr.ShardFailed, cause, format, args...)
+	e := qerr.Wrap(qerr.ShardFailed, &senselessError{cause}, format, args...)
 	e.Shards = []string{c.r.Name()}
 	return e
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -38,16 +41,22 @@ func (e *UnreachedError) Error() string { return strings.Join(e.groups, "\n") }
 type move struct {
 	group   *Group
 	servers []*Replica
-	errs    []error // of those that were asked
+	errs    []error     // of those that were asked
+	refused atomic.Bool // a server of it refuses queries
 	ctx     context.Context
 	found   context.CancelFunc // ends the asking of the others
 }
 
+// errNoTime is why a server was not asked whose neighbours refuse queries.
+var errNoTime = errors.New("there was too little time to ask it a query, which others of the group refuse")
+
 // CheckMoves asks the servers of each group that had others in previous, of which some answered
 // lately, whether one of them is there; if none is, the error is an *UnreachedError. A server that
-// is to be asked with other credentials is another one. Groups that are looked up are left out:
-// their servers come and go, and there may be none yet. t need not be started. It takes at most
-// MoveTimeout, in which some of very many servers that all hang may not be asked.
+// is to be asked with other credentials is another one, and one that is ready but refuses queries
+// is not there: it is another program, or lets Spillway in at that page alone. Groups that are
+// looked up are left out: their servers come and go, and there may be none yet. t need not be
+// started. It takes at most MoveTimeout, in which some of very many servers that all hang may not
+// be asked.
 func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 	var moves []*move
 	size, most := 0, 0
@@ -62,6 +71,8 @@ func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 	if len(moves) == 0 {
 		return nil
 	}
+	t.checks.Store(true)
+	defer t.checks.Store(false)
 	within := t.opts.MoveTimeout
 	if size > movesParallel {
 		within /= movesAsk
@@ -74,12 +85,17 @@ func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 	}
 	var eg errgroup.Group
 	eg.SetLimit(movesParallel)
+	var queries sync.WaitGroup // beside the limit, so that slow ones keep no server from being asked at all
+	places := make(chan struct{}, movesParallel)
 	for i := range most { // of each group one after the other: the first one that answers is enough
 		for _, m := range moves {
 			if i < len(m.servers) {
 				eg.Go(func() error {
-					if m.errs[i] = m.servers[i].isThere(m.ctx, within); m.errs[i] == nil {
-						m.found()
+					answered, err := m.servers[i].isThere(m.ctx, within)
+					if err != nil || answered {
+						m.note(i, err)
+					} else {
+						queries.Go(func() { m.note(i, m.query(m.servers[i], places, min(within, lagTimeout))) })
 					}
 					return nil // one server's failure does not end the others' asking
 				})
@@ -87,6 +103,7 @@ func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 		}
 	}
 	_ = eg.Wait()
+	queries.Wait()
 	if ctx.Err() != nil {
 		return fmt.Errorf("ask the new servers: %w", context.Cause(ctx))
 	}
@@ -106,11 +123,19 @@ func (t *Topology) CheckMoves(ctx context.Context, previous *Topology) error {
 func (m *move) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "group %s: none of the servers that it has in the new configuration answers, while those in force did lately: ", m.group.Name)
-	for i, r := range m.servers[:min(len(m.servers), movesNamed)] {
-		if i > 0 {
+	var asked, others []int
+	for i, err := range m.errs {
+		if errors.Is(err, errNoTime) {
+			others = append(others, i)
+		} else {
+			asked = append(asked, i)
+		}
+	}
+	for n, i := range append(asked, others...)[:min(len(m.servers), movesNamed)] {
+		if n > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "%s: %v", r.URL(), m.errs[i])
+		fmt.Fprintf(&b, "%s: %v", m.servers[i].URL(), m.errs[i])
 	}
 	if n := len(m.servers) - movesNamed; n > 0 {
 		fmt.Fprintf(&b, "; and %d more", n)
@@ -118,15 +143,62 @@ func (m *move) String() string {
 	return b.String()
 }
 
-// isThere asks whether the server is ready, or answers a query all the same.
-func (r *Replica) isThere(ctx context.Context, within time.Duration) error {
+// note keeps what the asking of the i-th server came to.
+func (m *move) note(i int, err error) {
+	if m.errs[i] = err; err == nil {
+		m.found()
+	}
+}
+
+// query asks a server that is ready whether it refuses queries, once there is a place. One that has
+// not had all of the time for it when time is up does as the others of its group.
+func (m *move) query(r *Replica, places chan struct{}, within time.Duration) error {
+	end, _ := m.ctx.Deadline()
+	whole := false
+	select {
+	case places <- struct{}{}:
+		whole = time.Until(end) >= within
+		err := r.answersQuery(m.ctx, within)
+		<-places
+		if refusesQueries(err) {
+			m.refused.Store(true)
+			return r.toldOf(err, within)
+		}
+		whole = whole || err == nil
+	case <-m.ctx.Done():
+	}
+	if !whole && m.refused.Load() {
+		return errNoTime
+	}
+	return nil // it answers, or is busy, slow or starting
+}
+
+// refusesQueries tells whether err is that of a server that will answer no query of ours, however
+// long one waits: it is no Prometheus, or does not let Spillway in.
+func refusesQueries(err error) bool {
+	switch code := statusOf(err); code {
+	case 0:
+		return errors.As(err, new(*senselessError))
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGone:
+		return true
+	default:
+		return code >= 300 && code < 400 // to a login page, or to its own path prefix
+	}
+}
+
+// isThere asks whether the server is ready, or answers a query all the same, which it tells.
+func (r *Replica) isThere(ctx context.Context, within time.Duration) (answered bool, err error) {
 	within = min(within, probeTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, context.DeadlineExceeded)
 	defer cancel()
-	err := r.ready(ctx)
-	if err != nil {
-		err = r.tryDown(ctx, err)
+	if err := r.ready(ctx); err != nil {
+		return true, r.toldOf(r.tryDown(ctx, err), within)
 	}
+	return false, nil
+}
+
+// toldOf is err as an UnreachedError says it.
+func (r *Replica) toldOf(err error, within time.Duration) error {
 	switch qe := qerr.From(err); {
 	case err == nil, errors.As(err, new(*startingError)):
 		return err

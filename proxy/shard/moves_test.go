@@ -3,10 +3,14 @@ package shard
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
@@ -110,4 +114,136 @@ func TestCheckMovesEnds(t *testing.T) {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
+}
+
+// TestCheckMovesToOthers: a server that is ready and refuses queries is another program, or lets
+// nobody in without the right password; one that is busy, slow or starting is there.
+func TestCheckMovesToOthers(t *testing.T) {
+	query := func(script string) []fakeshard.Route {
+		return []fakeshard.Route{{Path: "/api/v1/query", Script: script}}
+	}
+	login := `header Content-Type text/html; send '<html>log in</html>'`
+	for _, tc := range []struct {
+		name   string
+		routes [][]fakeshard.Route // of each new server
+		want   string              // in the error; empty: taken
+		within time.Duration
+	}{
+		{
+			"a sidecar's port",
+			[][]fakeshard.Route{query("status 404; send '404 page not found'")},
+			"does not serve the API of a Prometheus (status 404)", 0,
+		},
+		{"an API that is gone", [][]fakeshard.Route{query("error 410 gone 'use v2'")}, "410", 0},
+		{
+			"readiness is open, the rest is not",
+			[][]fakeshard.Route{query("status 401; send hunter2")},
+			"refuses Spillway's credentials with status 401", 0,
+		},
+		{"forbidden", [][]fakeshard.Route{query("status 403")}, "403", 0},
+		{"not by GET", [][]fakeshard.Route{query("status 405")}, "405", 0},
+		{"to a login page", [][]fakeshard.Route{query("redirect http://login.example/")}, "redirects", 0},
+		{"a page for whatever is asked", [][]fakeshard.Route{{{Script: login}}}, "not JSON", 0},
+		{
+			"JSON of something else",
+			[][]fakeshard.Route{query("header Content-Type application/json; send '{}'")},
+			`has the status ""`, 0,
+		},
+		{
+			"one of each",
+			[][]fakeshard.Route{query("status 404"), query("status 401"), {{Script: login}}, {{Script: "status 500"}}},
+			"status 500", 0,
+		},
+		{"one of them answers", [][]fakeshard.Route{query("status 404"), query("status 401"), nil}, "", 0},
+		{"one of them is slow", [][]fakeshard.Route{query("status 404"), query("stall")}, "", lagTimeout},
+		{"queries hang", [][]fakeshard.Route{query("stall")}, "", lagTimeout},
+		{"it has no room", [][]fakeshard.Route{query("status 503; header Retry-After 5")}, "", 0},
+		{"a gateway before a busy one", [][]fakeshard.Route{query("status 504; send '<html>'")}, "", 0},
+		{"500", [][]fakeshard.Route{query("error 500 internal 'disk'")}, "", 0},
+		{"429", [][]fakeshard.Route{query("status 429")}, "", 0},
+		{"the query fails", [][]fakeshard.Route{query("error 422 execution 'too many samples'")}, "", 0},
+		{"it breaks off", [][]fakeshard.Route{query("reset")}, "", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfgs := make([]fakeshard.Config, 1, 1+len(tc.routes))
+				for _, r := range tc.routes {
+					cfgs = append(cfgs, fakeshard.Config{Routes: r})
+				}
+				b := newBubble(t, cfgs...)
+				defer b.close()
+				var log strings.Builder
+				o := Options{Dial: b.dial, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+				top := build(t, o, true, group(b.urls[0]))
+				defer top.Close()
+				moved, err := New([]config.Group{group(b.urls[1:]...)}, o, top)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer moved.Close()
+				began, said := time.Now(), log.Len()
+				err = moved.CheckMoves(t.Context(), top)
+				if took := time.Since(began); took > tc.within {
+					t.Errorf("it took %s", took)
+				}
+				if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) ||
+					errors.As(err, new(*UnreachedError)) != (err != nil) || err != nil && strings.Contains(err.Error(), "hunter2") {
+					t.Error(err)
+				}
+				if log.Len() != said { // it is asked at each look at the file
+					t.Errorf("it is logged, too: %s", log.String()[said:])
+				}
+			})
+		})
+	}
+}
+
+// TestCheckMovesOfManySlowQueries: queries that take long keep no other group's servers from being
+// asked, and where many refuse them it is known of all.
+func TestCheckMovesOfManySlowQueries(t *testing.T) {
+	const many = 200
+	for _, tc := range []struct {
+		name, script string
+		groups       int
+		want         string
+	}{
+		{"a group each, and slow", "stall", many, ""},
+		{"far away, and the wrong password", "delay 1200ms; status 401", 1, "status 401"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfgs := make([]fakeshard.Config, tc.groups+many)
+				for i := range many {
+					cfgs[tc.groups+i].Routes = []fakeshard.Route{{Path: "/api/v1/query", Script: tc.script}}
+				}
+				b := newBubble(t, cfgs...)
+				defer b.close()
+				var old, next []config.Group
+				for i := range tc.groups {
+					each := many / tc.groups
+					was, is := group(b.urls[i]), group(b.urls[tc.groups+i*each:][:each]...)
+					was.Name = fmt.Sprint("g", i)
+					is.Name = was.Name
+					old, next = append(old, was), append(next, is)
+				}
+				o := Options{Dial: b.dial, Registerer: prometheus.NewRegistry()}
+				top := build(t, o, true, old...)
+				defer top.Close()
+				time.Sleep(2 * time.Second)
+				moved, err := New(next, o, top)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer moved.Close()
+				began := time.Now()
+				err = moved.CheckMoves(t.Context(), top)
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("it took %s", took)
+				}
+				if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("%.1000v", err)
+				}
+			})
+		})
+	}
 }

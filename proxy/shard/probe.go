@@ -409,13 +409,13 @@ func (r *Replica) data(use func(json.RawMessage) error) func(page []byte) error 
 			Data   json.RawMessage `json:"data"`
 		}
 		if err := json.Unmarshal(page, &e); err != nil {
-			return fmt.Errorf("the answer of %s makes no sense: %w", r.Name(), err)
+			return &senselessError{fmt.Errorf("the answer of %s makes no sense: %w", r.Name(), err)}
 		}
 		if e.Status != "success" {
-			return fmt.Errorf("the answer of %s has the status %q", r.Name(), cleaned(e.Status))
+			return &senselessError{fmt.Errorf("the answer of %s has the status %q", r.Name(), cleaned(e.Status))}
 		}
 		if len(e.Data) == 0 || string(e.Data) == "null" {
-			return fmt.Errorf("the answer of %s has no data", r.Name())
+			return &senselessError{fmt.Errorf("the answer of %s has no data", r.Name())}
 		}
 		return use(e.Data)
 	}

@@ -140,6 +140,7 @@ type Topology struct {
 	compare comparison
 	agreed  atomic.Pointer[agreed]
 	started atomic.Bool
+	checks  atomic.Bool // CheckMoves is under way
 	closed  sync.Once
 	cancel  context.CancelCauseFunc
 	done    sync.WaitGroup
