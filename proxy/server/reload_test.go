@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -163,6 +165,85 @@ func TestReloadsBetweenTwoLooks(t *testing.T) {
 	}
 	writeText(t, file, r.config)
 	r.eventually("what is in the file is in force", func() bool { return !r.s.state.Load().cfg.StrictParameters })
+}
+
+// TestFilesThatComeAndGoWhileALookWaits: a look that waits for another reload to end may load other
+// files than it has seen. What is there again afterwards is loaded, and a refusal of what came in
+// between is told.
+func TestFilesThatComeAndGoWhileALookWaits(t *testing.T) {
+	for between, refused := range map[string]bool{"strict_parameters: true\n": false, "nonsense: 1\n": true} {
+		r, file := reloadable(t)
+		writeText(t, file, r.config)
+		seen, _, _ := r.s.configBytes()
+		var l fileLooks
+		for range 2 { // there may have been looks before
+			l.last = seen
+			writeText(t, file, r.config+between)
+			r.s.loadSeen(&l)
+			if well := r.s.reloadedWell.Load(); well == refused || r.s.state.Load().cfg.StrictParameters == refused {
+				t.Fatalf("%q: what came in between is loaded: %t", between, well)
+			}
+			writeText(t, file, r.config)
+			if sum, _, ok := r.s.configBytes(); sum != seen || !l.due(sum, ok, r.s.reloadedWell.Load()) {
+				t.Fatalf("%q: what is there again is not loaded", between)
+			}
+			if r.s.loadSeen(&l); r.s.state.Load().cfg.StrictParameters || !r.s.reloadedWell.Load() || l.due(seen, true, true) {
+				t.Errorf("%q: what is there again is not in force, or is loaded once more", between)
+			}
+		}
+	}
+}
+
+// TestRefusalsOfWhatALookHasNotSeen: that no new server answers is told once, and again of other
+// files, those that came while the look waited too.
+func TestRefusalsOfWhatALookHasNotSeen(t *testing.T) {
+	r, file, _ := movable(t)
+	writeText(t, file, jaguarAt(nobodyAt()))
+	var l fileLooks
+	for i, told := range []int{1, 1, 2} {
+		if i == 2 {
+			writeText(t, file, jaguarAt(nobodyAt()))
+		}
+		if r.s.loadSeen(&l); len(r.refusals()) != told {
+			t.Errorf("look %d: %q", i, r.refusals())
+		}
+	}
+}
+
+// TestLoadedIsWhatWasRead: a file that is replaced again and again, in whatever moment, is never
+// noted as loaded where another one is in force.
+func TestLoadedIsWhatWasRead(t *testing.T) {
+	r, file := reloadable(t)
+	sums := map[bool][sha256.Size]byte{}
+	put := func(strict bool) error {
+		text := r.config + fmt.Sprintf("strict_parameters: %t\n", strict)
+		return errors.Join(os.WriteFile(file+".new", []byte(text), 0o600), os.Rename(file+".new", file))
+	}
+	for _, strict := range []bool{false, true} {
+		if err := put(strict); err != nil {
+			t.Fatal(err)
+		}
+		sums[strict], _, _ = r.s.configBytes()
+	}
+	var replaced sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	replaced.Go(func() {
+		for strict := false; ctx.Err() == nil; strict = !strict {
+			if err := put(strict); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var l fileLooks
+	for range 200 {
+		if r.s.loadSeen(&l); l.last != (fileLooks{}).last && l.last != sums[r.s.state.Load().cfg.StrictParameters] {
+			t.Error("another file is noted than is in force")
+			break
+		}
+	}
+	stop()
+	replaced.Wait()
 }
 
 // TestLooksAfterReloadsOfOthers is the same by looks alone.

@@ -200,6 +200,11 @@ func (s *Server) Reload() error { return s.reload(by{how: bySignal}) }
 func (s *Server) reload(b by) error {
 	s.reloading.Lock()
 	defer s.reloading.Unlock()
+	return s.load(b)
+}
+
+// load is reload for who holds s.reloading.
+func (s *Server) load(b by) error {
 	before := s.state.Load()
 	if s.opts.ConfigFile == "" {
 		return s.reloaded(b, before, errors.New("there is nothing to reload: Spillway was started without a configuration file"))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +62,7 @@ const goneLooks = 2
 func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 	var l fileLooks
 	for wait(ctx, interval) {
-		sum, ok := s.configBytes()
+		sum, _, ok := s.configBytes()
 		l.others(s.asked.Load())
 		if !l.due(sum, ok, s.reloadedWell.Load()) {
 			continue
@@ -69,17 +70,27 @@ func (s *Server) watchConfig(ctx context.Context, interval time.Duration) {
 		if !wait(ctx, min(stillFor, interval)) {
 			return
 		}
-		if again, still := s.configBytes(); still != ok || again != sum {
+		if again, _, still := s.configBytes(); still != ok || again != sum {
 			continue
 		}
-		plans := s.plans()
-		err := s.reload(by{how: byWatch, again: sum == l.last}) // said there
-		if l.loaded(sum, ok); errors.As(err, new(*shard.UnreachedError)) {
-			l.again = 1
-		}
-		if !slices.Equal(plans, s.plans()) {
-			l.last = [sha256.Size]byte{}
-		}
+		s.loadSeen(&l)
+	}
+}
+
+// loadSeen reloads since a look has found the files changed. What it notes as loaded is what is
+// there once no other reload is under way, and only if the file's bytes were still the same when
+// they were read.
+func (s *Server) loadSeen(l *fileLooks) {
+	s.reloading.Lock()
+	defer s.reloading.Unlock()
+	plans := s.plans()
+	sum, file, ok := s.configBytes()
+	err := s.load(by{how: byWatch, again: sum == l.last}) // said there
+	if l.loaded(sum, ok); errors.As(err, new(*shard.UnreachedError)) {
+		l.again = 1
+	}
+	if !slices.Equal(plans, s.plans()) || err == nil && s.base.Hash != hex.EncodeToString(file[:]) {
+		l.last = [sha256.Size]byte{}
 	}
 }
 
@@ -123,27 +134,32 @@ func (l *fileLooks) loaded(sum [sha256.Size]byte, ok bool) {
 // plans are the files that the configuration in force names.
 func (s *Server) plans() []string { return s.state.Load().cfg.DropRules.Plan }
 
-// configBytes is a digest of the files; zero and false where the configuration cannot be read, as
-// in the middle of being replaced. That a plan is not there, which a new configuration need not
-// name, is part of it.
-func (s *Server) configBytes() (sum [sha256.Size]byte, ok bool) {
-	h := sha256.New()
-	for i, file := range slices.Concat([]string{s.opts.ConfigFile}, s.plans()) {
-		f, err := plainfile.Open(file)
+// configBytes is a digest of the files, and that of the configuration's alone; zero and false where
+// that cannot be read, as in the middle of being replaced. That a plan is not there, which a new
+// configuration need not name, is part of it.
+func (s *Server) configBytes() (sum, file [sha256.Size]byte, ok bool) {
+	all := sha256.New()
+	for i, path := range slices.Concat([]string{s.opts.ConfigFile}, s.plans()) {
+		f, err := plainfile.Open(path)
 		if err != nil && i > 0 {
-			_, _ = fmt.Fprintf(h, "\x00%s cannot be read", file)
+			_, _ = fmt.Fprintf(all, "\x00%s cannot be read", path)
 			continue
 		}
 		if err != nil {
-			return sum, false
+			return sum, file, false
 		}
+		h := sha256.New()
 		_, err = io.Copy(h, io.LimitReader(f, 64*config.MaxFileBytes))
 		_ = f.Close() // opened for reading only
 		if err != nil {
-			return sum, false
+			return sum, file, false
 		}
+		if i == 0 {
+			file = [sha256.Size]byte(h.Sum(nil))
+		}
+		_, _ = all.Write(h.Sum(nil))
 	}
-	return [sha256.Size]byte(h.Sum(nil)), true
+	return [sha256.Size]byte(all.Sum(nil)), file, true
 }
 
 // wait waits; false is that ctx ended before.
