@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/spillwayproject/spillway/internal/fakeshard"
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -74,6 +75,52 @@ func TestDividedAnew(t *testing.T) {
 
 		reload(sharded(bub.urls[:1]...))
 		trusts("one shard has all of them", true)
+	})
+}
+
+// TestReplicasLearnOneByOne: while a group's targets are divided anew no replica of its shards is
+// whole, since one has its configuration before the other. Of what was long before they are.
+func TestReplicasLearnOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cfgs []fakeshard.Config
+		for i := range 3 {
+			for range 2 {
+				cfgs = append(cfgs, (&patient{series: ups(10*i, 10*i+10, "x")}).config())
+			}
+		}
+		bub := newBubble(t, cfgs...)
+		defer bub.close()
+		pairs := func(n int) config.Group {
+			g := group(bub.urls[:2]...)
+			for i := 1; i < n; i++ {
+				g.Shards = append(g.Shards, group(bub.urls[2*i:2*i+2]...).Shards...)
+			}
+			return g
+		}
+		o := Options{Dial: bub.dial, FactsEvery: 10 * time.Second}
+		old := build(t, o, true, pairs(2))
+		defer old.Close()
+		top, err := New([]config.Group{pairs(3)}, o, old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		top.Start(context.Background())
+		defer top.Close()
+		s := top.Groups[0].Shards[0]
+		divided := func(from, until time.Duration) bool {
+			now := time.Now()
+			return s.divided(now.Add(-from).UnixMilli(), now.Add(-until).UnixMilli())
+		}
+		if !divided(time.Hour, 0) || !divided(time.Hour, 4*time.Minute) || divided(time.Hour, 6*time.Minute) {
+			t.Error("what reaches into it is not known, and what does not is")
+		}
+		if old.Groups[0].Shards[0].divided(0, time.Now().UnixMilli()) {
+			t.Error("a topology of before does not know of it")
+		}
+		time.Sleep(dividesFor)
+		if divided(time.Hour, 0) {
+			t.Error("after five minutes they have learned of it")
+		}
 	})
 }
 

@@ -400,8 +400,11 @@ func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until
 }
 
 // divided tells whether the replicas are known to scrape different targets, or to have done so in
-// the window: what is known of them by their sums says nothing then.
-func (s *Shard) divided(from, until int64) bool { return s.split.Load() || s.Split(from, until) }
+// the window, or may do so since the group's targets are being divided anew, which replicas learn
+// of one after the other: what is known of them by their sums says nothing then.
+func (s *Shard) divided(from, until int64) bool {
+	return s.split.Load() || s.Split(from, until) || s.Group.dividesIn(until)
+}
 
 func maskOf(replicas []*Replica) (mask uint64) {
 	for _, r := range replicas {
