@@ -293,8 +293,20 @@
             ||| % { n: node, standing: std.rstripChars(m.standing(), '\n') },
           },
           {
+            // 1 for each of these nodes whose kubelet is silent too.
+            record: 'cluster_node:unreachable_silent:bool',
+            expr: |||
+              group by (%(n)s) (cluster_node:unreachable:ratio)
+              and on (%(n)s)
+              node:ready:max == 0
+            ||| % { n: node },
+          },
+          {
             // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
-            // of less than FleetNodesUnreachable's share of the fleet shuts out a pool.
+            // of less than FleetNodesUnreachable's share of the fleet shuts out a pool. It ends
+            // for those of which nobody has heard for hours, kubelet and all: nothing runs there that a reboot would
+            // take. One whose kubelet reports may be at work behind a firewall, for as long as that is so. Of the
+            // hours some minutes may be missing, in which nobody knew, and what was hours ago does not count.
             record: 'cluster_node:unreachable_together:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
@@ -314,7 +326,7 @@
                 (
                   last_over_time(cluster_node:unreachable_together:bool[%(past)s])
                   unless on (%(n)s)
-                  last_over_time(cluster_node:unreachable_together:bool[%(short)s] offset %(longest)s)
+                  (count_over_time(cluster_node:unreachable_silent:bool[%(longest)s:%(step)s]) >= %(most)g)
                 )
               )
             ||| % {
@@ -326,8 +338,9 @@
               within: lately('      '),
               nodes: c.thresholds.node.unreachableNodes,
               past: t.recorded('1h'),
-              short: t.recorded('10m'),
-              longest: t.recorded('6h'),
+              longest: t.d('6h'),
+              step: t.d('1m'),
+              most: 350,
             },
           },
           {
