@@ -543,7 +543,7 @@
         failing: 0.01,
         // … and at least so many.
         failingNodes: 10,
-        // … or so many that have the same (alertname and action), whatever their share: 80,000 GPUs have one or two faults in an hour, all kinds together (Llama 3's report: 419 in 54 days of 16,384), of which ten are the same by chance once in years, and hold the controller back for an hour then.
+        // … or so many that have the same (alertname and action), whatever their share: 80,000 GPUs have one or two faults in an hour, all kinds together (Llama 3's report: 419 in 54 days of 16,384), of which ten are the same by chance once in years, and hold the controller back for an hour then. Of NodeUnreachable, as many within three hours.
         failingAlike: 10,
       },
       targets: {

@@ -201,6 +201,8 @@
             // rules ran an hour ago nobody knows which were sick before; until alerts fire again after a start takes ten minutes and more.
             // Few faults are the same on ten nodes within an hour by chance, however many nodes there are (failingAlike): a canary of 1 %, or a pool of 72 of 10,000, is what was rolled out there. What only keeps new work away may wait, and comes
             // by the hundred: one job fills the disks of all its nodes. An Xid is told of for five minutes, and its node is sick for longer.
+            // What FleetNodesUnreachable and LocationLost do not see is a roll-out that shuts out one node after the other: each is rebooted, since no two fell silent at the same time. So slow a one takes three hours to tell, for which
+            // those that were rebooted or cordoned meanwhile count as well; machines that die by themselves are ten in three hours once in years.
             expr: |||
               (
                 count by (%(cl)s) (
@@ -216,6 +218,10 @@
                 max by (%(cl)s) (
                   count by (%(cl)s, alertname, action) (
                     %(alike)s
+                    or
+                    %(unreachable)s
+                    unless on (%(node)s)
+                    last_over_time(cluster_node:unreachable_before:bool[%(lately)s])
                   )
                 )
                 >= %(same)g
@@ -238,6 +244,9 @@
                 )
               ||| % { cl: cl, all: all('    '), w: t.d('75m') }, '\n'),
               cl: cl,
+              node: node,
+              unreachable: sick.unreachable(t.d('3h'), by=['alertname', 'action']),
+              lately: t.recorded('5m'),
               fresh: fresh(sick.sick(sick.elsewhere, together=true), '    '),
               alike: fresh(sick.sick(sick.elsewhere, by=['alertname', 'action'], passed=t.d('1h'), light='cordon|reset-when-idle'), '      '),
               nodes: th.failingNodes,

@@ -7,6 +7,11 @@ function(config) {
   // elsewhere are alerts whose findings have a fleet alert of their own: FleetNodesFailing leaves them to it.
   elsewhere:: 'NodeUnreachable|NodeARPTableOverflow',
 
+  // unreachable are the nodes that were to be rebooted, within a range, since nobody reached them: each for itself, which
+  // a roll-out that shuts them out one by one is not. by are further labels that are kept.
+  unreachable(range, offset='', by=[])::
+    'max by (%s) (last_over_time(ALERTS{alertstate="firing", severity="%s", alertname="NodeUnreachable"}[%s]%s))' % [std.join(', ', [node] + by), config.severities.auto, range, if offset == '' then '' else ' offset ' + offset],
+
   // sick are the nodes on which an alert for the controller fires, but those of except, a regular expression; with a range and an offset, at that time; with together, also those
   // whose file systems went read-only together, of which there is no more than a ticket; by are further labels that are kept; with passed, a range, also those of an Xid within it; light, a regular expression, are actions that do not count.
   sick(except='', range='', offset='', together=false, by=[], passed='', light='')::

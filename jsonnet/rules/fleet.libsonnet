@@ -177,6 +177,26 @@
               )
             ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h'), together=true), gap: t.d('45m'), after: t.d('20m'), carry: t.recorded('1h'), flood: t.d('65m') },
           },
+          {
+            // 1 for each node that nobody reached within three hours and neither did three hours before, as long as FleetNodesFailing did not come meanwhile; and for those that fell silent together with others, of which
+            // there was a ticket. It stays so for those hours, and over a gap of up to six.
+            record: 'cluster_node:unreachable_before:bool',
+            expr: |||
+              group by (%(node)s) (
+                %(now)s
+              )
+              and on (%(node)s)
+              (
+                last_over_time(cluster_node:unreachable_before:bool[%(carry)s])
+                or on (%(node)s)
+                last_over_time(cluster_node:unreachable_together:bool[%(together)s])
+                or on (%(node)s)
+                %(then)s
+                unless on (%(cl)s)
+                last_over_time(ALERTS{alertname="FleetNodesFailing"}[%(flood)s])
+              )
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('1h'), flood: t.d('65m') },
+          },
         ],
       },
       {
