@@ -189,8 +189,10 @@
       rackLabel: 'label_rack',
       // Label of kube_node_labels that names the zone: a site, a hall, whatever can be cut off as a whole.
       zoneLabel: 'label_topology_kubernetes_io_zone',
-      // Keys of taints of nodes that are about to be deleted: cluster-autoscaler's, Karpenter's (before v1: disruption) and GKE's; or that are switched off on purpose. The remediator's --leaving-taints has the same.
-      toBeDeleted: 'ToBeDeletedByClusterAutoscaler|karpenter[.]sh/disrupted|karpenter[.]sh/disruption|cloud[.]google[.]com/impending-node-termination|node[.]kubernetes[.]io/out-of-service|node[.]cloudprovider[.]kubernetes[.]io/shutdown',
+      // Keys of taints of nodes that are about to be deleted: cluster-autoscaler's, Karpenter's (before v1: disruption) and GKE's; or that are switched off on purpose, as people say it. The remediator's --leaving-taints has the same, and switchedOff.
+      toBeDeleted: 'ToBeDeletedByClusterAutoscaler|karpenter[.]sh/disrupted|karpenter[.]sh/disruption|cloud[.]google[.]com/impending-node-termination|node[.]kubernetes[.]io/out-of-service',
+      // Keys of taints by which a cloud says that a node's machine is off, whoever switched it off, or what: it is asked for no reboot, and counts as not ready as any other. A cloud that takes machines back deletes their nodes within minutes.
+      switchedOff: 'node[.]cloudprovider[.]kubernetes[.]io/shutdown',
       // How long a node may take to come up, until its network, its driver and its exporters are there.
       young: '15m',
       // How long a machine may take to boot, from when its kubelet falls silent: one of eight GPUs tests its memory for ten minutes and more. Nobody restarts a node that is not ready for less.

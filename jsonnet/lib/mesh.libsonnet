@@ -36,7 +36,8 @@ function(config) {
 
   // standing are those of unreachable that do not boot. A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes
   // on: the kubelet is broken, which is no reason to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on
-  // purpose. Where no rule was evaluated a while ago nobody knows that it has been silent for as long: with unheard such a node is left out.
+  // purpose. Where no rule was evaluated a while ago nobody knows that it has been silent for as long: with unheard such a node is left out. So is a machine that its cloud says is off: the
+  // control plane knows best, and NodeNotReady and FleetNodesNotReady tell of it.
   standing(silent=unheard)::
     |||
       %(unreachable)s
@@ -52,7 +53,9 @@ function(config) {
           max by (%(node)s) (up{%(exporter)s}) == 1%(silent)s
         )
       )
-    ||| % { unreachable: std.rstripChars($.unreachable, '\n'), node: node, boot: t.d(config.node.boot), exporter: config.selectors.nodeExporter, silent: silent },
+      unless on (%(node)s)
+      group by (%(node)s) (kube_node_spec_taint{%(ksm)s, key=~"%(off)s"})
+    ||| % { ksm: config.selectors.ksm, off: config.node.switchedOff, unreachable: std.rstripChars($.unreachable, '\n'), node: node, boot: t.d(config.node.boot), exporter: config.selectors.nodeExporter, silent: silent },
 
   // answers are the nodes of which an exporter answers to its scrape.
   answers::

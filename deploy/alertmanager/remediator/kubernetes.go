@@ -137,8 +137,8 @@ func (n node) others() bool {
 }
 
 // leavingTaints are those that autoscalers, clouds and people set on a node which they take away or
-// have switched off, as _config.node.toBeDeleted of the mixin has them, and --leaving-taints unless
-// it is given.
+// have switched off, as _config.node.toBeDeleted and switchedOff of the mixin have them, and
+// --leaving-taints unless it is given.
 var leavingTaints = taintKeys{
 	"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption",
 	"cloud.google.com/impending-node-termination", "node.kubernetes.io/out-of-service",
