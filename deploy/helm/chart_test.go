@@ -398,7 +398,7 @@ func TestOlderImage(t *testing.T) {
 	text := docstest.Section(t, "upgrade.md", "## In which order")
 	for _, want := range []string{
 		"`--web.ready-wait`", "`--web.shutdown-delay`", "`--watchdog`", "unknown long flag", "`readyWaitSeconds: 0`",
-		"`shutdownDelaySeconds: 0`", "`image.digest`",
+		"`shutdownDelaySeconds: 0`", "`image.digest`", "`--leaving-taints`", "`remediator.leavingTaints: null`",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not have %s", want)
@@ -418,6 +418,20 @@ func TestOlderImage(t *testing.T) {
 			if got != want || slices.Contains(args, flag) != want {
 				t.Errorf("%d seconds: the flags are %q", delay, args)
 			}
+		}
+	}
+	for without, want := range map[bool]bool{true: false, false: true} {
+		values := valuesOf(t, ciFiles(t)["remediator"])
+		if without {
+			values["remediator"].(map[string]any)["leavingTaints"] = nil
+		}
+		all, err := render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := find[*appsv1.Deployment](t, all, "spillway-remediator").Spec.Template.Spec.Containers[0].Args
+		if got := slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--leaving-taints") }); got != want {
+			t.Errorf("null %v: the flags are %q", without, args)
 		}
 	}
 	if err := programTakes([]string{"proxy", "--config.file=a", "--web.of-tomorrow=1s"}); err == nil ||
