@@ -42,6 +42,8 @@ func TestLive(t *testing.T) {
 	notReadyIbis := ls("alertname", "NodeNotReady", "severity", "warning", "cluster", "ibis", "node", "n2")
 	unreachable := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "jaguar", "node", "n2")
 	neverReached := ls("alertname", "NodeUnreachable", "severity", "warning", "cluster", "jaguar", "node", "n2")
+	unreachableTogether := ls("alertname", "NodeUnreachable", "severity", "warning", "state", "together", "cluster", "jaguar", "node", "n2")
+	closed := ls("alertname", "NodeUnreachable", "severity", "warning", "state", "runs", "cluster", "jaguar", "node", "n2")
 	xidThere := ls("alertname", "GPUXidFatal", "severity", "auto", "cluster", "jaguar", "node", "n2", "gpu", "3", "xid", "79")
 	unreachableIbis := ls("alertname", "NodeUnreachable", "severity", "auto", "cluster", "ibis", "node", "n2")
 	shardDown := ls("alertname", "ProxyShardDown", "severity", "critical", "cluster", "monitoring", "group", "jaguar", "shard", "1")
@@ -169,6 +171,24 @@ func TestLive(t *testing.T) {
 				"remediation": {"GPUXidFatal jaguar n2", "NodeFilesystemFull jaguar n2"},
 				"warning":     {"NodeNotReady jaguar n2", "NodeUnreachable jaguar n2"},
 			},
+		},
+		{
+			"so is one of several that nobody reaches, but for what the controller keeps",
+			[]map[string]string{unreachableTogether, diskFull, notReady, blind, notReadyIbis, xidThere},
+			map[string][]string{
+				"remediation": {"GPUXidFatal jaguar n2"},
+				"warning":     {"NodeNotReady ibis n2", "NodeUnreachable jaguar n2"},
+			},
+		},
+		{
+			"also where that it is so is held back itself",
+			[]map[string]string{fleetCut, unreachableTogether, diskFull, notReady, blind},
+			map[string][]string{"critical": {"FleetNodesUnreachable jaguar"}},
+		},
+		{
+			"and not one that runs",
+			[]map[string]string{closed, notReady},
+			map[string][]string{"warning": {"NodeNotReady jaguar n2", "NodeUnreachable jaguar n2"}},
 		},
 		{"a lost shard silences what follows from it", []map[string]string{
 			shardDown, pairDown, evalFails, errorRatio, accounting, fleetUnseen, unseen, jobGone, noNodes, blind, oom, xid,
