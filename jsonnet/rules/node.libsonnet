@@ -293,6 +293,17 @@
             ||| % { n: node, standing: std.rstripChars(m.standing(), '\n') },
           },
           {
+            // 1 for each of these nodes of which no exporter answers either.
+            record: 'cluster_node:unreachable_dark:bool',
+            expr: |||
+              group by (%(n)s) (cluster_node:unreachable:ratio)
+              unless on (%(n)s)
+              (
+                %(answers)s
+              )
+            ||| % { n: node, answers: std.strReplace(std.rstripChars(m.answers, '\n'), '\n', '\n  ') },
+          },
+          {
             // 1 for each of these nodes whose kubelet is silent too.
             record: 'cluster_node:unreachable_silent:bool',
             expr: |||
@@ -303,23 +314,24 @@
           },
           {
             // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
-            // of less than FleetNodesUnreachable's share of the fleet shuts out a pool. It ends
-            // for those of which nobody has heard for hours, kubelet and all: nothing runs there that a reboot would
-            // take. One whose kubelet reports may be at work behind a firewall, for as long as that is so. Of the
-            // hours some minutes may be missing, in which nobody knew, and what was hours ago does not count.
+            // of less than FleetNodesUnreachable's share of the fleet shuts out a pool, perhaps one port after the other: those
+            // fell silent when the last one was closed. It ends for those of which nobody has heard for hours, kubelet
+            // and all: nothing runs there that a reboot would take. One whose kubelet reports may be at work behind a
+            // firewall, for as long as that is so. Of the hours some minutes may be missing, in which nobody knew, and
+            // what was hours ago does not count.
             record: 'cluster_node:unreachable_together:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
               and on (%(n)s)
               (
-                %(lately)s
+                (
+                  %(lately)s
+                  or on (%(n)s)
+                  %(dark)s
+                )
                 and on (%(cl)s)
                 count by (%(cl)s) (
-                  %(within)s
-                  unless on (%(n)s)
-                  (
-                    %(answers)s
-                  )
+                  %(dark)s
                 )
                 >= %(nodes)g
                 or on (%(n)s)
@@ -330,12 +342,11 @@
                 )
               )
             ||| % {
-              local lately(indent) = std.join('\n' + indent, ['cluster_node:unreachable:ratio', 'unless on (%(n)s)', 'last_over_time(cluster_node:unreachable:ratio[%(past)s] offset %(w)s)']) % { n: node, w: t.d('15m'), past: t.d('1h') },
-              answers: std.strReplace(std.rstripChars(m.answers, '\n'), '\n', '\n        '),
+              local lately(series) = std.join('\n    ', [series, 'unless on (%(n)s)', 'last_over_time(%(series)s[%(past)s] offset %(w)s)']) % { n: node, series: series, w: t.d('15m'), past: t.d('1h') },
               cl: cl,
               n: node,
-              lately: lately('    '),
-              within: lately('      '),
+              lately: lately('cluster_node:unreachable:ratio'),
+              dark: lately('cluster_node:unreachable_dark:bool'),
               nodes: c.thresholds.node.unreachableNodes,
               past: t.recorded('1h'),
               longest: t.d('6h'),
