@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The figures of docs/performance.md, docs/loadtest.md and docs/storm.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, console, ejected, outages, clients, fanout, fleet, merge, policy, verdicts, mix, mixed, rules, dashboards, plugin, relabel, oom, storm; default: all)
+# The figures of docs/performance.md, docs/loadtest.md and docs/storm.md, into bench.out/: tools/bench.sh [NAME ...] (passthrough, leaves, console, ejected, outages, clients, fanout, fleet, merge, policy, verdicts, mix, bare, mixed, rules, dashboards, plugin, relabel, oom, storm; default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p bench.out
-[ $# -gt 0 ] || set -- passthrough leaves console ejected outages clients fanout fleet merge policy verdicts mix mixed rules dashboards plugin relabel oom storm
+[ $# -gt 0 ] || set -- passthrough leaves console ejected outages clients fanout fleet merge policy verdicts mix bare mixed rules dashboards plugin relabel oom storm
 bench() { # name, package, pattern, more flags
   local name=$1 pkg=$2 pattern=$3
   shift 3
@@ -34,6 +34,11 @@ for name in "$@"; do
     mix)
       echo "-- mix: a dashboard mix over a million series, on one real server and on four"
       go run ./cmd/spillway-lab loadtest mix --pprof --out bench.out/mix
+      ;;
+    bare)
+      echo "-- bare: what estimates, weights, live queries and attribution cost: the mix by this build, and by one without them"
+      go build -tags bare -o bench.out/spillway-bare ./cmd/spillway
+      go run ./cmd/spillway-lab loadtest mix --beside bare=bench.out/spillway-bare --rounds 24 --bulk-runs 1 --out bench.out/bare
       ;;
     mixed)
       echo "-- mixed: a million requests of all kinds over shards of which a fifth of the answers goes wrong"

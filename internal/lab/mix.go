@@ -24,6 +24,7 @@ func mixCommand(e *cli.Env, parent cli.Clause) func() error {
 	c.Flag("bulk-runs", "How often the great many series are asked for.").Default("5").IntVar(&o.BulkRuns)
 	hints := c.Flag("hints", "Tell Spillway which shard holds which node (shard_by and hashmod).").Default("true").Bool()
 	peers := c.Flag("peer", "Another proxy in front of the same servers, beside the others in all tables; may be given several times. The command prints the servers' URLs and waits until every peer answers.").PlaceHolder("NAME=URL").Strings()
+	beside := c.Flag("beside", "Another build of spillway, measured over the same servers with the same configurations; may be given several times.").PlaceHolder("NAME=PATH").Strings()
 	c.Flag("port", "Port on which the first server listens too, the four shards on the next ones: so that peers can be configured beforehand.").IntVar(&o.Port)
 	c.Flag("pairs", "Also measure four shards of two replicas each, whole ones and ones of which one replica was away for ten minutes; needs twice as much room again.").BoolVar(&o.Pairs)
 	hold := c.Flag("hold", "Keep the servers up after the measurement, until Ctrl-C.").Bool()
@@ -54,6 +55,9 @@ func mixCommand(e *cli.Env, parent cli.Clause) func() error {
 			o.Profile = filepath.Clean(*out)
 		}
 		if o.Peers, err = bench.ParsePeers(*peers); err != nil {
+			return cli.Usage(err)
+		}
+		if o.Beside, err = mix.ParseBuilds(*beside); err != nil {
 			return cli.Usage(err)
 		}
 		if err := o.Validate(); err != nil {

@@ -22,6 +22,7 @@ type Result struct {
 	// Hints says whether Spillway was told which shard holds what (shard_by and hashmod).
 	Hints   bool   `json:"hints"`
 	Machine string `json:"machine"`
+	beside  []Build
 	// Wrong are answers that differ from the single server's.
 	Wrong []string `json:"wrong"`
 	Loads []Load   `json:"loads"`
@@ -110,7 +111,7 @@ func (w *World) newResult() *Result {
 	return &Result{
 		Series: w.Data.Series, Buckets: w.Data.Buckets, Samples: w.Data.Samples, Nodes: w.Data.Nodes, Shards: len(w.parts),
 		Rounds: w.o.Rounds, Requests: w.o.Requests,
-		Hints: !w.o.NoHints, Machine: machine(), Wrong: []string{},
+		Hints: !w.o.NoHints, Machine: machine(), Wrong: []string{}, beside: w.o.Beside,
 	}
 }
 
@@ -269,6 +270,7 @@ const (
 	fourCPU, totalCPU, aimTotal = 0.9, 7, 6
 	bulkRatio, bulkMiB          = 1.3, 64
 	gapsRatio                   = 1.2
+	besideCPU                   = 1.05
 )
 
 // goals holds the figures against what is to be reached. A figure that does not exist, since every
@@ -291,6 +293,13 @@ func (r *Result) goals() []Goal {
 		add("four shards: proxy's CPU per 1,000"+at, four.ProxyCPU, fourCPU, "s", fmt.Sprintf("ReverseProxy %.2f", reverse.ProxyCPU))
 		add("four shards: CPU of proxy and servers per 1,000"+at, four.ProxyCPU+four.ServersCPU, totalCPU, "s",
 			fmt.Sprintf("the aim is %d; direct %.1f", aimTotal, l.path(Direct).ServersCPU))
+	}
+	for _, l := range r.Loads {
+		for _, b := range r.beside {
+			at := fmt.Sprintf(": proxy's CPU to that of %s, %d at a time", b.Name, l.Concurrency)
+			add("one server"+at, l.path(SpillwayOne).ProxyCPU/l.path(b.one()).ProxyCPU, besideCPU, "x", "")
+			add("four shards"+at, l.path(SpillwayFour).ProxyCPU/l.path(b.four()).ProxyCPU, besideCPU, "x", "")
+		}
 	}
 	for _, l := range r.Loads {
 		if whole, gaps := l.path(SpillwayPairs), l.path(SpillwayGaps); whole.P50Ratio > 0 {

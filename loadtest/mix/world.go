@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +39,9 @@ type Options struct {
 	NoHints bool
 	// Peers are other proxies, started by others, in front of the same servers.
 	Peers []bench.Peer
+	// Beside are other builds of spillway, by the names of the paths that they get, each with one
+	// server and with four.
+	Beside []Build
 	// Port, if not 0, is where the servers listen too, one port after another, the whole one first:
 	// so that peers can be configured beforehand.
 	Port int
@@ -52,6 +57,26 @@ type Options struct {
 	Dir string
 	// Say is told what happens, one line each; nil is nobody.
 	Say func(format string, args ...any)
+}
+
+// Build is another program of spillway, which is measured with the same configurations.
+type Build struct{ Name, Path string }
+
+// one and four are the names of its paths.
+func (b Build) one() string  { return b.Name + ", one server" }
+func (b Build) four() string { return b.Name + ", four shards" }
+
+// ParseBuilds reads builds as NAME=PATH.
+func ParseBuilds(texts []string) ([]Build, error) {
+	var out []Build
+	for _, text := range texts {
+		name, path, ok := strings.Cut(text, "=")
+		if !ok || name == "" || path == "" {
+			return nil, fmt.Errorf("%q is not NAME=PATH, of another build of spillway", text)
+		}
+		out = append(out, Build{name, path})
+	}
+	return out, nil
 }
 
 // shardCount is how many servers share the series.
@@ -103,7 +128,12 @@ func (o Options) Validate() error {
 	for _, c := range o.Concurrency {
 		problems.Check(c >= 1 && c <= 64, "concurrency: %d is outside 1 to 64", c)
 	}
-	problems.CheckPeers(o.Peers, append([]string{SpillwayPairs, SpillwayGaps}, paths...)...)
+	taken := append([]string{SpillwayPairs, SpillwayGaps}, paths...)
+	for _, b := range o.Beside {
+		problems.Check(!slices.Contains(taken, b.one()), "the build %s: its name is taken", b.Name)
+		taken = append(taken, b.one(), b.four())
+	}
+	problems.CheckPeers(o.Peers, taken...)
 	return problems.Err()
 }
 
@@ -216,6 +246,7 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 		path *path
 		args arguments
 	}
+	builds := map[string]string{} // programs, by the names of paths
 	proxies := []started{
 		{&path{name: Reverse, servers: one}, func(main, _ string) ([]string, error) {
 			return []string{"loadtest", "mix", "--reverse-proxy.listen-address=" + main, "--reverse-proxy.upstream=" + w.whole.URL()}, nil
@@ -242,8 +273,13 @@ func (w *World) startPaths(ctx context.Context) (paths []*path, err error) {
 			},
 			started{&path{name: SpillwayGaps, servers: append(w.parts, w.pairs.away...)}, w.spillway("gaps", w.pairsGroup(w.pairs.away))})
 	}
+	for _, b := range w.o.Beside {
+		builds[b.one()], builds[b.four()] = b.Path, b.Path
+		proxies = append(proxies, started{&path{name: b.one(), servers: one}, w.spillway("one", oneShard(w.whole.URL(), nil))},
+			started{&path{name: b.four(), servers: w.parts}, w.spillway("four", w.fourShards())})
+	}
 	for _, p := range proxies {
-		program := w.o.Spillway
+		program := cmp.Or(builds[p.path.name], w.o.Spillway)
 		if p.path.name == Reverse || p.path.name == ReverseShard {
 			program = w.o.Laboratory
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/spillwayproject/spillway/internal/clip"
 )
@@ -61,7 +62,23 @@ func (w Who) key(k Kind) string {
 	case ByRule:
 		return w.Rule
 	}
-	return strings.Join(strings.Fields(clip.Text(w.Query, 2*MaxKeyBytes)), " ")
+	query := clip.Text(w.Query, 2*MaxKeyBytes)
+	if inOneLine(query) {
+		return query
+	}
+	return strings.Join(strings.Fields(query), " ")
+}
+
+// inOneLine tells whether words are parted by single spaces, as nearly all queries have them.
+func inOneLine(text string) bool {
+	last := ' '
+	for _, r := range text {
+		if unicode.IsSpace(r) && (r != ' ' || last == ' ') {
+			return false
+		}
+		last = r
+	}
+	return last != ' ' || text == ""
 }
 
 // Cost is what requests took.
@@ -136,8 +153,8 @@ type bucket struct {
 // ranking is the rows of one kind in a bucket.
 type ranking struct {
 	rows map[string]*ranked
-	heap lightest
-	rest Cost // of rows that gave way
+	heap lightest // of all rows; empty until one had to give way
+	rest Cost     // of rows that gave way
 }
 
 type ranked struct {
@@ -200,10 +217,13 @@ func (t *Table) at(now time.Time) *bucket {
 func (r *ranking) add(name string, c Cost) {
 	if row := r.rows[name]; row != nil {
 		row.Cost.add(c)
-		heap.Fix(&r.heap, row.at)
+		if len(r.heap) > 0 {
+			heap.Fix(&r.heap, row.at)
+		}
 		return
 	}
 	if len(r.rows) == MaxKeys {
+		r.order()
 		least := r.heap[0]
 		if c.lighter(&least.Cost) <= 0 {
 			r.rest.add(c)
@@ -216,7 +236,21 @@ func (r *ranking) add(name string, c Cost) {
 	name = strings.Clone(name) // else it may keep the body of the request that it came in
 	row := &ranked{Row: Row{name, c}}
 	r.rows[name] = row
-	heap.Push(&r.heap, row)
+	if len(r.heap) > 0 {
+		heap.Push(&r.heap, row)
+	}
+}
+
+// order makes the heap, when rows are to give way for the first time.
+func (r *ranking) order() {
+	if len(r.heap) > 0 {
+		return
+	}
+	for _, row := range r.rows {
+		row.at = len(r.heap)
+		r.heap = append(r.heap, row)
+	}
+	heap.Init(&r.heap)
 }
 
 // Top is the limit rows of a kind with the most of order, which is one of Orders, over the last

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/bits"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -17,7 +18,13 @@ type Print [2]uint64
 // printer gathers words, each ended by a byte that no UTF-8 has, and hashes them at once.
 type printer struct{ b []byte }
 
-func newPrinter() *printer { return &printer{make([]byte, 0, 160)} }
+// printers are those that nobody uses now.
+var printers = sync.Pool{New: func() any { return &printer{make([]byte, 0, 1024)} }}
+
+// maxPrinterBytes is how much room a printer may keep for the next text.
+const maxPrinterBytes = 64 << 10
+
+func newPrinter() *printer { return printers.Get().(*printer) }
 
 func (p *printer) write(words ...string) {
 	for _, w := range words {
@@ -27,8 +34,14 @@ func (p *printer) write(words ...string) {
 
 func (p *printer) number(n int64) { p.b = append(strconv.AppendInt(p.b, n, 36), 0xff) }
 
+// sum is the print of what was gathered. The printer is somebody else's then.
 func (p *printer) sum() Print {
-	return Print{maphash.Bytes(keySeeds[0], p.b), maphash.Bytes(keySeeds[1], p.b)}
+	sum := Print{maphash.Bytes(keySeeds[0], p.b), maphash.Bytes(keySeeds[1], p.b)}
+	if cap(p.b) <= maxPrinterBytes {
+		p.b = p.b[:0]
+		printers.Put(p)
+	}
+	return sum
 }
 
 // PrintOf is the print of words.

@@ -93,15 +93,19 @@ func (v *View) Stretches(ctx context.Context, q Query) []Query {
 // order of time. Each is to be planned by itself; the answers follow each other. The result is nil
 // where there are not as many steps, or where a step on its own would mean something else.
 func (q Query) Divide(pieces int) []Query {
-	n := q.Grid.Len()
-	if !q.Range || pieces < 2 || pieces > min(n, MaxPieces) || q.Raw != "" || q.Constant || q.Expr == nil || tied(q.Expr) {
+	if !q.Divides(pieces) {
 		return nil
 	}
-	out := make([]Query, pieces)
+	n, out := q.Grid.Len(), make([]Query, pieces)
 	for i := range out {
 		out[i] = q.steps(n*i/pieces, n*(i+1)/pieces-1)
 	}
 	return out
+}
+
+// Divides tells whether Divide would give that many pieces.
+func (q *Query) Divides(pieces int) bool {
+	return q.Range && pieces >= 2 && pieces <= min(q.Grid.Len(), MaxPieces) && q.Raw == "" && !q.Constant && q.Expr != nil && !tied(q.Expr)
 }
 
 // steps is the query over some of its steps, both ends inclusive.

@@ -59,6 +59,13 @@ func (s *inexacts) get(query string, now time.Time) string {
 	return ""
 }
 
+// none tells whether nothing is known of any.
+func (s *inexacts) none() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.seen) == 0
+}
+
 // sweep takes out what has expired, now and then. The caller holds s.mu.
 func (s *inexacts) sweep(now time.Time) {
 	if len(s.seen) == 0 || now.Sub(s.swept) < inexactTime {

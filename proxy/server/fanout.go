@@ -263,6 +263,9 @@ const (
 // copiesUnread tells the answer's reader of copies of questions that had no answer, where the
 // others that had may lack some of what it would have been. The error is that of plan.Missing.
 func (x *exchange) copiesUnread(f *fanout, r *replies, copies []question) error {
+	if len(copies) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(x.ctx, copiesWait)
 	defer cancel()
 	gone := map[*shard.Replica]func() bool{} // each is asked once

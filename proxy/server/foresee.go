@@ -22,7 +22,7 @@ func newEstimates() *prometheus.HistogramVec {
 
 // foresee estimates what the request will take. Nobody is asked for it.
 func (x *exchange) foresee() {
-	if a := x.weighable(); a != nil {
+	if a := x.weighable(); a != nil && !bare {
 		x.expect(x.st.known.Estimate(a))
 	}
 }

@@ -45,7 +45,7 @@ func (d *doing) now() work  { return work(d.Load()) }
 
 // show puts the request among the live ones, but for what this process asks itself.
 func (x *exchange) show() {
-	if x.ours() {
+	if x.ours() || bare {
 		return
 	}
 	req := x.dec.Request

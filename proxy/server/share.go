@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,12 +44,18 @@ type facts struct {
 func (x *exchange) key() string {
 	req := x.dec.Request
 	if x.inner || x.account != nil || !req.ID.JSON() || req.ID.Class() == endpoint.ClassLocal ||
-		req.ID.Span() == endpoint.SpanInstant && !req.Time.Set || x.s.large.get(x.subject(), x.s.now()) != "" {
+		req.ID.Span() == endpoint.SpanInstant && !req.Time.Set || !x.s.large.none() && x.s.large.get(x.subject(), x.s.now()) != "" {
 		return ""
 	}
-	who := x.tenantName() + "\x00" + identity.From(x.ctx).Peer + "\x00" + x.lane
-	kind := fmt.Sprint(x.partial, x.unseen(), x.takesStock())
-	return fmt.Sprintf("%p\x00%s\x00%d\x00%s\x00%s", x.st, who, x.dec.Deadline, kind, req.Canonical())
+	b := make([]byte, 0, 512)
+	for _, word := range [...]string{x.tenantName(), identity.From(x.ctx).Peer, x.lane} {
+		b = append(append(b, word...), 0)
+	}
+	for _, kind := range [...]bool{x.partial, x.unseen(), x.takesStock()} {
+		b = strconv.AppendBool(b, kind)
+	}
+	b = fmt.Appendf(strconv.AppendInt(b, int64(x.dec.Deadline), 10), " %p ", x.st)
+	return string(append(b, req.Canonical()...))
 }
 
 // subject is what a request is about, whatever time it looks at: by it an answer is known that was

@@ -16,7 +16,7 @@ import (
 func (s *Server) attribute(x *exchange, qe *qerr.Error) {
 	s.compare(x, qe)
 	s.showRefusal(x, qe)
-	if x.ours() && x.trial == nil || x.req == nil {
+	if x.ours() && x.trial == nil || x.req == nil || bare {
 		return
 	}
 	c := attribution.Cost{

@@ -18,10 +18,13 @@ type weights map[*shard.Shard]weigh.Weight
 
 // pieces is in how many pieces of time the query is to be asked, and what each of them weighs.
 func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err error) {
-	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divide(n) != nil {
+	if n := min(x.s.divide, q.Grid.Len()); n > 1 && q.Divides(n) {
 		return n, weights{}, nil
 	}
 	heavy = weights{}
+	if bare {
+		return 1, heavy, nil
+	}
 	scale := weigh.Scale{
 		MaxBytes: x.strict.MaxShardBytes, MaxListBytes: x.limits.MaxResponseBytes, MaxRange: x.limits.MaxRange, Light: x.s.lightSeries,
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), LookbackDelta: x.dec.Request.LookbackDelta,
@@ -39,10 +42,20 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 			return x.shardError(s, slow(question{shard: s}, errSlowShard))
 		}
 	}
-	if n, err = x.lighter(scale.Pieces(x.ctx, q, p)); err == nil {
+	if n, err = x.lighter(scale.Pieces(x.ctx, q, p)); err == nil && !x.touchesFew() {
 		err = x.touches(scale.Touched(x.ctx, q, p, x.strict.MaxSeriesTouched)) // by what was counted, too
 	}
 	return n, heavy, err
+}
+
+// touchesFew tells whether the estimate shows already that max_series_touched allows the request.
+func (x *exchange) touchesFew() bool {
+	e := x.foreseen.Load()
+	if e == nil {
+		return false
+	}
+	n, ok := e.Most()
+	return ok && n <= int64(x.strict.MaxSeriesTouched)
 }
 
 // unweighed is the part of a shard's budget that a request counts for at most whose series were not

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,6 +200,7 @@ type Shard struct {
 	place     int // among all shards of the topology
 	topology  *Topology
 	base      atomic.Int32 // the replica that served last
+	identity  string       // of what it has under its group's labels; Identity
 	key       string       // equal for two topologies whose shards have the same replicas and heartbeat
 	promised  promised     // of its servers
 	beats     *trust.Heartbeats
@@ -224,6 +226,19 @@ func (s *Shard) Name() string {
 // Key is equal for shards of two topologies that have the same replicas and heartbeat. It has the
 // headers that replicas are sent, and is never shown.
 func (s *Shard) Key() string { return s.key }
+
+// Identity is equal for shards of two topologies that have the same series for the same selector:
+// that of one depends on the labels that its servers are not asked about, those of its group.
+func (s *Shard) Identity() string {
+	if s.identity == "" { // it is of no topology
+		return s.identify()
+	}
+	return s.identity
+}
+
+func (s *Shard) identify() string {
+	return fmt.Sprintf("%s\x00%s\x00%q", cmp.Or(s.key, s.Name()), s.Group.Labels, s.Group.ReplicaLabels)
+}
 
 // Span is the time for which the shard answers at now: its own within its group's, in milliseconds,
 // from inclusive, until exclusive. It is empty where until <= from; bounds that the configuration
@@ -330,6 +345,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 			keys = append(keys, up.key)
 		}
 		s.key = strings.Join(keys, "\x00")
+		s.identity = s.identify()
 		if s.beats = beats[s.key]; s.beats == nil {
 			s.beats = trust.New(g.Heartbeat, len(s.Replicas))
 		}

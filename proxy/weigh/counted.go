@@ -302,7 +302,7 @@ func (sc *Scale) blocks(from, until int64) int64 {
 func (sc *Scale) counted(r *read, what, selector string, matchers []*labels.Matcher, from int64) selected {
 	whole := max(cost.Whole(from, r.until), min(from, r.until-sc.MaxRange.Milliseconds()), 0)
 	t := selected{
-		key: cost.KeyOf(selectedOf(r.part.Shard), what, selector, from, r.until), part: r.part, matchers: matchers,
+		key: cost.KeyOf(r.part.Shard.Identity(), what, selector, from, r.until), part: r.part, matchers: matchers,
 		from: whole, until: r.until, question: countSeries, blocks: 1, // of moments that lie apart each reads one
 	}
 	if t.until-t.from <= longWindow.Milliseconds() {

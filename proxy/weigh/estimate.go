@@ -3,6 +3,7 @@ package weigh
 import (
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,6 +99,7 @@ type Estimate struct {
 
 	shards      []*shard.Shard
 	parts       []int64 // likewise: of all series that are selected, as shards say of themselves
+	told        bool    // that they all do, for the time of each selector
 	text, shape cost.Print
 	only        cost.Print // of its only selector, where the answer has the series of that; else zero
 	onlyShape   cost.Print
@@ -106,6 +108,15 @@ type Estimate struct {
 
 // Shards is how many shards it concerns.
 func (e *Estimate) Shards() int { return len(e.shards) }
+
+// Most is how many series the selectors have at most on all shards together, each selector's
+// counted by itself, by what shards say of themselves; ok tells that all of them do.
+func (e *Estimate) Most() (n int64, ok bool) {
+	for _, part := range e.parts {
+		n += part
+	}
+	return n, e.told
+}
 
 // GiBSeconds is for how long shards hold how much memory: each call its part, for as long as it is
 // expected to take.
@@ -145,9 +156,9 @@ func (k *Known) Estimate(a *Asked) *Estimate {
 	if id.Selects() == endpoint.SelectsNothing || a.Expr != nil && len(a.Selectors) == 0 {
 		return nil
 	}
-	e := &Estimate{By: BySketch}
+	e := &Estimate{By: BySketch, told: true}
 	s := k.selections(a, e)
-	e.print(a)
+	e.print(a, s)
 	e.norm = normOf(a)
 	e.norm.seconds = (time.Duration(len(e.shards)) * callTime).Seconds() +
 		float64(e.Selected)*seriesTime.Seconds() + float64(e.Read)*sampleTime.Seconds()
@@ -226,7 +237,7 @@ func (k *Known) learnSelected(exact, shape cost.Print, n int64, now time.Time) {
 }
 
 // print finds the prints under which what answers show is remembered.
-func (e *Estimate) print(a *Asked) {
+func (e *Estimate) print(a *Asked, s *selections) {
 	r := a.Request
 	words := []string{
 		string(r.ID), a.Tenant, r.Label, strconv.Itoa(a.Limit), strconv.Itoa(bits.Len64(uint64(max(a.Until-a.From, 0)))),
@@ -241,7 +252,7 @@ func (e *Estimate) print(a *Asked) {
 	e.text = cost.PrintOf(words...)
 	own := a.Expr == nil && r.ID.Selects() == endpoint.SelectsStored || a.Expr != nil && transparent(a.Expr)
 	if own && len(a.Selectors) == 1 && a.Limit == 0 {
-		e.only, e.onlyShape = cost.PrintOfSelector(a.Tenant, a.Selectors[0], false), cost.PrintOfSelector(a.Tenant, a.Selectors[0], true)
+		e.only, e.onlyShape = s.only, s.onlyShape
 	}
 }
 
@@ -283,7 +294,9 @@ type selections struct {
 	each   []int64
 	shards []*shard.Shard
 	parts  []int64              // likewise, series of all selectors
-	met    map[*shard.Shard]int // where among shards
+	met    map[*shard.Shard]int // where among shards, once there are many
+
+	only, onlyShape cost.Print // of the selector that was met last
 }
 
 // selections finds out what the selectors have, as far as it is known.
@@ -317,12 +330,13 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 		s.parts[i] += n
 	}
 	if open {
-		e.By = ByGuess
+		e.By, e.told = ByGuess, false
 	}
 	guessed := open
-	if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, false)); ok {
+	s.only, s.onlyShape = cost.PrintOfSelector(a.Tenant, ms, false), cost.PrintOfSelector(a.Tenant, ms, true)
+	if shown, ok := s.k.Learned.Look(s.only); ok {
 		most, guessed = whole(shown.Series), false
-	} else if shown, ok := s.k.Learned.Look(cost.PrintOfSelector(a.Tenant, ms, true)); ok && (open || shown.Series < float64(most)) {
+	} else if shown, ok := s.k.Learned.Look(s.onlyShape); ok && (open || shown.Series < float64(most)) {
 		most, guessed = whole(shown.Series), false
 	}
 	if a.Counted != nil {
@@ -337,22 +351,38 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 	e.Read += most * samplesIn(from, until)
 }
 
+// fewShards is up to how many of them one is looked for in their order.
+const fewShards = 16
+
 // meets is where among the shards one is, from now on.
 func (s *selections) meets(sh *shard.Shard) int {
-	i, ok := s.met[sh]
-	if !ok {
-		if s.met == nil {
-			s.met = map[*shard.Shard]int{}
+	if len(s.shards) <= fewShards {
+		if i := slices.Index(s.shards, sh); i >= 0 {
+			return i
 		}
-		i = len(s.shards)
+	} else if i, ok := s.met[sh]; ok {
+		return i
+	}
+	i := len(s.shards)
+	s.shards, s.parts = append(s.shards, sh), append(s.parts, 0)
+	if len(s.shards) > fewShards {
+		if s.met == nil {
+			s.met = make(map[*shard.Shard]int, 4*fewShards)
+			for at, other := range s.shards {
+				s.met[other] = at
+			}
+		}
 		s.met[sh] = i
-		s.shards, s.parts = append(s.shards, sh), append(s.parts, 0)
 	}
 	return i
 }
 
 // series gives the series of the expression's selectors.
 func (s *selections) series(expr parser.Expr) cost.Series {
+	if len(s.each) == 1 {
+		n := s.each[0]
+		return func(*parser.VectorSelector) (series, native int64) { return n, 0 }
+	}
 	by, i := make(map[*parser.VectorSelector]int64, len(s.each)), 0
 	eachSelector(expr, func(vs *parser.VectorSelector) {
 		by[vs], i = s.each[min(i, len(s.each)-1)], i+1

@@ -16,7 +16,7 @@ func TestSelectedByGroupLabels(t *testing.T) {
 		if group != "" {
 			g.Labels = labels.FromStrings("cluster", group)
 		}
-		return selectedOf(&shard.Shard{Group: g})
+		return (&shard.Shard{Group: g}).Identity()
 	}
 	seen := map[string]bool{}
 	for _, key := range []string{

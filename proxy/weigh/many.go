@@ -16,7 +16,7 @@ import (
 // list, may be any number, so that it is for those alone who list as many.
 func (sc *Scale) many(t selected) cost.Key {
 	what := fmt.Sprint("listed ", sc.listed(), sc.MaxListBytes)
-	return cost.KeyOf(selectedOf(t.part.Shard), what, plan.Selector(t.matchers), t.from, t.until)
+	return cost.KeyOf(t.part.Shard.Identity(), what, plan.Selector(t.matchers), t.from, t.until)
 }
 
 // bounded is the selected with what the shard says of itself.

@@ -70,6 +70,8 @@ type Scale struct {
 	// Lane is in which lane's places its questions are asked.
 	Lane   string
 	hashes cost.Hashes // of what selectors ask for
+	last   *plan.Plan  // whose loads were made last, and these
+	loaded []*load
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
 	// Unlearned tells that no estimate is to learn of what is counted.
@@ -108,12 +110,6 @@ type Found struct {
 
 // serversOf identifies a shard by its servers: its place is another one's after a reload.
 func serversOf(s *shard.Shard) string { return cmp.Or(s.Key(), s.Name()) }
-
-// selectedOf identifies a shard for selectors that are not stripped yet: what one selects of the
-// same servers depends on the labels that they are not asked about, those of their group.
-func selectedOf(s *shard.Shard) string {
-	return fmt.Sprintf("%s\x00%s\x00%q", serversOf(s), s.Group.Labels, s.Group.ReplicaLabels)
-}
 
 // Question is what one shard is asked in order to count.
 type Question struct {
@@ -220,7 +216,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 		steps := int64(q.Grid.Len())
 		for n := max(most/sc.MaxBytes, 2); n <= min(plan.MaxPieces, steps); n++ {
 			if sc.fits(heavy, (steps+n-1)/n, known) {
-				if q.Divide(int(n)) == nil {
+				if !q.Divides(int(n)) {
 					break
 				}
 				if native && givesNative(q, loads) {
@@ -240,7 +236,7 @@ func (sc *Scale) Pieces(ctx context.Context, q plan.Query, p *plan.Plan) (int, e
 // leastSteps is of how many steps a piece of the query has to be at least.
 func leastSteps(q plan.Query) int64 {
 	steps := int64(q.Grid.Len())
-	if n := min(plan.MaxPieces, steps); q.Range && n > 1 && q.Divide(int(n)) != nil {
+	if n := min(plan.MaxPieces, steps); q.Range && n > 1 && q.Divides(int(n)) {
 		return (steps + n - 1) / n
 	}
 	return steps
@@ -337,8 +333,11 @@ func (sc *Scale) costGrid(l *plan.Leaf) cost.Grid {
 	}
 }
 
-// loads are the leaves' parts.
+// loads are the leaves' parts. Those of one plan are made once.
 func (sc *Scale) loads(q plan.Query, p *plan.Plan) []*load {
+	if sc.last == p {
+		return sc.loaded
+	}
 	var out []*load
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
@@ -351,6 +350,7 @@ func (sc *Scale) loads(q plan.Query, p *plan.Plan) []*load {
 			}
 		}
 	}
+	sc.last, sc.loaded = p, out
 	return out
 }
 
