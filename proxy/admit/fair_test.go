@@ -59,6 +59,7 @@ func newMix(t *testing.T, rng *rand.Rand, i int) *mix {
 		if rng.IntN(4) == 0 {
 			l.Most = 1 + rng.IntN(8)
 		}
+		l.Keep = []float64{0, 0, 1, 0.8, 0.1, -1}[rng.IntN(6)]
 		m.lanes = append(m.lanes, l)
 	}
 	m.lanes = append(m.lanes, Lane{Name: "default", Share: left})
@@ -181,7 +182,10 @@ func (m *mix) look() {
 func kept(l Lane, places int) int {
 	own := l.Share * float64(places)
 	n := int(own / 2)
-	if own >= 1 {
+	if l.Keep != 0 {
+		n = int(own*max(l.Keep, 0) + 1e-9)
+	}
+	if own >= 1 && l.Keep >= 0 {
 		n = max(n, 1)
 	}
 	if l.Most > 0 {

@@ -16,6 +16,9 @@ type Lane struct {
 	// Share is the part of the places that is the lane's own, above 0 and up to 1; those of all
 	// lanes together are at most 1.
 	Share float64
+	// Keep is the part of Share that is never lent to other lanes: 0 is half of it, and below 0
+	// nothing is kept. Of a Share that comes to a place or more it is one at least.
+	Keep float64
 	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
 	// there are.
 	Most int
@@ -46,7 +49,7 @@ type Asker struct {
 //	            -> its flow that has had the least work -> whoever came first there
 //
 // A lane may hold more than its share while others leave places idle, but a part of each lane's
-// share is never lent (see kept), so that the lane's next caller is served at once. What is
+// share is never lent (Lane.Keep), so that the lane's next caller is served at once. What is
 // borrowed comes back as its holders leave.
 //
 // A flow's work is the places that it holds, each for as long, of those for which it has waited;

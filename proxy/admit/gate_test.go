@@ -71,6 +71,45 @@ func TestBorrowing(t *testing.T) {
 	}
 }
 
+// TestKeep: a lane lends what its Keep leaves, all of it or nothing too, and a configuration that
+// says something else is in force at once.
+func TestKeep(t *testing.T) {
+	for _, c := range []struct {
+		places      int
+		share, keep float64
+		left        int // for others while the lane is idle
+	}{
+		{24, 0.25, 0, 21},
+		{24, 0.25, 0.5, 21},
+		{24, 0.25, 1, 18},
+		{24, 0.25, 0.7, 20},
+		{24, 0.25, 0.01, 23}, // one place, where the share is one or more
+		{24, 0.25, -1, 24},
+		{3, 0.67, 1, 1},
+		{2, 0.67, 1, 1},
+		{10, 0.3, 1, 7}, // 0.3 * 10 is 3 - 1e-16 with some numbers
+		{3, 0.3, 1, 3},
+	} {
+		lane := Lane{Name: "oncall", Share: c.share, Keep: c.keep}
+		for _, later := range []bool{false, true} {
+			g := NewGate(c.places, c.places, []Lane{lane, {Name: "default", Share: 0.1}})
+			if later {
+				g = NewGate(c.places, c.places, nil)
+				g.SetLanes([]Lane{lane, {Name: "default", Share: 0.1}})
+			}
+			n := 0
+			for ; ; n++ {
+				if _, ok := g.Try(Asker{}, 1); !ok {
+					break
+				}
+			}
+			if n != c.left {
+				t.Errorf("%+v: others have %d places", c, n)
+			}
+		}
+	}
+}
+
 // TestNeediestFirst: a place that frees goes to the lane that is furthest below its share, whoever
 // came first.
 func TestNeediestFirst(t *testing.T) {

@@ -11,8 +11,8 @@ const (
 	// default. maxLane is how many of a lane do; where it is full, the flow with the most waiters
 	// loses its last one to whoever comes.
 	maxFlow, maxLane = 3072, 16384
-	// lent is the part of a lane's share that others may use while it is idle.
-	lent = 0.5
+	// usualKeep is the part of a lane's share that others may not use, where it has no Keep.
+	usualKeep = 0.5
 	// leastNominal is what the need of a lane with next to no share is reckoned by, so that it has
 	// a place now and then.
 	leastNominal = 0.1
@@ -30,6 +30,7 @@ type lane struct {
 	Lane
 	nominal float64 // places that are its share
 	kept    int     // of them, that are never lent
+	narrow  int     // of those, for who passes one that is wide: with all of them the lane would lack nothing, and that one wait on
 	held    int     // places
 	waiting int     // waiters
 	waited  time.Duration
@@ -66,13 +67,14 @@ func (l *lane) need(n int, now int64, mean float64) float64 {
 // keep sets what the lane's share comes to at a gate.
 func (l *lane) keep(places int) {
 	nominal := l.Share * float64(places)
-	l.kept = int(nominal * (1 - lent))
-	if l.kept == 0 && nominal >= 1 {
+	l.kept = int(nominal*max(cmp.Or(l.Keep, usualKeep), 0) + 1e-9) // 0.3 of 10 is a little less than 3
+	if l.kept == 0 && nominal >= 1 && l.Keep >= 0 {
 		l.kept = 1
 	}
 	if l.Most > 0 {
 		l.kept = min(l.kept, l.Most)
 	}
+	l.narrow = min(l.kept, max(1, int(nominal*usualKeep)))
 	l.nominal = max(nominal, leastNominal)
 }
 
@@ -312,7 +314,11 @@ func (f *flow) narrow(g *Gate, head *waiter, now int64) *waiter {
 	l := f.lane
 	free := min(l.kept-l.held, g.places-g.held)
 	for w := f.first; w != nil; w = w.next {
-		if w.n <= free && l.room(w.n) && (w.peer == nil || w.peer.room(g, w) && w.peer.lets(g, w, now)) && g.beside(head, w) {
+		passes := head != nil && head.n > 1 && w != head
+		if w.n > free || passes && l.held+w.n > l.narrow {
+			continue
+		}
+		if l.room(w.n) && (w.peer == nil || w.peer.room(g, w) && w.peer.lets(g, w, now)) && g.beside(head, w) {
 			return w
 		}
 	}

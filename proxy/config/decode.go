@@ -25,6 +25,7 @@ var (
 	momentType     = reflect.TypeFor[Moment]()
 	hashType       = reflect.TypeFor[Hash]()
 	bytesType      = reflect.TypeFor[Bytes]()
+	lendType       = reflect.TypeFor[Lend]()
 	durationType   = reflect.TypeFor[time.Duration]()
 	endpointType   = reflect.TypeFor[endpoint.ID]()
 	pathsType      = reflect.TypeFor[Paths]()
@@ -462,6 +463,13 @@ func setScalar(s string, v reflect.Value, unit string) error {
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || !plainFloat.MatchString(s) {
 			return errors.New("not a part of the whole; write it like 0.25")
+		}
+		if t == lendType {
+			if f < 0 || f > 1 {
+				return errors.New("the part that is lent is 0 to 1")
+			}
+			v.SetFloat(f)
+			return nil
 		}
 		if f <= 0 || f > 1 {
 			return errors.New("the part is above 0 and at most 1")

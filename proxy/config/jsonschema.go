@@ -95,6 +95,7 @@ func words() map[string]*shape {
 			AllOf: somewhere,
 		},
 		"part":     {Type: []string{"number", "string"}, Minimum: ptr(0), Maximum: ptr(1), Pattern: `^[0-9]*\.?[0-9]+$`, AllOf: somewhere},
+		"lend":     {Type: []string{"number", "string"}, Minimum: ptr(0), Maximum: ptr(1), Pattern: `^[0-9]*\.?[0-9]+$`},
 		"hash":     {Type: []string{"integer", "string"}, Minimum: ptr(0), Maximum: ptr(MaxModulus - 1), Pattern: `^[0-9]+$`},
 		"bytes":    {Type: []string{"number", "string"}, Minimum: ptr(1), Pattern: `^[0-9]*\.?[0-9]*([KMGTPE]i?B|B)?$`, AllOf: somewhere},
 		"duration": {Type: []string{"string"}, Pattern: "^" + spans + "$", AllOf: somewhere},
@@ -232,6 +233,8 @@ func single(t reflect.Type, unit string) *shape {
 		name = "secret"
 	case t.Kind() == reflect.Int, t.Kind() == reflect.Int64:
 		name = "number"
+	case t == lendType:
+		name = "lend"
 	case t.Kind() == reflect.Float64:
 		name = "part"
 	case t.Kind() == reflect.Bool:

@@ -17,6 +17,8 @@ type Lane struct {
 	Match LaneMatch `yaml:"match" is:"required"`
 	// Share is its part of the places, above 0.
 	Share Part `yaml:"share" is:"required"`
+	// Lend is the part of its share that other lanes may have while it needs it not, 0 to 1.
+	Lend Lend `yaml:"lend" default:"0.5"`
 	// MaxConcurrent is how many places it holds at one shard at most; 0 is as many as there are.
 	MaxConcurrent int `yaml:"max_concurrent"`
 	// MaxWait is how long a call waits for all its places at most; 0 is until its deadline.
@@ -45,11 +47,21 @@ type Part float64
 
 func (p Part) String() string { return strconv.FormatFloat(float64(p), 'f', -1, 64) }
 
+// Lend is a part of a share: 0 is nothing, 1 all of it.
+type Lend float64
+
+// usualLend is what a lane lends where nothing is said.
+const usualLend = 0.5
+
+// setDefaults makes it a lane that lends as much as is usual.
+func (l *Lane) setDefaults() { l.Lend = usualLend }
+
 func (Lane) meaning() map[string]string {
 	return map[string]string{
 		"name":           "Unique, and not `default`; metrics and the live queries call the lane by it.",
 		"match":          "Who belongs to it: whoever fits all that is given. The first lane that fits is a request's lane.",
 		"share":          "Its part of each shard's places (`limits.replica_calls`, `limits.read_slots`), such as `0.5`. All shares together are at most 1; the rest is the lane `default`'s, where everybody else is.",
+		"lend":           "The part of its share that other lanes may have while it has no calls, `0` to `1`. What it keeps is rounded down to whole places, and is one at least where the share comes to one or more and less than all is lent.",
 		"max_wait":       "How long a call waits at most, such as `6s`, for all the places that it needs, at its shards and of the process, before it is answered with 429, also where partial answers are accepted. Without it until its deadline.",
 		"never_shed":     "Whether its calls are made however little memory a server has left and however much they need; see [shards.md](shards.md#memory). Where `match.source` is `alerting` they are in any case.",
 		"max_concurrent": "How many places at one shard it holds at most, borrowed ones included. Without it as many as are idle.",
@@ -101,13 +113,13 @@ const (
 func (c *Config) LanesInForce() []Lane {
 	out := slices.Clone(c.Lanes)
 	if len(out) == 0 && maySay(c.Tenants, "Fromalert", "X-Rule-Uid") {
-		out = append(out, Lane{Name: RulesLane, Match: LaneMatch{Source: SourceAlerting}, Share: rulesShare})
+		out = append(out, Lane{Name: RulesLane, Match: LaneMatch{Source: SourceAlerting}, Share: rulesShare, Lend: usualLend})
 	}
 	left := 1.0
 	for _, l := range out {
 		left -= float64(l.Share)
 	}
-	return append(out, Lane{Name: DefaultLane, Share: Part(max(left, 0))})
+	return append(out, Lane{Name: DefaultLane, Share: Part(max(left, 0)), Lend: usualLend})
 }
 
 // maySay tells whether any tenant is believed one of the headers.

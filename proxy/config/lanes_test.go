@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,9 @@ func laneRows() []problemRow {
 		{"share in per cent", lane("share: 50%, match: {tenant: plain}"), "lanes[0].share", "write it like 0.25"},
 		{"share not a number", lane("share: .nan, match: {tenant: plain}"), "lanes[0].share", "write it like 0.25"},
 		{"shares too large", lanes("{name: a, share: 0.6, match: {tenant: plain}}, {name: b, share: 0.5, match: {source: api}}"), "lanes", "add up to 1.1,"},
+		{"lend above 1", lane("share: 0.1, lend: 1.5, match: {tenant: plain}"), "lanes[0].lend", "0 to 1"},
+		{"lend below 0", lane("share: 0.1, lend: -0.5, match: {tenant: plain}"), "lanes[0].lend", "0 to 1"},
+		{"lend in per cent", lane("share: 0.1, lend: 50%, match: {tenant: plain}"), "lanes[0].lend", "write it like 0.25"},
 		{"max_concurrent 0", lane("share: 0.1, max_concurrent: 0, match: {tenant: plain}"), "lanes[0].max_concurrent", "0 does not mean unlimited"},
 		{"lane of everybody", lane("share: 0.1, match: {}"), "lanes[0].match", "it says nothing"},
 		{"lane of no tenant", lane("share: 0.1, match: {tenant: nobody}"), "lanes[0].match.tenant", `no tenant is called "nobody"`},
@@ -33,6 +37,40 @@ func laneRows() []problemRow {
 		},
 		{"lane of an unknown source", lane("share: 0.1, match: {source: prayer}"), "lanes[0].match.source", `"prayer" is no source`},
 		{"too many lanes", lanes(strings.Repeat("{name: a, share: 0.01, match: {source: api}}, ", 17)), "lanes", "17 lanes are more than"},
+	}
+}
+
+// TestLend: what a lane lends is read and written as it is, nothing and all of it too; what is
+// built in lends half.
+func TestLend(t *testing.T) {
+	text := believed + "lanes: [{name: a, share: 0.1, match: {tenant: plain}}"
+	for i, lend := range []string{"0", "0.0", "1", "0.25", `"0"`, "0.5"} {
+		text += fmt.Sprintf(", {name: b%d, share: 0.1, lend: %s, match: {tenant: plain}}", i, lend)
+	}
+	c, err := parseAt([]byte(text+"]\n"), ".", testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Write(&out, c); err != nil {
+		t.Fatal(err)
+	}
+	again, err := parseAt(out.Bytes(), ".", testNow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Lend{0.5, 0, 0, 1, 0.25, 0, 0.5, 0.5} {
+		if all, twice := c.LanesInForce(), again.LanesInForce(); all[i].Lend != want || twice[i].Lend != want {
+			t.Errorf("%s lends %g, written and read %g, want %g", all[i].Name, all[i].Lend, twice[i].Lend, want)
+		}
+	}
+	if c, err = parseAt([]byte(believed), ".", testNow); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range c.LanesInForce() {
+		if l.Lend != 0.5 {
+			t.Errorf("%s lends %g", l.Name, l.Lend)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	commonconfig "github.com/prometheus/common/config"
@@ -141,7 +142,11 @@ func node(v reflect.Value, unit string) *yaml.Node {
 		}
 		return word(strconv.FormatInt(v.Int(), 10), "!!int")
 	case reflect.Float64:
-		return word(strconv.FormatFloat(v.Float(), 'f', -1, 64), "!!float")
+		s := strconv.FormatFloat(v.Float(), 'f', -1, 64)
+		if !strings.Contains(s, ".") {
+			return word(s, "!!int") // else the tag would be written too
+		}
+		return word(s, "!!float")
 	case reflect.Bool:
 		return word(strconv.FormatBool(v.Bool()), "!!bool")
 	default:

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
 )
@@ -74,5 +75,32 @@ func TestOnCallIsServed(t *testing.T) {
 				t.Errorf("the live queries are in %v", in)
 			}
 		})
+	}
+}
+
+// TestKeysOfLanes: what a lane lends reaches the gates of the shards.
+func TestKeysOfLanes(t *testing.T) {
+	t.Parallel()
+	for lend, places := range map[string]int{"": 3, ", lend: 0.5": 3, ", lend: 0": 2, ", lend: 1": 4} {
+		file := filepath.Join(t.TempDir(), "oncall")
+		if err := os.WriteFile(file, []byte("oncall-0123456789abcdef"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		text := fmt.Sprintf("limits: {replica_calls: 4, read_slots: 1}\ntenants: [{name: oncall, bearer_token_file: %s}]\n"+
+			"lanes: [{name: oncall, match: {tenant: oncall}, share: 0.5%s}]\n", file, lend)
+		top := newRig(t, manyShards(1), text).s.state.Load().top
+		n := 0
+		for ; n <= 4; n++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			leave, err := top.Groups[0].Shards[0].Enter(ctx, 0)
+			cancel()
+			if err != nil {
+				break
+			}
+			defer leave()
+		}
+		if n != places {
+			t.Errorf("with %q others have %d places of on-call's lane's, want %d", lend, n, places)
+		}
 	}
 }

@@ -169,7 +169,11 @@ func (s *Server) topology(cfg *config.Config, lanes []config.Lane, previous *sha
 		if l.GoesOn() {
 			o.NeverShed = append(o.NeverShed, l.Name)
 		}
-		o.Lanes = append(o.Lanes, admit.Lane{Name: l.Name, Share: float64(l.Share), Most: l.MaxConcurrent, MaxWait: l.MaxWait})
+		lane := admit.Lane{Name: l.Name, Share: float64(l.Share), Keep: 1 - float64(l.Lend), Most: l.MaxConcurrent, MaxWait: l.MaxWait}
+		if l.Lend == 1 {
+			lane.Keep = -1
+		}
+		o.Lanes = append(o.Lanes, lane)
 	}
 	top, err := shard.New(cfg.Groups, o, previous)
 	if err == nil && ask {
