@@ -63,6 +63,9 @@ type LimitsSection struct {
 	ReadSlots int `yaml:"read_slots" default:"8"`
 	// ReplicaCalls is how many calls of any kind it is asked at once.
 	ReplicaCalls int `yaml:"replica_calls" default:"24"`
+	// ProcessCalls is how many calls to all servers together are under way; 0 is as many as the
+	// files that the process may have open allow.
+	ProcessCalls int `yaml:"process_calls"`
 	// ShardBudget is what all of them together may make one server hold, as estimated; never below
 	// MaxShardBytes.
 	ShardBudget int64 `yaml:"shard_budget" unit:"bytes" default:"1GiB"`
@@ -86,6 +89,8 @@ func (LimitsSection) meaning() map[string]string {
 			"[read_slots](bounds/read_slots.md). With several Spillways before the same servers, 8 divided by their number.",
 		"replica_calls": "How many calls of any kind it is asked at once, at least `read_slots`; see " +
 			"[replica_calls](bounds/replica_calls.md). With several Spillways, 24 divided by their number or more.",
+		"process_calls": "How many calls to all servers together are under way, where that is to be fewer than a quarter of the files that Spillway may have open, " +
+			"such as one more than the processors of a machine that has all servers; see [process_calls](bounds/process_calls.md).",
 		"shard_budget": "What all calls of this Spillway together may make one server hold while it evaluates, as estimated: each of its `replica_calls` places is an " +
 			"equal part of it, and a call takes as many as it needs; see [replica_calls](bounds/replica_calls.md). Counts as `max_shard_bytes` " +
 			"where that is more. Twice `max_shard_bytes` is a good value; each of several Spillways has its own, so divide it by their number.",

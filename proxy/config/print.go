@@ -69,7 +69,8 @@ func (r Replica) MarshalYAML() (any, error) { return node(reflect.ValueOf(r), ""
 // file, counts are numbers.
 func (c *Config) LimitsJSON() []byte {
 	all := LimitsSection{
-		Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls, ShardBudget: c.Limits.ShardBudget,
+		Limits: c.Limits.Limits, ReadSlots: c.Limits.ReadSlots, ReplicaCalls: c.Limits.ReplicaCalls,
+		ProcessCalls: c.Limits.ProcessCalls, ShardBudget: c.Limits.ShardBudget,
 		Rewrites:  c.Limits.Rewrites,
 		Endpoints: map[endpoint.ID]Limits{},
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/policy"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
 // TestOnCallIsServed: a server whose places are all taken by dashboards that wait for it answers
@@ -78,7 +81,8 @@ func TestOnCallIsServed(t *testing.T) {
 	}
 }
 
-// TestKeysOfLanes: what a lane lends reaches the gates of the shards.
+// TestKeysOfLanes: what a lane lends reaches the gates of the shards, and process_calls that of all
+// of them.
 func TestKeysOfLanes(t *testing.T) {
 	t.Parallel()
 	for lend, places := range map[string]int{"": 3, ", lend: 0.5": 3, ", lend: 0": 2, ", lend: 1": 4} {
@@ -101,6 +105,20 @@ func TestKeysOfLanes(t *testing.T) {
 		}
 		if n != places {
 			t.Errorf("with %q others have %d places of on-call's lane's, want %d", lend, n, places)
+		}
+	}
+	top := newRig(t, manyShards(4), "limits: {process_calls: 3}\n").s.state.Load().top
+	for i, s := range top.Groups[0].Shards {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		leave, err := s.Enter(ctx, 0)
+		cancel()
+		if e := (*qerr.Error)(nil); i == 3 && (!errors.As(err, &e) || e.Bound != policy.BoundProcessCalls || e.Value != "3") {
+			t.Errorf("the fourth call: %v", err)
+		} else if i < 3 && err != nil {
+			t.Fatal(err)
+		}
+		if err == nil {
+			defer leave()
 		}
 	}
 }

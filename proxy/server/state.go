@@ -164,6 +164,7 @@ func (s *Server) topology(cfg *config.Config, lanes []config.Lane, previous *sha
 	o := s.opts.shards
 	o.Logger, o.Registerer, o.UserAgent, o.ID = s.log, s.opts.Registerer, "Spillway/"+s.opts.Version, s.id
 	o.ReadSlots, o.MaxCalls = cmp.Or(o.ReadSlots, cfg.Limits.ReadSlots), cmp.Or(o.MaxCalls, cfg.Limits.ReplicaCalls)
+	o.ProcessCalls = cfg.Limits.ProcessCalls
 	o.Budget = max(cfg.Limits.ShardBudget, cfg.Limits.MaxShardBytes)
 	for _, l := range lanes {
 		if l.GoesOn() {

@@ -48,13 +48,22 @@ const (
 	// readSlots is the default of limits.read_slots: Prometheus serves ten remote reads at once
 	// (--storage.remote.read-concurrent-limit), and two stay for others where there is one proxy.
 	readSlots = 8
-	// maxProcessCalls is how many calls to all servers are under way at most. A request over 800
+	// maxProcessCalls is how many calls to all servers are under way at most, where
+	// limits.process_calls does not say it. A request over 800
 	// shards asks most of them at once, and with as many idle connections for health probes several
 	// such requests stay below 2,000 descriptors.
 	maxProcessCalls = 640
 	// minProcessCalls is for a process that may open next to nothing.
 	minProcessCalls = 16
 )
+
+// processCalls is how many calls to all servers are under way at most: as many as is said, of a
+// quarter of the files that may be open. The rest is for idle connections, clients and health
+// probes.
+func (o Options) processCalls() int {
+	files := max(minProcessCalls, o.OpenFiles/4)
+	return min(cmp.Or(o.ProcessCalls, maxProcessCalls), files)
+}
 
 // crowd are the gates of all shards and of the process, and its idle connections. They outlive a
 // reload, so that it resets nobody's place.
@@ -71,14 +80,11 @@ type crowd struct {
 }
 
 func newCrowd(o Options) *crowd {
-	// A quarter of the files that may be open: the rest is for idle connections, clients and health
-	// probes.
-	n := max(minProcessCalls, min(maxProcessCalls, o.OpenFiles/4))
 	return &crowd{
 		by: map[string]*gate{}, desks: newDesks(), stores: newDesks(), pages: make(chan struct{}, vitalsAtOnce),
 		idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)},
-		all: newGate(n, unbounded(o.Lanes), "process_calls", "call",
-			"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise it"),
+		all: newGate(o.processCalls(), unbounded(o.Lanes), "process_calls", "call",
+			"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where limits.process_calls is set or the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise that"),
 	}
 }
 

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -136,4 +137,27 @@ func TestGatesFollowTheConfiguration(t *testing.T) {
 			fewer.Places(), fewer.OfPeer(), fewerReads.Places(), fewer.Held())
 	}
 	fewer.Leave(&place, 2)
+	all := top.crowd.all
+	if all.Places() != maxProcessCalls {
+		t.Errorf("%d calls of the process where nothing is said", all.Places())
+	}
+	for _, c := range []struct{ files, said, want int }{{0, 3, 3}, {64, 700, 16}, {0, 700, 700}, {0, 0, maxProcessCalls}} {
+		o := Options{ProcessCalls: c.said, OpenFiles: cmp.Or(c.files, 8*maxProcessCalls)}
+		next, _, _ := of(o, top)
+		if before := all.Places(); next.crowd.all != all || all.Places() != before {
+			t.Error("a configuration that is not in force yet changed the gate of the process")
+		}
+		if next.Start(t.Context()); all.Places() != c.want || all.OfPeer() != ofPeer(c.want) {
+			t.Errorf("%+v: %d calls of the process, %d of one peer", c, all.Places(), all.OfPeer())
+		}
+		fresh, err := New(nil, o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := fresh.crowd.all.Places(); n != c.want {
+			t.Errorf("%+v: %d calls of a process that starts", c, n)
+		}
+		fresh.Close()
+		top = next
+	}
 }

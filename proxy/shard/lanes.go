@@ -24,6 +24,7 @@ func unbounded(lanes []admit.Lane) []admit.Lane {
 // setLanes puts the topology's lanes, and the sizes of its gates, into force at those that it has
 // taken over.
 func (t *Topology) setLanes() {
+	t.crowd.all.resize(t.opts.processCalls())
 	t.crowd.all.SetLanes(unbounded(t.opts.Lanes))
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {

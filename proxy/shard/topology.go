@@ -59,6 +59,9 @@ type Options struct {
 	VitalsEvery time.Duration
 	// MaxCalls is how many calls one replica is asked at once; 0 is 24.
 	MaxCalls int
+	// ProcessCalls is how many calls all replicas together are asked at once, where a quarter of
+	// OpenFiles allows them; 0 is that quarter, 640 at most.
+	ProcessCalls int
 	// Budget is how many bytes all calls together may make one replica hold, as estimated: each of
 	// MaxCalls places is an equal part of it. With 0 each call takes one place.
 	Budget int64
