@@ -59,6 +59,7 @@ func newMix(t *testing.T, rng *rand.Rand, i int) *mix {
 		if rng.IntN(4) == 0 {
 			l.Most = 1 + rng.IntN(8)
 		}
+		l.First = rng.IntN(4) == 0
 		l.Keep = []float64{0, 0, 1, 0.8, 0.1, -1}[rng.IntN(6)]
 		m.lanes = append(m.lanes, l)
 	}
@@ -97,6 +98,9 @@ func (m *mix) run() {
 	wg.Wait()
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
+	if n := len(m.g.first.took); n > 0 {
+		m.errorf("%d calls of lanes that are first are remembered", n)
+	}
 	if m.g.held != 0 || m.g.waiting != 0 || len(m.g.peers) != 0 {
 		m.errorf("%d places are held at the end, %d wait, %d peers are remembered", m.g.held, m.g.waiting, len(m.g.peers))
 	}
@@ -195,7 +199,8 @@ func kept(l Lane, places int) int {
 }
 
 // idle: no place is free for somebody who waits, unless one who wants several waits for it: for as
-// many as are free at once, or for as many of his address.
+// many as are free at once, or for as many of his address; or unless a call of a lane that is first
+// has begun a moment ago, and it is no place of what is kept for his own.
 func (m *mix) idle(reserve int) {
 	g := m.g
 	var all []*waiter
@@ -215,14 +220,19 @@ func (m *mix) idle(reserve int) {
 		own := max(0, kept(w.lane.Lane, g.places)-w.lane.held)
 		return g.places-g.held-(reserve-own) >= w.n
 	}
+	now := g.now()
+	first := slices.ContainsFunc(g.first.took, func(took int64) bool { return now <= took+int64(250*time.Millisecond) })
+	yields := func(w *waiter) bool {
+		return first && !w.lane.First && w.lane.held+w.n > kept(w.lane.Lane, g.places)
+	}
 	for _, w := range all {
-		if !lane(w) || !peer(w) || !free(w) {
+		if !lane(w) || !peer(w) || !free(w) || yields(w) {
 			continue
 		}
 		waited := false
 		for _, x := range all {
 			if x.n > 1 && lane(x) && x != w {
-				waited = waited || peer(x) && !free(x) || !peer(x) && x.peer == w.peer
+				waited = waited || peer(x) && (!free(x) || yields(x)) || !peer(x) && x.peer == w.peer
 			}
 			// None of its lane takes the places of the lane from one who waits for several.
 			waited = waited || x.n > 1 && x.lane == w.lane && x != w && x.lane.Most > 0 && x.lane.held+w.n+x.n > x.lane.Most
@@ -240,7 +250,11 @@ func (m *mix) shares() {
 		return // places that wait for a wide one are idle meanwhile
 	}
 	g, now := m.g, time.Now()
+	first := slices.ContainsFunc(m.lanes, func(l Lane) bool { return l.First })
 	for i, l := range g.lanes {
+		if first && !l.First {
+			continue // which has its share of the time that is left: TestFirstLeavesTime
+		}
 		waits := false
 		for _, f := range l.queued {
 			for w := f.first; w != nil; w = w.next {
@@ -522,76 +536,4 @@ func p99BesideHeavy(t *testing.T, lanes []Lane, heavy, width int) (p99 time.Dura
 		p99 = took[len(took)*99/100]
 	})
 	return p99
-}
-
-// BenchmarkLanes is how long ten light callers wait behind two thousand heavy calls that three
-// addresses have queued: in order of arrival (one flow), with flows, and with a lane of their own.
-// A heavy call holds its place for 20 ms, a light one for 1 ms; x-alone compares the light ones'
-// 99th percentile, wait and call, with that of a call that does not wait.
-func BenchmarkLanes(b *testing.B) {
-	oncall := []Lane{{Name: "oncall", Share: 0.5}, {Name: "default", Share: 0.5}}
-	for _, c := range []struct {
-		name  string
-		lanes []Lane
-		flows bool
-	}{{"arrival", nil, false}, {"flows", nil, true}, {"lanes", oncall, true}} {
-		b.Run(c.name, func(b *testing.B) {
-			for b.Loop() {
-				took := storm(NewGate(24, 20, c.lanes), c.flows)
-				slices.Sort(took)
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "x-alone") // which takes 1 ms
-			}
-		})
-	}
-}
-
-// storm is how long light calls took, each with its wait.
-func storm(g *Gate, flows bool) (took []time.Duration) {
-	var heavy, light sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	for i := range 2000 {
-		heavy.Go(func() {
-			a := Asker{Peer: fmt.Sprint("heavy ", i%3)}
-			if flows {
-				a.Flow = uint64(i % 3)
-			}
-			p, err := g.Wait(ctx, a, 1)
-			if err == nil {
-				time.Sleep(20 * time.Millisecond)
-				g.Leave(&p, 1)
-			}
-		})
-	}
-	for {
-		if n, _ := g.Waiting(); n >= 1900 {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	var mu sync.Mutex
-	for i := range 10 {
-		light.Go(func() {
-			a := Asker{Lane: "oncall", Peer: fmt.Sprint("light ", i)}
-			if flows {
-				a.Flow = uint64(100 + i)
-			}
-			for range 20 {
-				began := time.Now()
-				if p, err := g.Wait(ctx, a, 1); err == nil {
-					waited := time.Since(began)
-					time.Sleep(time.Millisecond)
-					g.Leave(&p, 1)
-					mu.Lock()
-					took = append(took, waited+time.Millisecond)
-					mu.Unlock()
-				}
-				time.Sleep(2 * time.Millisecond)
-			}
-		})
-	}
-	light.Wait()
-	cancel()
-	heavy.Wait()
-	return took
 }

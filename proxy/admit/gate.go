@@ -8,25 +8,6 @@ import (
 	"time"
 )
 
-// Lane is a class of callers, and what it may have of a gate's places: a priority level, as
-// Kubernetes' API Priority and Fairness has it.
-type Lane struct {
-	// Name is unique at a gate.
-	Name string
-	// Share is the part of the places that is the lane's own, above 0 and up to 1; those of all
-	// lanes together are at most 1.
-	Share float64
-	// Keep is the part of Share that is never lent to other lanes: 0 is half of it, and below 0
-	// nothing is kept. Of a Share that comes to a place or more it is one at least.
-	Keep float64
-	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
-	// there are.
-	Most int
-	// MaxWait is how long one of the lane waits at most, at all doors that it enters together; 0 is
-	// as long as its context lasts.
-	MaxWait time.Duration
-}
-
 // Asker is who wants a place: all that fairness looks at.
 type Asker struct {
 	// Lane is the name of a lane. One that the gate does not have is its last one.
@@ -76,6 +57,7 @@ type Gate struct {
 	work    float64 // of the lane that was served last
 	mean    float64 // nanoseconds that a place is held, of those whose holders waited
 	count   uint64
+	first   firsts
 	peers   map[string]*peer
 	spare   *peer // one that was forgotten, for the next
 }
@@ -103,6 +85,8 @@ type Place struct {
 	peer  *peer
 	n     int
 	since int64 // since epoch; 0 without flow
+	first bool  // the lane was First
+	took  int64 // since epoch, where it was
 }
 
 // Places is how many they are.
@@ -227,7 +211,10 @@ func (g *Gate) Leave(p *Place, n int) {
 	if g.waiting > 0 {
 		p.lane.accrue(now)
 	}
-	p.n -= n
+	if p.n -= n; p.n == 0 && p.first {
+		g.first.reckon(g.now(), g.waiting > 0)
+		g.first.leave(p.took)
+	}
 	p.lane.held -= n
 	g.held -= n
 	if p.peer != nil {
@@ -298,7 +285,7 @@ func (g *Gate) now() int64 { return int64(time.Since(g.epoch)) }
 
 // atOnce takes n places where nobody waits, if there are as many for the asker. No clock is read.
 func (g *Gate) atOnce(l *lane, a Asker, n int) (Place, bool) {
-	if !g.fits(l, n) || !l.room(n) {
+	if !g.fits(l, n) || !l.room(n) || g.yields(l, n) {
 		return Place{}, false
 	}
 	p := g.peer(a.Peer)
@@ -316,7 +303,13 @@ func (g *Gate) take(l *lane, p *peer, n int) Place {
 	}
 	g.held += n
 	l.held += n
-	return Place{lane: l, peer: p, n: n}
+	out := Place{lane: l, peer: p, n: n}
+	if l.First {
+		out.first, out.took = true, g.now()
+		g.first.reckon(out.took, g.waiting > 0)
+		g.first.took = append(g.first.took, out.took)
+	}
+	return out
 }
 
 // own tells whether n more places of the lane are of those that are kept for it: they do not count
@@ -387,6 +380,7 @@ func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	if w.peer != nil {
 		w.peer.refs++
 	}
+	g.first.reckon(now, g.waiting > 0)
 	if g.waiting == 0 {
 		for _, m := range g.lanes {
 			m.work, m.until = g.work, now
@@ -417,6 +411,7 @@ func (g *Gate) part(w *waiter, now int64) {
 	if w.lane.awaits == w {
 		w.lane.awaits = nil
 	}
+	g.first.reckon(now, true)
 	w.lane.waiting--
 	g.waiting--
 	w.lane.waited += time.Duration(now - w.since)
@@ -432,6 +427,8 @@ func (g *Gate) part(w *waiter, now int64) {
 // dispatch lets in whoever's turn it is.
 func (g *Gate) dispatch(now int64) {
 	g.tick(now)
+	g.first.reckon(now, g.waiting > 0)
+	defer g.rouse(now)
 	for g.waiting > 0 {
 		w := g.due(now)
 		if w == nil {
@@ -451,17 +448,17 @@ func (g *Gate) dispatch(now int64) {
 
 // due is who is let in next; nil where nobody can be.
 func (g *Gate) due(now int64) *waiter {
-	if w := g.first(now); w != nil && g.fits(w.lane, w.n) {
+	if w := g.next(now); w != nil && g.fits(w.lane, w.n) && !g.yields(w.lane, w.n) {
 		g.work = max(g.work, w.lane.worked(now))
 		return w
 	}
 	return g.within(now) // takes nothing that anybody else waits for
 }
 
-// first is whose turn it is by the need of the lanes, whether there are as many places or not. Whom
+// next is whose turn it is by the need of the lanes, whether there are as many places or not. Whom
 // a lane awaits decides who may go on in others, those before it too: where that is somebody else
 // now, they are looked at again.
-func (g *Gate) first(now int64) *waiter {
+func (g *Gate) next(now int64) *waiter {
 	first, news := g.heads(now)
 	if news {
 		first, _ = g.heads(now)
@@ -481,6 +478,7 @@ func (g *Gate) heads(now int64) (first *waiter, news bool) {
 		w, behind := l.head(g, now)
 		news = news || l.awaits != before
 		switch {
+		case w != nil && w.n == 1 && g.yields(l, 1): // one that is wide keeps its turn: nobody passes it but of what is kept
 		case w != nil && l.room(w.n) && (w.peer == nil || w.peer.room(g, w)):
 			if need := l.need(w.n, now, g.mean); first == nil || need < least {
 				first, least = w, need
@@ -573,7 +571,7 @@ func (g *Gate) refusal(w *waiter, now int64) *Refusal {
 		}
 	}
 	head, _ := w.lane.head(g, now)
-	for _, ahead := range []*waiter{head, g.first(now)} { // the head may have to wait for its address or lane, and is not first then
+	for _, ahead := range []*waiter{head, g.next(now)} { // the head may have to wait for its address or lane, and is not first then
 		if r.Ahead == 0 && ahead != nil && ahead != w && ahead.n > 1 {
 			r.Ahead = ahead.n
 		}

@@ -25,6 +25,28 @@ const (
 	firstMean = float64(100 * time.Millisecond)
 )
 
+// Lane is a class of callers, and what it may have of a gate's places: a priority level, as
+// Kubernetes' API Priority and Fairness has it.
+type Lane struct {
+	// Name is unique at a gate.
+	Name string
+	// Share is the part of the places that is the lane's own, above 0 and up to 1; those of all
+	// lanes together are at most 1.
+	Share float64
+	// Keep is the part of Share that is never lent to other lanes: 0 is half of it, and below 0
+	// nothing is kept. Of a Share that comes to a place or more it is one at least.
+	Keep float64
+	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
+	// there are.
+	Most int
+	// First tells that others get no place while the lane has one that it has taken within a
+	// quarter of a second, but for what is kept for them, and for its Share of the time at most.
+	First bool
+	// MaxWait is how long one of the lane waits at most, at all doors that it enters together; 0 is
+	// as long as its context lasts.
+	MaxWait time.Duration
+}
+
 // lane is a Lane at a gate.
 type lane struct {
 	Lane
@@ -399,12 +421,13 @@ func (g *Gate) setLanes(lanes []Lane) {
 	last := len(g.lanes) - 1
 	for _, l := range before {
 		if !slices.Contains(g.lanes, l) && (l.held > 0 || l.waiting > 0) {
-			l.Share, l.Most = 0, 0
+			l.Share, l.Most, l.First = 0, 0, false
 			l.keep(g.places)
 			g.lanes = slices.Insert(g.lanes, last, l)
 			last++
 		}
 	}
+	g.first.set(g.lanes)
 }
 
 // clamp has nobody wait for more places than he can have.

@@ -23,6 +23,8 @@ type Lane struct {
 	MaxConcurrent int `yaml:"max_concurrent"`
 	// MaxWait is how long a call waits for all its places at most; 0 is until its deadline.
 	MaxWait time.Duration `yaml:"max_wait"`
+	// First tells that the others get no call while it has one that has just begun.
+	First bool `yaml:"first"`
 	// NeverShed tells that its calls are made however little memory a server has; so are those of a
 	// lane whose Match has SourceAlerting.
 	NeverShed bool `yaml:"never_shed"`
@@ -63,6 +65,7 @@ func (Lane) meaning() map[string]string {
 		"share":          "Its part of each shard's places (`limits.replica_calls`, `limits.read_slots`), such as `0.5`. All shares together are at most 1; the rest is the lane `default`'s, where everybody else is.",
 		"lend":           "The part of its share that other lanes may have while it has no calls, `0` to `1`. What it keeps is rounded down to whole places, and is one at least where the share comes to one or more and less than all is lent.",
 		"max_wait":       "How long a call waits at most, such as `6s`, for all the places that it needs, at its shards and of the process, before it is answered with 429, also where partial answers are accepted. Without it until its deadline.",
+		"first":          "Whether others' calls, but for those that are kept for their lanes, wait while it has one under way, to whichever server: for 250 ms at most, and for the lane's share of the time. For servers that share a machine.",
 		"never_shed":     "Whether its calls are made however little memory a server has left and however much they need; see [shards.md](shards.md#memory). Where `match.source` is `alerting` they are in any case.",
 		"max_concurrent": "How many places at one shard it holds at most, borrowed ones included. Without it as many as are idle.",
 	}

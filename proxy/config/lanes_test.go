@@ -98,13 +98,13 @@ func TestLanes(t *testing.T) {
 		t.Error(got)
 	}
 	c := of(believed + `lanes:
-  - {name: oncall, share: .25, max_concurrent: 16, match: {tenant: grafana, source: dashboard, user: ada, dashboard: x}}
+  - {name: oncall, share: .25, max_concurrent: 16, first: true, match: {tenant: grafana, source: dashboard, user: ada, dashboard: x}}
   - {name: b, share: "0.25", match: {tenant: plain}}
 `)
 	if got := names(c.LanesInForce()); got != "oncall 0.25 b 0.25 default 0.5" {
 		t.Error(got)
 	}
-	if l := c.Lanes[0]; l.MaxConcurrent != 16 || l.Match != (LaneMatch{"grafana", "dashboard", "ada", "x"}) {
+	if l := c.Lanes[0]; l.MaxConcurrent != 16 || !l.First || l.Match != (LaneMatch{"grafana", "dashboard", "ada", "x"}) {
 		t.Errorf("%+v", l)
 	}
 	var out bytes.Buffer

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
@@ -81,8 +82,8 @@ func TestOnCallIsServed(t *testing.T) {
 	}
 }
 
-// TestKeysOfLanes: what a lane lends reaches the gates of the shards, and process_calls that of all
-// of them.
+// TestKeysOfLanes: what a lane lends reaches the gates of the shards, and process_calls and which
+// lane is first that of all of them.
 func TestKeysOfLanes(t *testing.T) {
 	t.Parallel()
 	for lend, places := range map[string]int{"": 3, ", lend: 0.5": 3, ", lend: 0": 2, ", lend: 1": 4} {
@@ -107,7 +108,25 @@ func TestKeysOfLanes(t *testing.T) {
 			t.Errorf("with %q others have %d places of on-call's lane's, want %d", lend, n, places)
 		}
 	}
-	top := newRig(t, manyShards(4), "limits: {process_calls: 3}\n").s.state.Load().top
+	file := filepath.Join(t.TempDir(), "oncall")
+	if err := os.WriteFile(file, []byte("oncall-0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	top := newRig(t, manyShards(1), "tenants: [{name: oncall, bearer_token_file: "+file+"}]\n"+
+		"lanes: [{name: oncall, match: {tenant: oncall}, share: 1, first: true}]\n").s.state.Load().top
+	s := top.Groups[0].Shards[0]
+	leave, err := s.Enter(identity.With(t.Context(), identity.Request{Lane: "oncall"}), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	began := time.Now()
+	if leave, err = s.Enter(t.Context(), 0); err != nil || time.Since(began) < 200*time.Millisecond {
+		t.Errorf("beside a call of a lane that is first another one begins after %s: %v", time.Since(began), err)
+	} else {
+		leave()
+	}
+	top = newRig(t, manyShards(4), "limits: {process_calls: 3}\n").s.state.Load().top
 	for i, s := range top.Groups[0].Shards {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		leave, err := s.Enter(ctx, 0)

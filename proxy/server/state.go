@@ -170,7 +170,9 @@ func (s *Server) topology(cfg *config.Config, lanes []config.Lane, previous *sha
 		if l.GoesOn() {
 			o.NeverShed = append(o.NeverShed, l.Name)
 		}
-		lane := admit.Lane{Name: l.Name, Share: float64(l.Share), Keep: 1 - float64(l.Lend), Most: l.MaxConcurrent, MaxWait: l.MaxWait}
+		lane := admit.Lane{
+			Name: l.Name, Share: float64(l.Share), Keep: 1 - float64(l.Lend), Most: l.MaxConcurrent, MaxWait: l.MaxWait, First: l.First,
+		}
 		if l.Lend == 1 {
 			lane.Keep = -1
 		}

@@ -83,7 +83,7 @@ func newCrowd(o Options) *crowd {
 	return &crowd{
 		by: map[string]*gate{}, desks: newDesks(), stores: newDesks(), pages: make(chan struct{}, vitalsAtOnce),
 		idle: h1.Shared{Max: min(maxAllIdleConns, o.OpenFiles/8)},
-		all: newGate(o.processCalls(), unbounded(o.Lanes), "process_calls", "call",
+		all: newGate(o.processCalls(), lanesOfAll(o.Lanes), "process_calls", "call",
 			"try again in a moment, or ask fewer shards by a matcher on a group's label; for good, see which servers keep their calls (the admin API's queries and shards), run another Spillway or, where limits.process_calls is set or the limit of open files (ulimit -n) is below "+itoa(4*maxProcessCalls)+", raise that"),
 	}
 }
@@ -94,7 +94,7 @@ func (c *crowd) of(shard string, places int, lanes []admit.Lane) *gate {
 	defer c.mu.Unlock()
 	g := c.by[shard]
 	if g == nil {
-		g = newGate(places, lanes, "replica_calls", "call",
+		g = newGate(places, lanesOfShard(lanes), "replica_calls", "call",
 			"try again in a moment; for good, see which queries keep the calls, and who asks them (the admin API's queries): where shards are read side by side a call lasts as long as that to the slowest of them; then record what is dear by a rule, or spread the series over more shards")
 		c.by[shard] = g
 	}

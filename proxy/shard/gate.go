@@ -130,7 +130,7 @@ type gates struct {
 // make makes the gates, unless they are there.
 func (g *gates) make(heavy int, lanes []admit.Lane) {
 	if g.heavy == nil {
-		g.heavy = newGate(heavy, unbounded(lanes), "read_slots", "remote read",
+		g.heavy = newGate(heavy, lanesOfReads(lanes), "read_slots", "remote read",
 			"try again in a moment, or ask for fewer series at once; for good, have the shards evaluate it (explain tells what keeps it from them) or record it there by a rule, or raise limits.read_slots and the servers' --storage.remote.read-concurrent-limit together")
 	}
 	if g.unselective == nil {

@@ -10,13 +10,27 @@ import (
 
 // Lanes are those of a shard's calls, of its replicas' read slots and of the process' calls. How
 // many places one may hold at most is of a shard's calls: those of the whole process are many more,
-// and those of a replica's remote reads are among the shard's.
+// and those of a replica's remote reads are among the shard's. That a lane is first is of the
+// process' calls: it is about servers that share a machine, and each call has one of these last.
 
-// unbounded are the lanes without what they may hold at most.
-func unbounded(lanes []admit.Lane) []admit.Lane {
+// lanesOfAll are the lanes of the process' calls, lanesOfShard those of a shard's, and lanesOfReads
+// those of a replica's read slots.
+func lanesOfAll(lanes []admit.Lane) []admit.Lane {
+	return lanesWith(lanes, func(l *admit.Lane) { l.Most = 0 })
+}
+
+func lanesOfShard(lanes []admit.Lane) []admit.Lane {
+	return lanesWith(lanes, func(l *admit.Lane) { l.First = false })
+}
+
+func lanesOfReads(lanes []admit.Lane) []admit.Lane {
+	return lanesWith(lanes, func(l *admit.Lane) { l.Most, l.First = 0, false })
+}
+
+func lanesWith(lanes []admit.Lane, change func(*admit.Lane)) []admit.Lane {
 	lanes = slices.Clone(lanes)
 	for i := range lanes {
-		lanes[i].Most = 0
+		change(&lanes[i])
 	}
 	return lanes
 }
@@ -25,14 +39,14 @@ func unbounded(lanes []admit.Lane) []admit.Lane {
 // taken over.
 func (t *Topology) setLanes() {
 	t.crowd.all.resize(t.opts.processCalls())
-	t.crowd.all.SetLanes(unbounded(t.opts.Lanes))
+	t.crowd.all.SetLanes(lanesOfAll(t.opts.Lanes))
 	for _, g := range t.Groups {
 		for _, s := range g.Shards {
 			s.calls.resize(t.opts.MaxCalls)
-			s.calls.SetLanes(t.opts.Lanes)
+			s.calls.SetLanes(lanesOfShard(t.opts.Lanes))
 			for _, r := range s.Replicas {
 				r.up.gates.heavy.resize(t.opts.ReadSlots)
-				r.up.gates.heavy.SetLanes(unbounded(t.opts.Lanes))
+				r.up.gates.heavy.SetLanes(lanesOfReads(t.opts.Lanes))
 			}
 		}
 	}

@@ -131,3 +131,73 @@ func TestRefusalsOfLanes(t *testing.T) {
 		}
 	})
 }
+
+// TestFirstLane: while a lane that is first has a call at any shard, others get none anywhere, for
+// a quarter of a second; a configuration without it ends that.
+func TestFirstLane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{})
+		defer b.close()
+		of := func(previous *Topology, first bool) *Topology {
+			top, err := New([]config.Group{group(b.urls[0]), {Name: "other", Shards: group(b.urls[1]).Shards}}, Options{
+				Dial: b.dial, MaxCalls: 4, ReadSlots: 2, ProcessCalls: 4, Registerer: prometheus.NewRegistry(), Lanes: []admit.Lane{
+					{Name: "oncall", Share: 0.5, First: first}, {Name: "default", Share: 0.2},
+				},
+			}, previous)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return top
+		}
+		waited := func(s *Shard) time.Duration {
+			t.Helper()
+			began := time.Now()
+			leave, err := s.Enter(inLane(t.Context(), "default"), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave()
+			return time.Since(began)
+		}
+		one := of(nil, true)
+		defer one.Close()
+		leave, err := one.Groups[0].Shards[0].Enter(inLane(t.Context(), "oncall"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer leave()
+		for _, g := range one.Groups {
+			s := g.Shards[0]
+			slot, err := s.Replicas[0].up.gates.of(Heavy).acquire(inLane(t.Context(), "oncall"), s.Name(), time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer slot()
+			began := time.Now()
+			other, err := s.Replicas[0].up.gates.of(Heavy).acquire(inLane(t.Context(), "default"), s.Name(), began)
+			if err != nil || time.Since(began) > 0 {
+				t.Errorf("%s: a read slot after %s: %v", s.Name(), time.Since(began), err)
+			}
+			other()
+			p, ok := s.calls.Try(admit.Asker{Lane: "default"}, 1)
+			if !ok {
+				t.Errorf("%s has no place", s.Name())
+			}
+			s.calls.Leave(&p, 1)
+		}
+		if d := waited(one.Groups[1].Shards[0]); d != 250*time.Millisecond {
+			t.Errorf("a call to another shard waited for %s", d)
+		}
+		again, err := one.Groups[0].Shards[0].Enter(inLane(t.Context(), "oncall"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again()
+		two := of(one, false)
+		defer two.Close()
+		two.Start(t.Context())
+		if d := waited(two.Groups[1].Shards[0]); d != 0 {
+			t.Errorf("a call waited for %s for a lane that is first no more", d)
+		}
+	})
+}
