@@ -20,6 +20,7 @@ func stormCommand(e *cli.Env, parent cli.Clause) func() error {
 	limit := c.Flag("memory-limit", "Resident memory at which a server is killed, as in a container of this size.").Default("3GiB").Bytes()
 	tell := c.Flag("tell-limit", "Tell the servers their memory limit (GOMEMLIMIT), as Prometheus finds it out for itself in a container.").Default("true").Bool()
 	calls := c.Flag("replica-calls", "Spillway's limits.replica_calls: calls that a server gets at once; 0 is a server's part of the processors, 2 to 24.").Default("0").Int()
+	processCalls := c.Flag("process-calls", "Spillway's limits.process_calls: calls to all servers at once; 0 is one more than there are processors, 3 at least.").Default("0").Int()
 	free := c.Flag("keep-free", "Memory that the machine must have left; below it the storm ends.").Default("3GiB").Bytes()
 	direct := c.Flag("direct", "Also ask the servers without Spillway.").Default("true").Bool()
 	peers := c.Flag("peer", "Another proxy in front of the same servers, which has a run of its own; may be given several times. Series of the first server are to have cluster=\"cluster-1\" there, and so on; it is waited for.").PlaceHolder("NAME=URL").Strings()
@@ -36,7 +37,8 @@ func stormCommand(e *cli.Env, parent cli.Clause) func() error {
 		}
 		o := scenario.StormOptions{
 			Storm: storm.Builtin(), Spillway: self, Series: *series, Servers: *servers, Idle: *idle, Duration: *duration,
-			MemoryLimit: int64(*limit), LimitUntold: !*tell, ReplicaCalls: *calls, KeepFree: int64(*free), NoDirect: !*direct, Seed: *seed,
+			MemoryLimit: int64(*limit), LimitUntold: !*tell, ReplicaCalls: *calls, ProcessCalls: *processCalls,
+			KeepFree: int64(*free), NoDirect: !*direct, Seed: *seed,
 			Dir: *dir, Say: sayWithTime(e), Port: *port,
 		}
 		if o.Peers, err = bench.ParsePeers(*peers); err != nil {

@@ -48,6 +48,9 @@ type StormOptions struct {
 	// Prometheus evaluates a query on one processor, so it is a server's part of the machine's
 	// processors, 2 at least and 24, the proxy's default, at most.
 	ReplicaCalls int
+	// ProcessCalls is the proxy's limits.process_calls: one more than the machine has processors, 3
+	// at least, so that all of the storm has one call where on-call's lane keeps the others.
+	ProcessCalls int
 	// KeepFree is the memory in bytes that the machine must have left, or the run ends; 3 GiB.
 	KeepFree int64
 	// NoDirect leaves out the run without Spillway.
@@ -81,6 +84,7 @@ func (o StormOptions) withDefaults() StormOptions {
 	o.Idle, o.Duration, o.Tail = cmp.Or(o.Idle, time.Minute), cmp.Or(o.Duration, time.Minute), cmp.Or(o.Tail, 30*time.Second)
 	o.Everyday, o.Warm = cmp.Or(o.Everyday, 2*time.Minute), cmp.Or(o.Warm, 4*time.Second)
 	o.ReplicaCalls = cmp.Or(o.ReplicaCalls, min(24, max(2, runtime.NumCPU()/o.Servers)))
+	o.ProcessCalls = cmp.Or(o.ProcessCalls, max(3, runtime.NumCPU()+1))
 	o.MemoryLimit, o.KeepFree = cmp.Or(o.MemoryLimit, 3<<30), cmp.Or(o.KeepFree, 3<<30)
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -101,6 +105,7 @@ func (o StormOptions) Validate() error {
 	p.Check(o.Everyday >= 0 && o.Warm > 0, "everyday work and warming up: must not be negative")
 	p.Check(o.MemoryLimit >= 256<<20, "memory limit: %d MiB is less than 256 MiB, on which no server starts", o.MemoryLimit>>20)
 	p.Check(o.ReplicaCalls >= 1, "replica calls: %d must be above 0", o.ReplicaCalls)
+	p.Check(o.ProcessCalls >= 1, "process calls: %d must be above 0", o.ProcessCalls)
 	p.Check(o.KeepFree >= 0, "memory to be kept free: must not be negative")
 	p.CheckPorts(o.Port, o.Servers)
 	p.Check(o.Port > 0 || len(o.Peers) == 0, "peers need a port at which they find the servers in each run")
@@ -144,7 +149,13 @@ type StormSide struct {
 
 // Processors is who had the machine's processors over a stretch of time, in processors: 2 is two of
 // them all the time. Total is everybody, also those who have nothing to do with the test.
-type Processors struct{ Servers, Proxy, Callers, Total float64 }
+type Processors struct {
+	Servers, Proxy, Callers, Total float64
+	Ready                          Ready
+}
+
+// Ready is how many threads could have run and had no processor, on average.
+type Ready struct{ Servers, Proxy, Callers float64 }
 
 // RunStorm makes the data and does both runs, as Run does.
 func RunStorm(ctx context.Context, o StormOptions) (_ *StormResult, err error) {
@@ -240,10 +251,12 @@ func (r *StormResult) proxyFor(ctx context.Context, f *fleet, atRest int64, atta
 	}
 	c := proxyConfig(f.urls(), limit)
 	c.Limits.ReplicaCalls = r.Options.ReplicaCalls
+	c.Limits.ProcessCalls = r.Options.ProcessCalls
 	c.Limits.ReadSlots = min(c.Limits.ReadSlots, max(1, r.Options.ReplicaCalls/2))
 	c.Limits.MaxShardBytes = min(c.Limits.MaxShardBytes, max(minShardBytes, atRest/restPart))
 	c.Limits.ShardBudget = c.Limits.MaxShardBytes
-	r.Options.Say("limits: replica_calls %d, read_slots %d, max_shard_bytes and shard_budget %d MiB", c.Limits.ReplicaCalls, c.Limits.ReadSlots, c.Limits.MaxShardBytes>>20)
+	r.Options.Say("limits: replica_calls %d, process_calls %d, read_slots %d, max_shard_bytes and shard_budget %d MiB",
+		c.Limits.ReplicaCalls, c.Limits.ProcessCalls, c.Limits.ReadSlots, c.Limits.MaxShardBytes>>20)
 	attack.Tokens = map[string]string{}
 	for _, name := range r.Options.Storm.Tenants() {
 		token := "token-of-" + name
@@ -257,9 +270,14 @@ func (r *StormResult) proxyFor(ctx context.Context, f *fleet, atRest int64, atta
 		}})
 	}
 	for _, l := range r.Options.Storm.Lanes {
-		c.Lanes = append(c.Lanes, config.Lane{
+		lane := config.Lane{
 			Name: l.Tenant, Match: config.LaneMatch{Tenant: l.Tenant}, Share: config.Part(l.Share), MaxConcurrent: l.MaxConcurrent,
-		})
+			Lend: config.UsualLend, First: l.First,
+		}
+		if l.Lend != nil {
+			lane.Lend = config.Lend(*l.Lend)
+		}
+		c.Lanes = append(c.Lanes, lane)
 	}
 	if err := f.startProxy(ctx, r.Options.Spillway, c); err != nil {
 		return err

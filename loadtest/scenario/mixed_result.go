@@ -282,7 +282,7 @@ func (r *StormResult) Command() string {
 			text += fmt.Sprintf(" --only=%q", p.Name)
 		}
 	}
-	return text + fmt.Sprintf(" --replica-calls=%d", o.ReplicaCalls)
+	return text + fmt.Sprintf(" --replica-calls=%d --process-calls=%d", o.ReplicaCalls, o.ProcessCalls)
 }
 
 // WriteText writes the result for a terminal.

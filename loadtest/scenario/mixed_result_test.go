@@ -46,7 +46,8 @@ func stormed() *StormResult {
 				Name: "mixed", About: "a wall", OnCall: storm.Part{Tenant: "oncall"},
 				Parts: []storm.Part{{Name: "wall", Rate: 2, Burst: 3}},
 			},
-			Series: 100_000, Servers: 2, Idle: 10 * time.Second, Duration: 10 * time.Second, MemoryLimit: 3 << 30, ReplicaCalls: 2, Seed: 1,
+			Series: 100_000, Servers: 2, Idle: 10 * time.Second, Duration: 10 * time.Second, MemoryLimit: 3 << 30,
+			ReplicaCalls: 2, ProcessCalls: 3, Seed: 1,
 		},
 		Machine: Machine{CPUs: 2, Memory: 8 << 30, OS: "linux/amd64"},
 		Through: side("Through Spillway", 140*time.Millisecond),
@@ -60,6 +61,7 @@ func stormed() *StormResult {
 		process("prometheus-1", report.Server, 1000, 3000), process("prometheus-2", report.Server, 1000, 2000),
 	}
 	r.Direct.Processes[0].Died, r.Direct.Processes[0].Death = 16*time.Second, "out of memory"
+	r.Through.Busy = Processors{Servers: 1.5, Proxy: 0.1, Callers: 0.4, Total: 2, Ready: Ready{Servers: 0.7, Proxy: 0.05, Callers: 0.2}}
 	r.Through.forReport()
 	r.Direct.forReport()
 	return r
@@ -125,6 +127,8 @@ func TestStormReport(t *testing.T) {
 		"+20.0 %",
 		"KEPT on-call: through Spillway 100 of 100",
 		"spillway-lab loadtest storm --series=100000 --servers=2",
+		"--replica-calls=2 --process-calls=3",
+		"servers 1.50, proxy 0.10, callers 0.40); ready and without one: servers 0.70, proxy 0.05, callers 0.20",
 	} {
 		if !strings.Contains(squeezed, want) {
 			t.Errorf("%s\nlacks %q", text.String(), want)

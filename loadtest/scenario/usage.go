@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -18,17 +19,21 @@ const ticks = 100
 type usage struct {
 	at                             time.Time
 	servers, proxy, callers, total time.Duration
+	ready                          [3]time.Duration // of servers, proxy and callers: how long threads had no processor
 }
 
 // usage reads it; what cannot be read, since it has died for example, has had none.
 func (f *fleet) usage() usage {
 	u := usage{at: time.Now(), total: machineTime(), callers: processTime(os.Getpid())}
+	u.ready[2] = readyTime(os.Getpid())
 	for _, m := range f.members {
 		t := processTime(m.proc.PID())
 		if m.role == report.Proxy {
 			u.proxy += t
+			u.ready[1] += readyTime(m.proc.PID())
 		} else {
 			u.servers += t
+			u.ready[0] += readyTime(m.proc.PID())
 		}
 	}
 	return u
@@ -42,12 +47,14 @@ func (u usage) since(v usage) Processors {
 	return Processors{
 		Servers: share(u.servers, v.servers), Proxy: share(u.proxy, v.proxy),
 		Callers: share(u.callers, v.callers), Total: share(u.total, v.total),
+		Ready: Ready{share(u.ready[0], v.ready[0]), share(u.ready[1], v.ready[1]), share(u.ready[2], v.ready[2])},
 	}
 }
 
 // String is a sentence's middle.
 func (p Processors) String() string {
-	return fmt.Sprintf("%.2f (servers %.2f, proxy %.2f, callers %.2f)", p.Total, p.Servers, p.Proxy, p.Callers)
+	return fmt.Sprintf("%.2f (servers %.2f, proxy %.2f, callers %.2f); ready and without one: servers %.2f, proxy %.2f, callers %.2f",
+		p.Total, p.Servers, p.Proxy, p.Callers, p.Ready.Servers, p.Ready.Proxy, p.Ready.Callers)
 }
 
 // processTime is a process' user and system time (man 5 proc_pid_stat).
@@ -61,6 +68,24 @@ func processTime(pid int) time.Duration {
 		return 0
 	}
 	return jiffies(f[11]) + jiffies(f[12])
+}
+
+// readyTime is for how long the threads of a process could have run and had no processor, added
+// (Documentation/scheduler/sched-stats.rst): 0 where the kernel does not tell. What threads had
+// that have ended is not in it; Go keeps its own.
+func readyTime(pid int) (sum time.Duration) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0
+	}
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if f := bytes.Fields(text); err == nil && len(f) >= 2 {
+			ns, _ := strconv.ParseInt(string(f[1]), 10, 64) // of another form it is 0
+			sum += time.Duration(ns)
+		}
+	}
+	return sum
 }
 
 // machineTime is all processors' time that was not idle, waiting or another machine's (man 5

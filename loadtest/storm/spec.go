@@ -42,6 +42,9 @@ type Lane struct {
 	Tenant        string  `yaml:"tenant"`
 	Share         float64 `yaml:"share"`
 	MaxConcurrent int     `yaml:"max_concurrent"`
+	// Lend is lanes[].lend, half where it is missing, and First lanes[].first.
+	Lend  *float64 `yaml:"lend"`
+	First bool     `yaml:"first"`
 }
 
 // A Part is one kind of caller.
@@ -199,6 +202,9 @@ func (c *checker) storm(s *Storm) {
 		}
 		if l.MaxConcurrent < 0 {
 			c.bad(append(at, "max_concurrent"), "must not be negative")
+		}
+		if l.Lend != nil && (*l.Lend < 0 || *l.Lend > 1) {
+			c.bad(append(at, "lend"), "%g is outside 0 to 1", *l.Lend)
 		}
 	}
 	if s.OnCall.Name == "" {

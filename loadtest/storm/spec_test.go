@@ -100,8 +100,9 @@ func TestProblems(t *testing.T) {
 		{"read with a path", edit("path: /y", "path: /y, remote_read: up, range: 1h"), []string{"s.yaml:8: parts[0].requests[0].path: remote_read has neither"}},
 		{"read of no selector", edit("path: /y", "remote_read: 'sum(up)', range: 1h"), []string{"parts[0].requests[0].remote_read"}},
 		{"on-call leaves", edit("rate: 1,", "rate: 1, leave_after: 1s,"), []string{"s.yaml:2: on_call.leave_after: on-call people"}},
-		{"lane", least + "lanes: [{tenant: t, share: 0.6}, {tenant: u, share: 0.6}, {share: 0.1, max_concurrent: -1}]\n", []string{
-			"s.yaml:9: lanes[1].share: 0.6 must be", "lanes[2].tenant: must not be empty", "lanes[2].max_concurrent: must not",
+		{"lane", least + "lanes: [{tenant: t, share: 0.6}, {tenant: u, share: 0.6}, {share: 0.1, max_concurrent: -1, lend: 1.1}]\n", []string{
+			"s.yaml:9: lanes[1].share: 0.6 must be", "s.yaml:9: lanes[2].lend: 1.1 is outside",
+			"lanes[2].tenant: must not be empty", "lanes[2].max_concurrent: must not",
 		}},
 		{"twice", least + "  - {name: p, tenant: t, rate: 1, requests: [{path: /}]}\n", []string{
 			`s.yaml:9: parts[1].name: "p" is empty or there already`, "s.yaml:9: parts[1].requests[0].name: must not be empty",

@@ -52,11 +52,11 @@ func (p Part) String() string { return strconv.FormatFloat(float64(p), 'f', -1, 
 // Lend is a part of a share: 0 is nothing, 1 all of it.
 type Lend float64
 
-// usualLend is what a lane lends where nothing is said.
-const usualLend = 0.5
+// UsualLend is what a lane lends where nothing is said.
+const UsualLend = 0.5
 
 // setDefaults makes it a lane that lends as much as is usual.
-func (l *Lane) setDefaults() { l.Lend = usualLend }
+func (l *Lane) setDefaults() { l.Lend = UsualLend }
 
 func (Lane) meaning() map[string]string {
 	return map[string]string{
@@ -116,13 +116,13 @@ const (
 func (c *Config) LanesInForce() []Lane {
 	out := slices.Clone(c.Lanes)
 	if len(out) == 0 && maySay(c.Tenants, "Fromalert", "X-Rule-Uid") {
-		out = append(out, Lane{Name: RulesLane, Match: LaneMatch{Source: SourceAlerting}, Share: rulesShare, Lend: usualLend})
+		out = append(out, Lane{Name: RulesLane, Match: LaneMatch{Source: SourceAlerting}, Share: rulesShare, Lend: UsualLend})
 	}
 	left := 1.0
 	for _, l := range out {
 		left -= float64(l.Share)
 	}
-	return append(out, Lane{Name: DefaultLane, Share: Part(max(left, 0)), Lend: usualLend})
+	return append(out, Lane{Name: DefaultLane, Share: Part(max(left, 0)), Lend: UsualLend})
 }
 
 // maySay tells whether any tenant is believed one of the headers.
