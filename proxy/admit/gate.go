@@ -126,6 +126,18 @@ func (g *Gate) Try(a Asker, n int) (Place, bool) {
 	return w.place, w.place.n > 0
 }
 
+// AtOnce is Try where nobody waits, and else has none without looking whose turn it is: for who
+// calls Wait then, which does.
+func (g *Gate) AtOnce(a Asker, n int) (Place, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.waiting > 0 {
+		return Place{}, false
+	}
+	l := g.lane(a.Lane)
+	return g.atOnce(l, a, g.most(l, a.Peer, n))
+}
+
 // Wait takes n places, or as many as such a caller may ever have at once, as soon as it is its
 // turn. The error is a *Refusal where there is no room for one more to wait, or when ctx ends,
 // which it wraps then.

@@ -110,6 +110,32 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestAtOnce: where somebody waits AtOnce does not look whose turn it is, which Wait does after it.
+func TestAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(2, 2, []Lane{{Name: "oncall", Share: 0.5}, {Name: "default", Share: 0.1}})
+		p, ok := g.AtOnce(Asker{}, 7)
+		if !ok || p.Places() != 1 { // as many as it may have
+			t.Fatalf("%t, %d places", ok, p.Places())
+		}
+		order := make(chan string, 1)
+		leave := waits(t, g, Asker{}, 1, "default", order)
+		synctest.Wait()
+		before := g.count
+		if _, ok := g.AtOnce(Asker{Lane: "oncall"}, 1); ok || g.count != before {
+			t.Errorf("a place: %t; %d have waited, before it %d", ok, g.count, before)
+		}
+		oncall, err := g.Wait(t.Context(), Asker{Lane: "oncall"}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Leave(&p, 1)
+		g.Leave(&oncall, 1)
+		<-order
+		leave()
+	})
+}
+
 // TestNeediestFirst: a place that frees goes to the lane that is furthest below its share, whoever
 // came first.
 func TestNeediestFirst(t *testing.T) {

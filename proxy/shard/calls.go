@@ -267,7 +267,7 @@ func (d *door) Leave() { d.shard.calls.Leave(&d.place, d.place.Places()) }
 // that there were none, and for as long as the lane lets one wait who began then. Where there is
 // room it takes one lock that nobody holds for long.
 func (g *gate) take(ctx context.Context, s *Shard, n int, began time.Time) (admit.Place, error) {
-	p, ok := g.Try(asker(ctx, began), n)
+	p, ok := g.AtOnce(asker(ctx, began), n)
 	if ok {
 		return p, nil
 	}

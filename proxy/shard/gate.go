@@ -61,7 +61,7 @@ func asker(ctx context.Context, began time.Time) admit.Asker {
 // that there was none, and for as long as the lane lets one wait who began then. The caller calls
 // release exactly once if the error is nil.
 func (g *gate) acquire(ctx context.Context, name string, began time.Time) (release func(), err error) {
-	p, ok := g.Try(asker(ctx, began), 1)
+	p, ok := g.AtOnce(asker(ctx, began), 1)
 	if ok {
 		return func() { g.Leave(&p, 1) }, nil
 	}
