@@ -11,6 +11,10 @@ import (
 // for one, compresses nothing that has a Via.
 const HeaderVia = "X-Spillway-Via"
 
+// HeaderVerdict says in each answer of a Spillway what it decided about the request. No other
+// server sends it, so that a Spillway before it knows whose answer that is.
+const HeaderVerdict = "X-Spillway-Verdict"
+
 const (
 	idDigits = 16
 	// maxVia is how many Spillways may stand one behind the other.

@@ -126,7 +126,7 @@ type holding struct {
 }
 
 const (
-	verdictHeader = "X-Spillway-Verdict"
+	verdictHeader = identity.HeaderVerdict
 	kindHeader    = "Content-Type"
 	lengthHeader  = "Content-Length"
 )

@@ -14,8 +14,10 @@ const maxBusy = time.Minute
 
 // coolDown has the server left alone for as long as it asked for, at most maxBusy, unless it asked
 // that of our own question only: a page that something between refuses says nothing of the others.
+// Nor does what a Spillway refuses: what has no room there, or needs a server that is starting, is
+// this request.
 func (c *call) coolDown(st *StatusError) {
-	if st.RetryAfter <= 0 || c.probe {
+	if st.RetryAfter <= 0 || st.alone || c.probe {
 		return
 	}
 	u := c.r.up
@@ -56,8 +58,11 @@ func (r *Replica) busyError(st *StatusError, said string) *qerr.Error {
 	if said != "" {
 		said = ", saying " + said
 	}
-	wait := max(time.Second, (min(st.RetryAfter, maxBusy) + time.Second - 1).Truncate(time.Second))
+	wait := max(time.Second, (st.wait() + time.Second - 1).Truncate(time.Second))
 	e := qerr.Wrap(qerr.ShardFailed, st, "%s %s (status %d%s) and wants to be left alone for another %s", r.Name(), what, st.Code, said, wait)
+	if st.alone {
+		e = qerr.Wrap(qerr.ShardFailed, st, "%s, a Spillway, refuses this request (status %d%s); it may be sent again in %s", r.Name(), st.Code, said, wait)
+	}
 	e.Advice = "ask again then; if that goes on, look at that server's load and at who asks it (the admin API's queries and usage)"
 	e.RetryAfter = wait
 	e.Shards = []string{r.Name()}
@@ -73,11 +78,20 @@ func Busy(e *qerr.Error) *qerr.Error {
 		return e
 	}
 	out := *e // its private cause goes along
-	out.Kind, out.RetryAfter = qerr.Overloaded, min(st.RetryAfter, maxBusy)
+	out.Kind, out.RetryAfter = qerr.Overloaded, st.wait()
 	if st.Code == http.StatusServiceUnavailable {
 		out.Kind = qerr.Unavailable
 	}
 	return &out
+}
+
+// wait is how long the request has to wait: as long as the server asked for, of which no more than
+// maxBusy is believed where it is for everybody.
+func (e *StatusError) wait() time.Duration {
+	if e.alone {
+		return e.RetryAfter
+	}
+	return min(e.RetryAfter, maxBusy)
 }
 
 // later tells whether the server said when it wants to be asked again.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/internal/fakeshard"
+	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -81,6 +82,49 @@ func TestRetryAfterOfAPage(t *testing.T) {
 				}
 				if b.count(0, path) < 2 {
 					t.Errorf("%s was asked %d times", path, b.count(0, path))
+				}
+			})
+		}
+	}
+}
+
+// TestRetryAfterOfASpillway: what a Spillway refuses is one request. Who sent it is told so, in its
+// words and with its time, and the others are asked of it as before.
+func TestRetryAfterOfASpillway(t *testing.T) {
+	heavy := &endpoint.Request{ID: endpoint.Query, Query: "heavy", Time: endpoint.At(0)}
+	for _, tc := range []struct {
+		script, said string
+		kind         qerr.Kind
+		after        time.Duration
+	}{
+		{"header Retry-After 30; error 429 too_many_requests 'more than half of it'", "more than half of it", qerr.Overloaded, 30 * time.Second},
+		{"header Retry-After 15; error 503 unavailable 'one of them is sick'", "one of them is sick", qerr.Unavailable, 15 * time.Second},
+		{"header Retry-After 600; error 503 unavailable 'it ended a server'", "it ended a server", qerr.Unavailable, 10 * time.Minute},
+	} {
+		for _, replicas := range []int{1, 2} {
+			synctest.Test(t, func(t *testing.T) {
+				script := "header X-Spillway-Verdict refuse; " + tc.script
+				cfg := fakeshard.Config{Routes: []fakeshard.Route{{Path: "/api/v1/query", Query: heavy.Query, Script: script}}}
+				b := newBubble(t, []fakeshard.Config{cfg, cfg}[:replicas]...)
+				defer b.close()
+				top := build(t, Options{Dial: b.dial}, false, group(b.urls...))
+				defer top.Close()
+				s := top.Groups[0].Shards[0]
+				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+				defer cancel()
+				for i := range 3 {
+					_, err := ask(ctx, s, heavy)
+					e := Busy(qerr.From(err))
+					if e.Kind != tc.kind || e.RetryAfter != tc.after || !strings.Contains(e.Message, tc.said) || Unasked(err) ||
+						strings.Contains(e.Message, "left alone") {
+						t.Errorf("%s, %d replicas, call %d: %v, Retry-After %s", tc.script, replicas, i, err, e.RetryAfter)
+					}
+					if _, err := ask(ctx, s, seriesRequest); err != nil {
+						t.Errorf("%s, %d replicas: another one's request after call %d: %v", tc.script, replicas, i, err)
+					}
+				}
+				if state := s.Replicas[0].up.breaker.current(time.Now()); state != Closed {
+					t.Errorf("%s: breaker %s", tc.script, state)
 				}
 			})
 		}

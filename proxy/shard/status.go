@@ -13,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/qerr"
 )
 
@@ -35,6 +36,7 @@ type StatusError struct {
 	// Body is the beginning of what came with it, for the log.
 	Body string
 
+	alone   bool  // it is what a Spillway says of this request, and of no other
 	unasked bool  // the call was not made: the server had said so before
 	cause   error // why it was not made, where it was not for that; nil else
 }
@@ -57,7 +59,8 @@ func (c *call) status(resp *http.Response) error {
 	raw := c.errorBody(resp)
 	st := &StatusError{
 		Code: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"), time.Now()),
-		Body: string(raw[:min(len(raw), headBytes)]),
+		Body:  string(raw[:min(len(raw), headBytes)]),
+		alone: resp.Header.Get(identity.HeaderVerdict) != "",
 	}
 	var api apiError
 	known := json.Unmarshal(raw, &api) == nil && api.Status == "error" && api.Error != ""
