@@ -181,3 +181,43 @@ func TestOneCallerTakesNoShardAway(t *testing.T) {
 		}
 	}
 }
+
+// TestBreakersLeaveNoShardOut: five queries of one caller that fail on the only replica of a shard
+// leave it out of nobody's partial answers, though its breaker is open: it is asked whether it is
+// well. Where it is not, they go without it.
+func TestBreakersLeaveNoShardOut(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		well bool
+	}{{"one caller's queries fail", true}, {"all queries fail", false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, []rigGroup{{name: "g", replicas: []int{1, 1}}}, limits(ample)+"partial_response: warn\n")
+			bad := r.shards["g"][0][0]
+			ask := func(query string, more ...string) *reply {
+				return r.ask(r.request(context.Background(), asking{path: "/api/v1/query", form: url.Values{"query": {query}}}, more...))
+			}
+			if err := bad.Set("", fakeshard.Route{Path: "/api/v1/query", Query: `up{x="1"}`, Script: "status 504; send x"},
+				fakeshard.Route{Path: "/api/v1/query", Query: `up{x="1",cluster="g"}`, Script: "status 504; send x"}); err != nil {
+				t.Fatal(err)
+			}
+			if !tc.well {
+				if err := bad.Set("", fakeshard.Route{Path: "/api/v1/query", Script: "status 504; send x"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			open := func() bool { return r.s.state.Load().top.Status()[0].Breaker == shard.Open }
+			for range 8 {
+				for i := 0; !open() && i < 20; i++ {
+					ask(`up{x="1"}`, "lookback_delta", fmt.Sprintf("%ds", 300+i))
+				}
+				if !open() {
+					t.Fatal("the breaker is not open")
+				}
+				if got := ask("up"); got.status != 200 || (len(got.message.Warnings) == 0) != tc.well {
+					t.Fatalf("%d %.500s", got.status, got.body)
+				}
+			}
+		})
+	}
+}

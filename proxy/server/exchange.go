@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -247,22 +248,46 @@ func (x *exchange) countLost(n int) {
 }
 
 // loseEjected leaves out the shards that are known to fail, at once, where the caller accepts that:
-// each request would find out anew otherwise, at the price of most of its time. Where no shard
-// would be left, all are asked.
+// each request would find out anew otherwise, at the price of most of its time. Those whose
+// breakers alone are open are asked before whether they are well. Where no shard would be left, all
+// are asked.
 func (x *exchange) loseEjected() {
 	var gone []string
+	var failing []*shard.Shard
 	for _, g := range x.st.top.Groups {
 		for _, s := range g.Shards {
-			if s.Ejected() && x.mayLack(s) && x.concerns(s) {
+			switch ejected := s.Ejected(); {
+			case !ejected && !s.Failing() || !x.mayLack(s) || !x.concerns(s):
+			case ejected:
 				gone = append(gone, s.Name())
+			default:
+				failing = append(failing, s)
 			}
 		}
 	}
+	gone = append(gone, x.notWell(failing)...)
 	if len(gone) == x.st.shards {
 		return
 	}
 	x.attempt = x.attempt.Leaving(gone...)
 	x.countLost(len(gone))
+}
+
+// notWell are the names of those shards that do not say that they are well again, all asked at
+// once.
+func (x *exchange) notWell(failing []*shard.Shard) (names []string) {
+	well := make([]bool, len(failing))
+	var all sync.WaitGroup
+	for i, s := range failing {
+		all.Go(func() { well[i] = s.WellAgain(x.ctx) })
+	}
+	all.Wait()
+	for i, s := range failing {
+		if !well[i] {
+			names = append(names, s.Name())
+		}
+	}
+	return names
 }
 
 // mayLack tells whether the answer may go without the shard: what the request says holds for all,

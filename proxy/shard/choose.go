@@ -166,19 +166,6 @@ func (s *Shard) Well() ([]*Replica, error) {
 	return order[:max(n, 1)], nil
 }
 
-// Ejected tells whether every replica of the shard is known to fail: down by its health probe, its
-// breaker open, or not to be asked at all. Waiting for such a shard is for requests that cannot go
-// without it.
-func (s *Shard) Ejected() bool {
-	now := time.Now()
-	for _, r := range s.Replicas {
-		if rank, ok := r.rank(now); ok && rank < 3 {
-			return false
-		}
-	}
-	return true
-}
-
 // order sorts the replicas that may be asked: those that are well before those that are not, the
 // one that served last before the others, then as listed. A replica that is doubtful is never left
 // out for that; only one that is misconfigured is, one that cannot even be connected to for two
