@@ -48,7 +48,9 @@ func (v Via) And(id string) Via {
 }
 
 // Loops tells that a request which has come this way to the Spillway with the id goes in a circle:
-// it has been here, or has come through more than can stand one behind the other.
-func (v Via) Loops(id string) bool {
-	return strings.Contains(string(v), id) || strings.Count(string(v), ",") >= maxVia
-}
+// it has been here.
+func (v Via) Loops(id string) bool { return strings.Contains(string(v), id) }
+
+// TooLong tells that it names more Spillways than can stand one behind the other. A client can make
+// that up, as it cannot the id of one.
+func (v Via) TooLong() bool { return strings.Count(string(v), ",") >= maxVia }

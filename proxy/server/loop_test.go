@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/identity"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // relink loads a configuration in which the replicas of a rig are the urls.
@@ -74,26 +75,26 @@ func TestClientsCannotMakeUpAWay(t *testing.T) {
 	other := strings.Repeat("0a", 8)
 	for _, c := range []struct {
 		said, want string
-		loops      bool
+		status     int
 	}{
-		{"", r.s.id, false},
-		{"1.1 nginx", r.s.id, false},
-		{other, other + "," + r.s.id, false},
-		{other + ", " + other, r.s.id, false},
-		{strings.Repeat("a", 1<<12), r.s.id, false},
-		{strings.Repeat(other+",", 8) + other, "", true},
-		{other + "," + r.s.id, "", true},
+		{"", r.s.id, 200},
+		{"1.1 nginx", r.s.id, 200},
+		{other, other + "," + r.s.id, 200},
+		{other + ", " + other, r.s.id, 200},
+		{strings.Repeat("a", 1<<12), r.s.id, 200},
+		{strings.Repeat(other+",", 8) + other, "", 400},
+		{other + "," + r.s.id, "", 502},
 	} {
 		a := asking{path: "/api/v1/labels", form: url.Values{"match[]": {"up"}}}
 		before := s.RequestsTo(a.path)
 		req := r.request(t.Context(), a)
 		req.Header.Set(identity.HeaderVia, c.said)
 		got := r.ask(req)
-		if loops := got.status == http.StatusBadGateway; loops != c.loops || !loops && got.status != http.StatusOK {
+		if got.status != c.status {
 			t.Errorf("%.40q: %s", c.said, got)
 		}
 		asked := s.RequestsTo(a.path)[len(before):]
-		if (len(asked) == 0) != c.loops {
+		if (len(asked) == 0) != (c.status != 200) {
 			t.Errorf("%.40q: asked %d times", c.said, len(asked))
 		}
 		for _, rec := range asked {
@@ -101,5 +102,24 @@ func TestClientsCannotMakeUpAWay(t *testing.T) {
 				t.Errorf("%.40q: the server was told %q, want %q", c.said, via, c.want)
 			}
 		}
+	}
+}
+
+// TestMadeUpWayBeforeAnother: a way so long that the Spillway behind this one refuses it is its
+// client's mistake, and no failure of that Spillway, which is asked by everybody.
+func TestMadeUpWayBeforeAnother(t *testing.T) {
+	r := newRig(t, manyShards(1), limits(ample))
+	s, outer := startProxy(t, t.Context(), "groups: [{name: far, shards: [{replicas: [{url: '"+r.url+"'}]}]}]\n"+limits(ample))
+	front := *r
+	front.url = outer
+	for range 8 {
+		req := front.request(t.Context(), asking{path: "/api/v1/labels", form: url.Values{"match[]": {"up"}}})
+		req.Header.Set(identity.HeaderVia, strings.Repeat(strings.Repeat("0a", 8)+",", 7)+strings.Repeat("0b", 8))
+		if got := front.ask(req); got.status != http.StatusBadRequest || !strings.Contains(got.message.Error, identity.HeaderVia) {
+			t.Error(got)
+		}
+	}
+	if state := s.state.Load().top.Status()[0].Breaker; state != shard.Closed {
+		t.Errorf("the breaker is %s", state)
 	}
 }

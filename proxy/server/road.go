@@ -131,8 +131,12 @@ func (x *exchange) identify(ctx context.Context, r *http.Request, own *inner) (e
 	defer room.End()
 	x.caller = identity.FromRequest(r)
 	x.alerting = x.caller.Alert || x.caller.Rule != ""
-	if own == nil && identity.From(ctx).Via.Loops(x.s.id) {
+	switch via := identity.From(ctx).Via; {
+	case own != nil:
+	case via.Loops(x.s.id):
 		return qerr.New(qerr.ShardFailed, "this request has come through this Spillway already: the url of a replica in the configuration is Spillway's own, or that of one which asks it; put the Prometheus' or Thanos' address there")
+	case via.TooLong(): // no failure of ours: a Spillway before this one passes on what its client made up
+		return qerr.New(qerr.BadData, "the header %s names more Spillways than can stand one behind the other; leave it out, and let fewer ask each other", identity.HeaderVia)
 	}
 	switch {
 	case own != nil && own.trial != nil:
