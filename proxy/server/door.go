@@ -10,6 +10,7 @@ import (
 	"github.com/grafana/regexp"
 	"github.com/prometheus/prometheus/util/httputil"
 
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -91,22 +92,45 @@ func (l *firstAccept) Accept() (net.Conn, error) {
 }
 
 // stranger refuses a request to a guarded admin listener that is a tenant's: whoever has a
-// certificate by which a tenant is known may ask for what is that tenant's, and for metrics and
-// health, which the metrics listener gives him too. Of everybody else the guard of the web
-// configuration has made sure.
+// certificate by which a tenant is known, or was since the start, may ask for what is that
+// tenant's, and for metrics and health, which the metrics listener gives him too. Of everybody else
+// the guard of the web configuration has made sure.
 func (s *Server) stranger(w http.ResponseWriter, r *http.Request) bool {
 	looks := r.Method == http.MethodGet || r.Method == http.MethodHead
 	if !s.guarded.Load() || looks && (r.URL.Path == "/metrics" || isHealth(r)) {
 		return false
 	}
-	st, done := s.peek()
-	defer done()
-	t := st.tenants.Certified(r.TLS)
-	if t == nil {
+	name := s.certified.of(r.TLS)
+	if name == "" {
 		return false
 	}
-	qerr.New(qerr.Forbidden, "this client certificate is that of tenant %s (client_cert_cn), and the admin listener is not for tenants; come with one of another common name", t.Name).WriteTo(w)
+	qerr.New(qerr.Forbidden, "this client certificate is that of tenant %s (client_cert_cn), or was since Spillway started, and the admin listener is not for tenants; come with one of another common name", name).WriteTo(w)
 	return true
+}
+
+// certified are the common names of the certificates by which tenants are known, or were since the
+// start, with the tenants' names: one that has left keeps its certificate, and is nobody's operator
+// for that. The zero certified has none.
+type certified struct{ names sync.Map }
+
+// took remembers a configuration that is about to be in force.
+func (c *certified) took(cfg *config.Config) {
+	for i := range cfg.Tenants {
+		if t := &cfg.Tenants[i]; t.ClientCertCN != "" {
+			c.names.Store(t.ClientCertCN, t.Name)
+		}
+	}
+}
+
+// of is the name of the tenant whose certificate was verified on a connection; empty where it was
+// no tenant's.
+func (c *certified) of(conn *tls.ConnectionState) string {
+	if !verified(conn) {
+		return ""
+	}
+	name, _ := c.names.Load(conn.VerifiedChains[0][0].Subject.CommonName)
+	text, _ := name.(string)
+	return text
 }
 
 // verified tells whether the client has shown a certificate that was verified.

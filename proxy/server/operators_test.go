@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,16 +14,18 @@ import (
 
 // TestTenantIsNoOperator: where the admin listener knows its callers by certificates, the one by
 // which a tenant is known lets nobody in there, from the moment on that the configuration has it.
+// Nor does it when the tenant is gone, or known by something else: it is still whose it was.
 func TestTenantIsNoOperator(t *testing.T) {
 	ca := newAuthority(t, "ours")
 	ca.issue("server")
-	operator, research := ca.client(ca.issue("operator")), ca.client(ca.issue("research.lab"))
+	operator, research, lab := ca.client(ca.issue("operator")), ca.client(ca.issue("research.lab")), ca.client(ca.issue("lab"))
 	fake := fakeshard.Start(t, fakeshard.Config{})
 	groups := fmt.Sprintf("groups: [{name: heron, shards: [{replicas: [{url: %q}]}]}]\n", fake.URL())
 	file := filepath.Join(t.TempDir(), "spillway.yaml")
-	tenants := func(cn string) string { return groups + "tenants: [{name: research, client_cert_cn: " + cn + "}]\n" }
+	writeText(t, filepath.Join(filepath.Dir(file), "its.token"), "secret-of-the-tenant")
+	tenants := func(of string) string { return groups + "tenants: [" + of + "]\n" }
 	var admin string
-	s, _ := startProxy(t, t.Context(), tenants("research.lab"), func(o *Options) {
+	s, _ := startProxy(t, t.Context(), tenants("{name: research, client_cert_cn: research.lab}"), func(o *Options) {
 		o.AdminListenAddress, o.WebConfigFile, o.ConfigFile = "0.0.0.0:0", ca.webConfig("RequireAndVerifyClientCert"), file
 		o.Ready = func(_, a netAddr) { admin = a.String() }
 	})
@@ -57,15 +58,18 @@ func TestTenantIsNoOperator(t *testing.T) {
 	}
 	check(operator, "the operator", true)
 	check(research, "a tenant", false)
-	for cn, tenant := range map[string]*http.Client{"operator": operator, "research.lab": research} {
-		if err := os.WriteFile(file, []byte(tenants(cn)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	check(lab, "nobody's tenant yet", true)
+	for _, tc := range []struct{ what, tenants string }{
+		{"is known by another name", "{name: research, client_cert_cn: lab}"},
+		{"is known by a token", "{name: research, bearer_token_file: its.token}"},
+		{"is gone", "{name: other, bearer_token_file: its.token}"},
+	} {
+		writeText(t, file, tenants(tc.tenants))
 		if err := s.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range []*http.Client{operator, research} {
-			check(c, "whoever has it once "+cn+" is a tenant", c != tenant)
-		}
+		check(operator, "the operator, once the tenant "+tc.what, true)
+		check(research, "research.lab, once the tenant "+tc.what, false)
+		check(lab, "lab, once the tenant "+tc.what, false)
 	}
 }

@@ -182,6 +182,7 @@ type Server struct {
 	fileRefused  bool           // the newest attempt to load it failed; reloading guards it
 	unreached    bool           // of that, since no server answers that a group is moved to; likewise
 	keptTo       keptTo         // what tenants had; likewise
+	certified    certified      // by what certificates tenants were ever known
 	discovery    *discovery.Watch
 	reloadedWell atomic.Bool
 	asked        atomic.Int64   // reloads of the file by others than the watch
@@ -295,6 +296,7 @@ func New(o Options) (*Server, error) {
 		s.end()
 		return nil, err
 	}
+	s.certified.took(cfg)
 	s.state.Store(st)
 	s.keptTo.took(cfg)
 	s.limitMemory(cfg)

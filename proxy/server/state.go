@@ -322,6 +322,7 @@ func (s *Server) put(base *config.Config, plans func(*config.Config) (*dropped.S
 		st.retire()
 		return fmt.Errorf("deny: %w", err)
 	}
+	s.certified.took(cfg)
 	s.state.Store(st)
 	s.keptTo.took(cfg)
 	s.limitMemory(cfg)
