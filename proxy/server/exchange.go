@@ -195,15 +195,15 @@ func (x *exchange) nextAttempt(err error) bool {
 		// In parcels it can be exact where a replica is whole; and what a server says of a store
 		// behind it it has to be able to say the next time, too.
 		if !x.inParcels && len(x.stored.List()) == 0 {
-			x.s.inexacts.put(x.form(), next.Raw, now)
+			x.s.inexacts.put(x.learnt(x.form()), next.Raw, now)
 		}
 	case answer.Parcels:
 		if x.trial != nil { // the bounds are those of a trial, and others are not to be asked in parcels for them
 			return false
 		}
-		x.s.parcelled.put(query, "too many series", now)
+		x.s.parcelled.put(x.learnt(query), "too many series", now)
 	case answer.Order:
-		x.s.reordered.put(query, err.Error(), now)
+		x.s.reordered.put(x.learnt(query), err.Error(), now)
 	case answer.Replica:
 		if s := x.shardOf(next.After); s == nil || !shard.Free(err) && !x.mayAskAgain(s, x.repeated()) {
 			x.askedInVain(x.shardOf(x.attempt.After), err) // what was asked again before has not helped

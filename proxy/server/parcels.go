@@ -71,14 +71,14 @@ func (x *exchange) parcels(l *plan.Leaf, together *plan.Together) (out []*merge.
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
 	f := footing{x: x, leaf: l, together: together}
-	size, _ := strconv.Atoi(x.s.parcelled.get(x.dec.Request.Query, x.s.now()))
+	size, _ := strconv.Atoi(x.s.parcelled.get(x.learnt(x.dec.Request.Query), x.s.now()))
 	size, err = f.run(plan.ParcelLabel, values, size, nil)
 	x.warnTwice()
 	if err != nil {
 		return f.tables(), err
 	}
 	if x.trial == nil { // what fits into a trial's small bounds is nobody else's size
-		x.s.parcelled.put(x.dec.Request.Query, strconv.Itoa(size), x.s.now())
+		x.s.parcelled.put(x.learnt(x.dec.Request.Query), strconv.Itoa(size), x.s.now())
 	}
 	return f.tables(), nil
 }

@@ -151,7 +151,7 @@ func (x *exchange) question() plan.Query {
 		Lost:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
 	q.Heavy = x.dec.Heavy
-	q.Parcels = x.attempt.Parcels || x.s.parcel > 0 || x.s.parcelled.get(req.Query, x.s.now()) != ""
+	q.Parcels = x.attempt.Parcels || x.s.parcel > 0 || x.s.parcelled.get(x.learnt(req.Query), x.s.now()) != ""
 	for _, w := range x.dec.Windows {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
 	}
@@ -160,7 +160,7 @@ func (x *exchange) question() plan.Query {
 		q.Raw = "stats counts the samples of one evaluation"
 	}
 	if q.Raw == "" {
-		q.Raw = x.s.inexacts.get(x.form(), x.s.now())
+		q.Raw = x.s.inexacts.get(x.learnt(x.form()), x.s.now())
 		q.Inexact = q.Raw != ""
 	}
 	return q

@@ -40,13 +40,19 @@ func (x *exchange) gaveWay(err error) {
 }
 
 // counted is by what a query is known whose statistics gave way: all that says how much is read for
-// them, but when. It is a hash, since the longest texts are read the most for. Whose query it is is
-// part of it: how fast an answer comes must not tell one tenant what another one asks.
+// them, but when.
 func (x *exchange) counted() string {
-	g, l := x.grid(), x.limits
-	all := fmt.Sprint(x.form(), "\x00", g.End-g.Start, " ", x.dec.Request.LookbackDelta, " ", x.tenantName(), "\x00",
-		l.MaxSeries, " ", l.MaxSamples, " ", x.st.cfg.Hash)
-	hash := sha256.Sum256([]byte(all))
+	g := x.grid()
+	return x.learnt(fmt.Sprint(x.form(), "\x00", g.End-g.Start, " ", x.st.cfg.Hash))
+}
+
+// learnt is by what a text is known that something was learnt of: with whose it is and the bounds
+// within which that was so, since what is too much for one tenant is no other one's affair, and how
+// fast an answer comes must not tell one what another one asks. It is a hash, since the longest
+// texts are read the most for.
+func (x *exchange) learnt(text string) string {
+	l := x.limits
+	hash := sha256.Sum256([]byte(fmt.Sprint(text, "\x00", x.dec.Request.LookbackDelta, " ", x.tenantName(), "\x00", l.MaxSeries, " ", l.MaxSamples)))
 	return string(hash[:])
 }
 
