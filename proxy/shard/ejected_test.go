@@ -20,7 +20,7 @@ func TestWellAgain(t *testing.T) {
 	}{
 		{"well", "answer", true, 0},
 		{"errors", "error 500 internal boom", false, 0},
-		{"silent", "stall", false, lagTimeout},
+		{"silent", "stall", false, wholeWait},
 	} {
 		for _, replicas := range []int{1, 2} {
 			synctest.Test(t, func(t *testing.T) {

@@ -216,9 +216,6 @@ type Shard struct {
 	unanswered vain
 	crowded    atomic.Pointer[turnOf]
 	trying     chan struct{} // holds one token while somebody asks those that failed too often
-	// doubting is held by who asks replicas whether they are well again, doubted of asking in vain.
-	doubting chan struct{}
-	doubted  vain
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].
@@ -321,10 +318,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 	}
 	for si := range c.Shards {
 		sc := &c.Shards[si]
-		s := &Shard{
-			Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t,
-			trying: make(chan struct{}, 1), doubting: make(chan struct{}, 1),
-		}
+		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t, trying: make(chan struct{}, 1)}
 		s.name = s.Name()
 		if s.Names, err = trust.NewNames(sc.Names); err != nil {
 			t.drop(g.Shards...)
