@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -48,12 +49,23 @@ func (s *Server) crossOrigin(w http.ResponseWriter, r *http.Request) bool {
 
 // guard puts s.web before exporter-toolkit, and returns a listener to serve hs by. exporter-toolkit
 // puts its own handler in the place of hs's before the first Accept, and that is when the guard is
-// put before it. health serves health without a password, whatever the web configuration says:
-// those who ask for it have none.
+// put before it. It has read the file once more by then, and where that was empty in this moment
+// the listener would be one without TLS to its end: nobody is accepted, and Spillway ends, as over
+// a file that is broken then. health serves health without a password, whatever the web
+// configuration says: those who ask for it have none.
 func (s *Server) guard(hs *http.Server, l net.Listener, health bool) net.Listener {
 	open := hs.Handler
-	return &firstAccept{Listener: l, first: func() { hs.Handler = s.behindGuard(hs.Handler, open, health) }}
+	return &firstAccept{Listener: l, first: func() error {
+		encrypts := hs.TLSConfig != nil && hs.TLSConfig.GetConfigForClient != nil // net/http makes an empty one
+		if !encrypts && s.web.encrypted() {
+			return errBareListener
+		}
+		hs.Handler = s.behindGuard(hs.Handler, open, health)
+		return nil
+	}}
 }
+
+var errBareListener = errors.New("--web.config.file had no tls_server_config in the moment in which a listener began, as one that is being written; start Spillway again")
 
 // behindGuard is inner for whomever the guard lets in, and open for those who ask for health.
 func (s *Server) behindGuard(inner, open http.Handler, health bool) http.Handler {
@@ -78,16 +90,20 @@ func isHealth(r *http.Request) bool {
 	return p == "/-/healthy" || p == "/-/ready"
 }
 
-// firstAccept calls first before the first Accept.
+// firstAccept calls first before the first Accept, and accepts nobody where that fails.
 type firstAccept struct {
 	net.Listener
 	once  sync.Once
-	first func()
+	first func() error
+	err   error
 }
 
 // Accept implements net.Listener.
 func (l *firstAccept) Accept() (net.Conn, error) {
-	l.once.Do(l.first)
+	l.once.Do(func() { l.err = l.first() })
+	if l.err != nil {
+		return nil, l.err
+	}
 	return l.Listener.Accept()
 }
 

@@ -19,10 +19,10 @@ var errNoTLS = errors.New("tls_server_config is gone, and the listeners were sta
 // connection, lets all handshakes fail without a word. What is wrong for no longer than stillFor is
 // being written.
 func (s *Server) watchWebConfig(ctx context.Context, interval time.Duration) {
-	began := readWebConfig(s.opts.WebConfigFile)
+	began := s.web.encrypted()
 	check := func() string {
 		err := checkWebConfig(s.opts.WebConfigFile)
-		if err == nil && began.encrypts() && !readWebConfig(s.opts.WebConfigFile).encrypts() {
+		if err == nil && began && !readWebConfig(s.opts.WebConfigFile).encrypts() {
 			err = errNoTLS
 		}
 		if err != nil {

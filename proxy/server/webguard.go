@@ -70,6 +70,7 @@ type webGuard struct {
 	now  *webConfig // what text says
 	most int        // the most ways that it has asked for at once
 	less bool       // it asks for fewer now, which was said
+	tls  bool       // it has asked for TLS
 
 	compare func(hash, password []byte) error // bcrypt's
 }
@@ -97,7 +98,7 @@ func (g *webGuard) look() (c *webConfig, less bool) {
 			g.now = &webConfig{}
 		}
 	}
-	g.most = max(g.most, g.now.ways())
+	g.most, g.tls = max(g.most, g.now.ways()), g.tls || g.now.encrypts()
 	less = g.now.ways() < g.most
 	switch {
 	case less && !g.less:
@@ -108,6 +109,13 @@ func (g *webGuard) look() (c *webConfig, less bool) {
 	}
 	g.less = less
 	return g.now, less
+}
+
+// encrypted tells whether the file has asked for TLS since the start.
+func (g *webGuard) encrypted() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tls
 }
 
 // readWhole is what a file has; nothing where it cannot be read.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/exporter-toolkit/web"
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/spillwayproject/spillway/proxy/tenant"
@@ -266,6 +268,69 @@ func TestWebConfigCutOff(t *testing.T) {
 			t.Errorf("%s, once it is whole: %d, and %d to a stranger", name, in, out)
 		}
 	}
+}
+
+// TestListenerThatBeginsWhileTheFileIsEmpty: it would be one without TLS until the next start, so
+// nobody is accepted there.
+func TestListenerThatBeginsWhileTheFileIsEmpty(t *testing.T) {
+	ca := newAuthority(t, "ours")
+	ca.issue("server")
+	whole, err := os.ReadFile(ca.webConfig(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := "http_server_config: {http2: false}\n"
+	for _, tc := range []struct {
+		start, begin string
+		ends         bool
+	}{
+		{string(whole), "", true},
+		{string(whole), string(whole), false},
+		{plain, "", false},
+	} {
+		file := filepath.Join(ca.dir, "begins.yml")
+		inPlace(t, file, tc.start)
+		s := &Server{web: newWebGuard(file, slog.New(slog.DiscardHandler))}
+		s.web.look() // as Run does at the start
+		inPlace(t, file, tc.begin)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hs := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: patience}
+		served := make(chan error, 1)
+		accepts := make(chan struct{}, 1)
+		go func() {
+			flags := &web.FlagConfig{WebListenAddresses: &[]string{""}, WebSystemdSocket: new(bool), WebConfigFile: &file}
+			guarded := s.guard(hs, &askedListener{l, accepts}, true)
+			served <- web.ServeMultiple([]net.Listener{guarded}, hs, flags, slog.New(slog.DiscardHandler))
+		}()
+		select {
+		case err = <-served:
+		case <-accepts:
+			err = nil
+		}
+		if (err != nil) != tc.ends || err != nil && !errors.Is(err, errBareListener) {
+			t.Errorf("%.20q, and %.20q as it begins: %v", tc.start, tc.begin, err)
+		}
+		_ = hs.Close()
+		_ = l.Close()
+	}
+}
+
+// askedListener is a listener that says when it is asked for a connection.
+type askedListener struct {
+	net.Listener
+	accepts chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l *askedListener) Accept() (net.Conn, error) {
+	select {
+	case l.accepts <- struct{}{}:
+	default:
+	}
+	return l.Listener.Accept()
 }
 
 // TestCertificatesStayAskedFor: where the file asks for certificates no more, nobody is answered,
