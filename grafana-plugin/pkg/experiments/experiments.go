@@ -395,7 +395,7 @@ func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.
 		r.LeftOut("%d pods are more than the %d that are looked at: for some experiments, created and state may be wrong. Choose a cluster or a team.", len(found), maxPods)
 		found = found[:maxPods]
 	}
-	var all, unknown []Pod
+	var all, unsure []Pod
 	of := map[podKey]*known{}
 	for _, s := range found {
 		k := at[groupOf(s.Labels)]
@@ -404,11 +404,11 @@ func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.
 		pod := Pod{Cluster: p.cluster, Namespace: p.namespace, Name: p.name, UID: p.uid}
 		all = append(all, pod)
 		if !k.decided {
-			unknown = append(unknown, pod)
+			unsure = append(unsure, pod)
 		}
 	}
 	// States first: an experiment that is there has another one than ended.
-	answers, err := r.each(ctx, r.details(r.now(unknown, phaseIs)))
+	answers, err := r.each(ctx, r.details(r.now(unsure, phaseIs)))
 	if err != nil {
 		return err
 	}
@@ -421,7 +421,17 @@ func (r *Run) detailPods(ctx context.Context, at map[group]*known, found []prom.
 			k.created = earlier(k.created, unixTime(v))
 		}
 	}
-	for p, phase := range phaseOf(answers[0]) {
+	phase := phaseOf(answers[0])
+	silent, err := unphased(ctx, r, unsure, phase)
+	if err != nil {
+		return err
+	}
+	for _, p := range unsure {
+		if silent[p.Cluster] {
+			of[p.key()].state = unknown
+		}
+	}
+	for p, phase := range phase {
 		switch k := of[p]; {
 		case k == nil:
 		case phase == "Running":

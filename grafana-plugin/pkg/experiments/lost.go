@@ -20,7 +20,7 @@ const nodesCounted = "cluster:nodes:count"
 // still, and whether what was there has ended nobody knows.
 func (r *Run) lost(ctx context.Context, clusters set, step time.Duration) (map[string]time.Time, error) {
 	if len(clusters) == 0 {
-		return nil, nil
+		return map[string]time.Time{}, nil
 	}
 	counted := Selector(nodesCounted, OneOf("cluster", clusters.names()...))
 	series, err := r.Instant(ctx, fmt.Sprintf("max by (cluster) (max_over_time(timestamp(%s)[%s:%s])) unless on (cluster) %[1]s",
@@ -47,6 +47,31 @@ func (r *Run) firstSeen(ctx context.Context, clusters set, step time.Duration) (
 		out[s.Labels["cluster"]] = unixTime(s.Value())
 	}
 	return out, err
+}
+
+// unphased tells in which of the pods' clusters kube-state-metrics says nothing at the range's end,
+// though the rules knew pods of what is chosen when they were evaluated last: nobody knows whether
+// these run. phase has what is known of pods' phases; clusters of which it has any are not looked
+// at.
+func unphased[V any](ctx context.Context, r *Run, pods []Pod, phase map[podKey]V) (set, error) {
+	here, left := set{}, set{}
+	for _, p := range pods {
+		left[p.Cluster] = true
+		if _, ok := phase[p.key()]; ok {
+			here[p.Cluster] = true
+		}
+	}
+	if left = left.without(here); len(left) == 0 {
+		return left, nil
+	}
+	q := r.Query
+	q.Clusters = left.names()
+	silent, err := r.clusters(ctx, "group by (cluster) ("+Selector("experiment:pod:info", Chosen(q)...)+") unless on (cluster) "+
+		"group by (cluster) ("+Selector("kube_node_info", OneOf("cluster", q.Clusters...))+")")
+	if err == nil && len(silent) > 0 {
+		r.LeftOut("The phases of pods are not known %s: nothing is seen of kube-state-metrics there at the end of this time.", silent.in())
+	}
+	return silent, err
 }
 
 // lostWith says whether what was seen last at this time, in steps of step, was there until its

@@ -34,13 +34,20 @@ func pendingTable(ctx context.Context, r *Run) (data.Frames, error) {
 		return nil, err
 	}
 	answers, err := r.each(ctx, r.now(pods, func(of selectPods) string {
-		return "max by (" + byPod + ") (" + of("kube_pod_status_phase", `phase="Pending"`) + ") == 1"
+		return "max by (" + byPod + ") (" + of("kube_pod_status_phase", `phase="Pending"`) + ")"
 	}))
 	if err != nil {
 		return nil, err
 	}
-	waits := valueOf(answers[0])
-	pods = slices.DeleteFunc(pods, func(p Pod) bool { return waits[p.key()] == 0 })
+	waits := valueOf(answers[0]) // 0 of those that do not wait any more
+	silent, err := unphased(ctx, r, pods, waits)
+	if err != nil {
+		return nil, err
+	}
+	pods = slices.DeleteFunc(pods, func(p Pod) bool { return waits[p.key()] != 1 })
+	if len(pods) == 0 && len(silent) > 0 {
+		return r.pendingFrames(nil), nil // nobody knows whether any waits
+	}
 	if len(pods) == 0 {
 		return r.pendingFrames(nil), r.Empty(ctx, NeedPods, "pods that wait")
 	}

@@ -51,6 +51,10 @@ func podsTable(ctx context.Context, r *Run) (data.Frames, error) {
 		return nil, err
 	}
 	phase := phaseOf(answers[0])
+	silent, err := unphased(ctx, r, pods, phase)
+	if err != nil {
+		return nil, err
+	}
 	here, left := set{}, set{}
 	rows := make([]podRow, len(pods))
 	for i, p := range pods {
@@ -61,9 +65,12 @@ func podsTable(ctx context.Context, r *Run) (data.Frames, error) {
 			left[p.Cluster] = true
 		}
 	}
-	lost, err := r.lost(ctx, left.without(here), r.lookStep(r.back()))
+	lost, err := r.lost(ctx, left.without(here.with(silent)), r.lookStep(r.back()))
 	if err != nil {
 		return nil, err
+	}
+	for c := range silent {
+		lost[c] = r.Until
 	}
 	for i := range rows { // what is not known stands before what has gone
 		if _, ok := lost[rows[i].Cluster]; ok {
@@ -88,7 +95,8 @@ func sortPods(rows []podRow) {
 }
 
 // describe fills in what is known of each pod: now of those that are there, in the range of those
-// that are gone. lost are clusters of which nothing is seen any more, since when.
+// that are gone. lost are clusters of which nothing is seen any more, since when: since the end of
+// the range where unphased has told of them.
 func (r *Run) describe(ctx context.Context, rows []podRow, lost map[string]time.Time) error {
 	var here, left []Pod
 	for _, row := range rows {
@@ -145,7 +153,7 @@ func (r *Run) describe(ctx context.Context, rows []podRow, lost map[string]time.
 			row.phase = p
 		case isLost && wasSeen && !r.lostWith(unixTime(seen[k]), last, r.lookStep(r.back())):
 			row.phase = gone
-		case isLost:
+		case isLost && last.Before(r.Until):
 			told[row.Cluster] = last
 		}
 		row.reason, row.restarts = why[k].reason, int64(restarts[k])

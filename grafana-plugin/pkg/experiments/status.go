@@ -17,7 +17,8 @@ var alwaysCounted = []string{"Running", "Pending", "Failed"}
 type clusterPhase struct{ cluster, phase string }
 
 // status counts the pods of what is chosen by cluster and phase: those that are there at the end of
-// the range, or over time. View total counts those of all clusters by phase, in one frame.
+// the range, or over time. View total counts those of all clusters by phase, in one frame. There is
+// no 0 of a cluster whose phases are not known.
 func status(ctx context.Context, r *Run) (data.Frames, error) {
 	if r.Query.View == "over_time" {
 		return statusOverTime(ctx, r)
@@ -26,26 +27,35 @@ func status(ctx context.Context, r *Run) (data.Frames, error) {
 	if err != nil {
 		return nil, err
 	}
-	total := r.Query.View == "total"
+	total, kind := r.Query.View == "total", data.FrameTypeNumericMulti
+	if total {
+		kind = data.FrameTypeNumericWide
+	}
 	if len(pods) == 0 {
-		kind := data.FrameTypeNumericMulti
-		if total {
-			kind = data.FrameTypeNumericWide
-		}
 		return emptyFrames(kind), r.Empty(ctx, NeedPods, "pods")
 	}
 	answers, err := r.each(ctx, r.now(pods, phaseIs))
 	if err != nil {
 		return nil, err
 	}
+	phase := phaseOf(answers[0])
+	silent, err := unphased(ctx, r, pods, phase)
+	if err != nil {
+		return nil, err
+	}
 	count := map[clusterPhase]float64{}
 	for _, p := range pods {
 		for _, phase := range alwaysCounted {
-			count[clusterPhase{p.Cluster, phase}] += 0
+			if !silent[p.Cluster] {
+				count[clusterPhase{p.Cluster, phase}] += 0
+			}
 		}
 	}
-	for pod, phase := range phaseOf(answers[0]) {
+	for pod, phase := range phase {
 		count[clusterPhase{pod.cluster, phase}]++
+	}
+	if len(count) == 0 {
+		return emptyFrames(kind), nil
 	}
 	if total {
 		return totalStatus(count), nil
