@@ -3,7 +3,6 @@ package experiments
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -362,11 +361,8 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	if err != nil {
 		return out, err
 	}
-	clusters := map[string]bool{}
-	for _, s := range answers[0] {
-		clusters[s.Labels["cluster"]] = true
-	}
-	names := slices.Sorted(maps.Keys(clusters))
+	clusters := clustersIn(answers[0])
+	names := clusters.names()
 	out.clusters = strings.Join(names, ", ")
 	if !x.running {
 		lost, err := r.lostSince(ctx, names, x.last)
@@ -380,6 +376,10 @@ func (r *Run) summarize(ctx context.Context, x run) (runSummary, error) {
 	}
 	for _, s := range answers[1] {
 		out.hours += s.Value()
+	}
+	held := holding{"GPU hours of " + x.name, "its time", x.matchers, clusters, x.first.Add(-time.Second), end, out.hours}
+	if _, err := r.evaluated(ctx, held); err != nil {
+		return out, err
 	}
 	for _, s := range answers[2] {
 		out.gpus = s.Value()

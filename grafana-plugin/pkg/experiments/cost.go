@@ -60,7 +60,7 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 		nodes[nodeOf(s.Labels)], clusters[s.Labels["cluster"]] = true, true
 	}
 	// Idle hours are looked at in each Interval, whether there was an evaluation or not.
-	rate, err := r.evaluated(ctx, clusters, held)
+	rate, err := r.evaluated(ctx, holding{"GPU hours and cost", "this time", Chosen(r.Query), clusters, r.From, r.Until, held})
 	if err != nil {
 		return nil, err
 	}

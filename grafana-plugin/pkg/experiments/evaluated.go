@@ -23,51 +23,64 @@ const (
 	evaluationsOff = 0.1
 )
 
+// holding is a time in which something had GPU hours.
+type holding struct {
+	what, when  string   // what is counted, and the time, for a sentence
+	matchers    []string // of experiment:pods:count
+	clusters    set
+	from, until time.Time
+	hours       float64
+}
+
 // evaluated looks whether the rules were evaluated once in each Interval, which is what GPU hours
 // are counted from, and says in a notice where they were not. rate is how many evaluations there
-// were for each Interval in which what is chosen was there. held is how many GPU hours there are:
-// of more than maxIdleSamples evaluations only the last ones are looked at.
-func (r *Run) evaluated(ctx context.Context, clusters set, held float64) (rate float64, err error) {
-	interval := r.Settings.Interval()
-	if r.length() < leastEvaluations*interval {
+// were for each Interval in which what is counted was there. Of more than maxIdleSamples
+// evaluations only the last ones are looked at.
+func (r *Run) evaluated(ctx context.Context, l holding) (rate float64, err error) {
+	interval, length := r.Settings.Interval(), l.until.Sub(l.from)
+	if length < leastEvaluations*interval {
 		return 1, nil
 	}
-	d := min(r.length(), mostBack)
+	d := min(length, mostBack)
 	late := d
-	if samples := held / interval.Hours(); samples > maxIdleSamples {
+	if samples := l.hours / interval.Hours(); samples > maxIdleSamples {
 		late = max(leastEvaluations*interval, time.Duration(float64(d)*maxIdleSamples/samples))
 	}
-	counts := Selector("experiment:pods:count", append(Chosen(r.Query), OneOf("phase", "Running"))...)
-	counted := "max by (cluster) (" + Selector(nodesCounted, OneOf("cluster", clusters.names()...)) + ")"
+	counts := Selector("experiment:pods:count", append(l.matchers[:len(l.matchers):len(l.matchers)], OneOf("phase", "Running"))...)
+	counted := "max by (cluster) (" + Selector(nodesCounted, OneOf("cluster", l.clusters.names()...)) + ")"
 	answers, err := r.each(ctx,
 		[]question{r.at(fmt.Sprintf("sum (count_over_time(%[1]s[%[2]s])) / sum (count_over_time(%[1]s[%[2]s:%[3]s]))",
-			counts, seconds(late), seconds(interval)), r.Until)},
-		scaled(r.lookStep(d).Seconds()/d.Seconds(), r.at("count_over_time("+r.lookAt(counted, d)+")", r.Until)))
+			counts, seconds(late), seconds(interval)), l.until)},
+		scaled(r.lookStep(d).Seconds()/d.Seconds(), r.at("count_over_time("+r.lookAt(counted, d)+")", l.until)))
 	if err != nil { // it is for notices alone
 		if ctx.Err() != nil || errors.Is(err, ErrPanic) {
 			return 1, err
 		}
 		return 1, nil
 	}
-	r.noticeGaps(answers[1], d)
+	if d < length {
+		l.when = "the last " + commonmodel.Duration(d).String() + " of " + l.when
+	}
+	r.noticeGaps(answers[1], l)
 	if len(answers[0]) == 0 {
 		return 1, nil
 	}
 	switch rate = answers[0][0].Value(); {
 	case rate < 1-evaluationsOff:
 		r.LeftOut("%.0f %% of the evaluations of rule group experiment.pods are missing, as where one takes longer than %s (ruleInterval): "+
-			"GPU hours and cost are too low by as much.", 100*(1-rate), commonmodel.Duration(interval))
+			"%s are too low by as much.", 100*(1-rate), commonmodel.Duration(interval), l.what)
 	case rate > 1+evaluationsOff:
-		r.Notice(data.NoticeSeverityWarning, "Rule group experiment.pods is evaluated %.1f times in each %s (ruleInterval): GPU hours and cost are too high by as much. "+
-			"Set the datasource's ruleInterval to the interval of the group.", rate, commonmodel.Duration(interval))
+		r.Notice(data.NoticeSeverityWarning, "Rule group experiment.pods is evaluated %.1f times in each %s (ruleInterval): %s are too high by as much. "+
+			"Set the datasource's ruleInterval to the interval of the group.", rate, commonmodel.Duration(interval), l.what)
 	default:
 		rate = 1
 	}
 	return rate, nil
 }
 
-// noticeGaps says of which clusters less than all of d was recorded. shares has a series for each.
-func (r *Run) noticeGaps(shares []prom.Series, d time.Duration) {
+// noticeGaps says of which clusters less than all of the time was recorded. shares has a series for
+// each.
+func (r *Run) noticeGaps(shares []prom.Series, l holding) {
 	gaps, least := set{}, 1.0
 	for _, s := range shares {
 		if v := s.Value(); v < mostRecorded {
@@ -77,13 +90,9 @@ func (r *Run) noticeGaps(shares []prom.Series, d time.Duration) {
 	if len(gaps) == 0 {
 		return
 	}
-	what := "this time"
-	if d < r.length() {
-		what = "the last " + commonmodel.Duration(d).String()
-	}
 	if len(gaps) > 1 {
-		what += ", where it is least,"
+		l.when += ", where it is least,"
 	}
-	r.Notice(data.NoticeSeverityWarning, "GPU hours and cost may be too low: only %.0f %% of %s was recorded %s. The rules or kube-state-metrics stood still, or no more is stored.",
-		100*least, what, gaps.in())
+	r.Notice(data.NoticeSeverityWarning, "%s may be too low: only %.0f %% of %s was recorded %s. The rules or kube-state-metrics stood still, or no more is stored.",
+		l.what, 100*least, l.when, gaps.in())
 }

@@ -27,3 +27,30 @@ func TestCostOfEvaluations(t *testing.T) {
 		}
 	}
 }
+
+// What is counted of a compared run is too little, or too much, as what is counted of a range is:
+// a notice names the run.
+func TestCompareOfEvaluations(t *testing.T) {
+	r := worldOf(t, "late").run(t, settingsOf(t, ""), `{"queryType":"compare","view":"summary","experiments":["even","late","fast","gap"]}`,
+		100*time.Minute, 2*time.Hour)
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "runs", rowsOf(t, frames[0], "run", "gpu_hours"), []string{
+		"even 2.0166666666666666", "late 1.0166666666666666", "fast 4.016666666666667", "gap 1",
+	})
+	got := noticesOf(r)
+	for _, said := range []string{
+		"50 % of the evaluations of rule group experiment.pods are missing, as where one takes longer than 1m (ruleInterval): GPU hours of late are too low by as much.",
+		"Rule group experiment.pods is evaluated 2.0 times in each 1m (ruleInterval): GPU hours of fast are too high by as much.",
+		`GPU hours of gap may be too low: only 50 % of its time was recorded in cluster "g".`,
+	} {
+		if !strings.Contains(got, said) {
+			t.Errorf("notices %q, want %q", got, said)
+		}
+	}
+	if strings.Contains(got, "GPU hours of even") {
+		t.Errorf("notices %q", got)
+	}
+}

@@ -119,11 +119,16 @@ func (r *Run) clusters(ctx context.Context, query string) (set, error) {
 	if err != nil {
 		return nil, err
 	}
+	return clustersIn(series), nil
+}
+
+// clustersIn are those of series.
+func clustersIn(series []prom.Series) set {
 	out := set{}
 	for _, s := range series {
 		out[s.Labels["cluster"]] = true
 	}
-	return out, nil
+	return out
 }
 
 // unmeasured says in which of some clusters nothing would tell of faults, where others have some.
