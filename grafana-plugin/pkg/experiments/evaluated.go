@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
@@ -58,10 +60,9 @@ func (r *Run) evaluated(ctx context.Context, l holding) (rate float64, err error
 		}
 		return 1, nil
 	}
-	if d < length {
-		l.when = "the last " + commonmodel.Duration(d).String() + " of " + l.when
+	if err := r.noticeGaps(ctx, answers[1], l, d); err != nil {
+		return 1, err
 	}
-	r.noticeGaps(answers[1], l)
 	if len(answers[0]) == 0 {
 		return 1, nil
 	}
@@ -78,21 +79,65 @@ func (r *Run) evaluated(ctx context.Context, l holding) (rate float64, err error
 	return rate, nil
 }
 
-// noticeGaps says of which clusters less than all of the time was recorded. shares has a series for
-// each.
-func (r *Run) noticeGaps(shares []prom.Series, l holding) {
-	gaps, least := set{}, 1.0
+// noticeGaps says of which clusters less than all of d before l ends was recorded. shares has a
+// series for each. An alert is not evaluated then, but where there is a gap because all that is
+// known of a cluster begins there.
+func (r *Run) noticeGaps(ctx context.Context, shares []prom.Series, l holding, d time.Duration) error {
+	gaps, least := map[string]float64{}, 1.0
 	for _, s := range shares {
 		if v := s.Value(); v < mostRecorded {
-			gaps[s.Labels["cluster"]], least = true, min(least, v)
+			gaps[s.Labels["cluster"]], least = v, min(least, v)
 		}
 	}
 	if len(gaps) == 0 {
-		return
+		return nil
+	}
+	if d < l.until.Sub(l.from) {
+		l.when = "the last " + commonmodel.Duration(d).String() + " of " + l.when
+	}
+	in := set{}
+	for c := range gaps {
+		in[c] = true
 	}
 	if len(gaps) > 1 {
 		l.when += ", where it is least,"
 	}
-	r.Notice(data.NoticeSeverityWarning, "%s may be too low: only %.0f %% of %s was recorded %s. The rules or kube-state-metrics stood still, or no more is stored.",
-		l.what, 100*least, l.when, gaps.in())
+	say := r.LeftOut
+	if r.Alert {
+		young, err := r.young(ctx, gaps, l.until, d)
+		if err != nil {
+			return err
+		}
+		if len(in.without(young)) == 0 {
+			say = func(format string, args ...any) { r.Notice(data.NoticeSeverityWarning, format, args...) }
+		}
+	}
+	say("%s may be too low: only %.0f %% of %s was recorded %s. The rules or kube-state-metrics stood still, or no more is stored.",
+		l.what, 100*least, l.when, in.in())
+	return nil
+}
+
+// young are those of clusters of which nothing was known before the d before until, and all was
+// recorded since something is. gaps has the share of d that was. Where the time before cannot be
+// asked for, there are none.
+func (r *Run) young(ctx context.Context, gaps map[string]float64, until time.Time, d time.Duration) (set, error) {
+	counted := Selector(nodesCounted, OneOf("cluster", slices.Collect(maps.Keys(gaps))...))
+	answers, err := r.each(ctx,
+		[]question{r.at(firstOf(counted, d, r.lookStep(d)), until)},
+		[]question{r.at(fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[1d])) or group by (cluster) (last_over_time(%[1]s[%[2]s:1h]))",
+			counted, seconds(mostBack)), until.Add(-d))})
+	if err != nil {
+		if ctx.Err() != nil || errors.Is(err, ErrPanic) {
+			return nil, err
+		}
+		return set{}, nil
+	}
+	out, before := set{}, clustersIn(answers[1])
+	for _, s := range answers[0] {
+		c, since := s.Labels["cluster"], until.Sub(unixTime(s.Value()))
+		if !before[c] && (since < leastEvaluations*r.Settings.Interval() || gaps[c]*float64(d) >= mostRecorded*float64(since)) {
+			out[c] = true
+		}
+	}
+	return out, nil
 }

@@ -54,3 +54,41 @@ func TestCompareOfEvaluations(t *testing.T) {
 		t.Errorf("notices %q", got)
 	}
 }
+
+// An alert on cost is not evaluated where a part of the time was not recorded, or of the use not
+// measured. What was before a cluster was known at all is no gap for an alert.
+func TestAlertsOnCostOfAPart(t *testing.T) {
+	const unmeasured = "The use of 49 % of these GPU hours was not measured"
+	for _, c := range []struct {
+		chosen      string
+		from, until time.Duration
+		notice      string
+		ends        bool
+	}{
+		{`"experiments":["even"]`, 0, 2 * time.Hour, "", false},
+		{`"experiments":["gap"]`, 0, 2 * time.Hour, `only 49 % of this time was recorded in cluster "g"`, true},
+		// The gap is where the range begins, and something was known before.
+		{`"experiments":["gap"]`, 50 * minute, 2 * time.Hour, `only 43 % of this time was recorded in cluster "g"`, true},
+		{`"experiments":["new"]`, 0, 2 * time.Hour, `only 51 % of this time was recorded in cluster "n"`, false},
+		{`"experiments":["new","gap"]`, 0, 2 * time.Hour, `of this time, where it is least, was recorded in clusters "g", "n"`, true},
+		{`"experiments":["new","gap"]`, 95 * minute, 2 * time.Hour, "", false},
+		{`"experiments":["unseen"]`, 0, 2 * time.Hour, "The use of these GPUs was not measured", true},
+		{`"experiments":["seen late"]`, 0, 2 * time.Hour, unmeasured, true},
+		{`"experiments":["even","seen late"]`, 70 * minute, 2 * time.Hour, "", false},
+	} {
+		for _, alert := range []bool{false, true} {
+			r := worldOf(t, "late").run(t, settingsOf(t, ""), `{"queryType":"cost","view":"total",`+c.chosen+`}`, c.from, c.until)
+			r.Alert = alert
+			_, err := r.Do(t.Context())
+			if alert && c.ends {
+				if err == nil || !strings.Contains(err.Error(), c.notice) {
+					t.Errorf("an alert on %s from %s: %v; want an error with %q", c.chosen, c.from, err, c.notice)
+				}
+				continue
+			}
+			if got := noticesOf(r); err != nil || !strings.Contains(got, c.notice) || c.notice == "" && got != "" {
+				t.Errorf("%s from %s, alert %t: %v, notices %q; want %q", c.chosen, c.from, alert, err, got, c.notice)
+			}
+		}
+	}
+}

@@ -40,8 +40,7 @@ func (r *Run) firstSeen(ctx context.Context, clusters set, step time.Duration) (
 	if len(clusters) == 0 {
 		return nil, nil
 	}
-	series, err := r.Instant(ctx, fmt.Sprintf("min by (cluster) (min_over_time(timestamp(%s)[%s:%s]))",
-		Selector(nodesCounted, OneOf("cluster", clusters.names()...)), seconds(r.back()), seconds(step)), r.Until)
+	series, err := r.Instant(ctx, firstOf(Selector(nodesCounted, OneOf("cluster", clusters.names()...)), r.back(), step), r.Until)
 	out := map[string]time.Time{}
 	for _, s := range series {
 		out[s.Labels["cluster"]] = unixTime(s.Value())
@@ -72,6 +71,12 @@ func unphased[V any](ctx context.Context, r *Run, pods []Pod, phase map[podKey]V
 		r.LeftOut("The phases of pods are not known %s: nothing is seen of kube-state-metrics there at the end of this time.", silent.in())
 	}
 	return silent, err
+}
+
+// firstOf is when there was first a series of the selector in each cluster within d, looked at in
+// steps of step.
+func firstOf(selector string, d, step time.Duration) string {
+	return fmt.Sprintf("min by (cluster) (min_over_time(timestamp(%s)[%s:%s]))", selector, seconds(d), seconds(step))
 }
 
 // lostWith says whether what was seen last at this time, in steps of step, was there until its

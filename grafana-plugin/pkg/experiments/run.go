@@ -1,7 +1,6 @@
 package experiments
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -55,8 +54,8 @@ type Run struct {
 	mu       sync.Mutex
 	executed []string
 	notices  []data.Notice
-	missed   string // what LeftOut said first
-	told     set    // clusters of which noticeLost said that they are lost
+	missed   []string // what LeftOut said, each once
+	told     set      // clusters of which noticeLost said that they are lost
 }
 
 // NewRun makes a run that asks asker.
@@ -80,8 +79,8 @@ func (r *Run) Do(ctx context.Context) (data.Frames, error) {
 			return nil, err
 		}
 	}
-	if r.Alert && r.missed != "" {
-		return nil, fmt.Errorf("an alert is not evaluated on a part of what is asked: %s", r.missed)
+	if r.Alert && len(r.missed) > 0 {
+		return nil, fmt.Errorf("an alert is not evaluated on a part of what is asked: %s", strings.Join(r.missed, "\n"))
 	}
 	if len(frames) == 0 {
 		frames = data.Frames{data.NewFrame("")}
@@ -177,7 +176,9 @@ func (r *Run) LeftOut(format string, args ...any) {
 	r.Notice(data.NoticeSeverityWarning, "%s", text)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.missed = cmp.Or(r.missed, text)
+	if !slices.Contains(r.missed, text) {
+		r.missed = append(r.missed, text)
+	}
 }
 
 func (r *Run) note(query string) error {
