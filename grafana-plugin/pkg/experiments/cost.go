@@ -166,10 +166,10 @@ type gpuModel struct{ dcgm, label string }
 func (m gpuModel) name() string { return cmp.Or(m.dcgm, m.label) }
 
 // models says which GPUs the nodes have. It looks at the end of the range first, and then back
-// through the range for the nodes that have gone, no further at a time than a proxy lets one; what
-// cannot be asked for is left out. There it looks now and then, and at each sample of the nodes of
-// which nothing was found so: those that were there between two looks, with few samples. Of a node
-// with several models it is the first by name.
+// through the range for the nodes that have gone and for those of which DCGM says nothing, no
+// further at a time than a proxy lets one; what cannot be asked for is left out. There it looks now
+// and then, and at each sample of the nodes of which nothing was found so: those that were there
+// between two looks, with few samples. Of a node with several models it is the first by name.
 func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]gpuModel, error) {
 	out := map[node]gpuModel{}
 	missing := withoutModel(nodes, out)
@@ -191,7 +191,8 @@ func (r *Run) models(ctx context.Context, nodes map[node]bool) (map[node]gpuMode
 			if err != nil && (ctx.Err() != nil || errors.Is(err, ErrPanic)) {
 				return nil, err
 			} else if err != nil {
-				r.LeftOut("The models of the GPUs of %d nodes that have gone are left out, since they cannot be asked for: %v", len(missing), err)
+				r.LeftOut("The models of the GPUs of %d nodes that have gone, or that DCGM says nothing of, are left out, "+
+					"since they cannot be asked for: %v", len(missing), err)
 				return out, nil
 			}
 		}
@@ -243,11 +244,12 @@ func (r *Run) changed(ctx context.Context, models map[node]gpuModel) error {
 	return nil
 }
 
-// withoutModel are those of nodes that have no model yet.
+// withoutModel are those of nodes of which DCGM's word is not known yet: labels write models in
+// their own way.
 func withoutModel(nodes map[node]bool, models map[node]gpuModel) []Pod {
 	var out []Pod
 	for n := range nodes {
-		if models[n] == (gpuModel{}) {
+		if models[n].dcgm == "" {
 			out = append(out, Pod{Cluster: n.cluster, Node: n.name})
 		}
 	}
@@ -255,13 +257,25 @@ func withoutModel(nodes map[node]bool, models map[node]gpuModel) []Pod {
 }
 
 // modelsOf puts the models of nodes into out, as they were at a time by what look makes of a
-// selector.
+// selector. Labels are not asked for where they are known: they may be all that is known of many
+// nodes.
 func (r *Run) modelsOf(ctx context.Context, nodes []Pod, out map[node]gpuModel, at time.Time, look func(selector string) string) error {
-	answers, err := r.each(ctx,
-		fewOnNodesBeside(0, 2, nodes, func(m ...string) question {
-			return r.at("group by (cluster, node, modelName) ("+look(Selector("node_model:gpu_util_percent:count", m...))+
-				") or group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", at)
-		}))
+	dcgm := func(m []string) string {
+		return "group by (cluster, node, modelName) (" + look(Selector("node_model:gpu_util_percent:count", m...)) + ")"
+	}
+	var labelled, others []Pod
+	for _, n := range nodes {
+		if out[node{n.Cluster, n.Node}].label != "" {
+			labelled = append(labelled, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	answers, err := r.each(ctx, append(
+		fewOnNodesBeside(0, 1, labelled, func(m ...string) question { return r.at(dcgm(m), at) }),
+		fewOnNodesBeside(0, 2, others, func(m ...string) question {
+			return r.at(dcgm(m)+" or group by (cluster, node, model) ("+look(Selector("node:gpu_model:info", m...))+")", at)
+		})...))
 	if err != nil {
 		return err
 	}

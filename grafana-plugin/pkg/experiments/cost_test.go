@@ -216,3 +216,26 @@ func TestIdleWasHeld(t *testing.T) {
 		t.Errorf("no GPU hours, and 1 idle: %+v", rows)
 	}
 }
+
+// A node whose exporter is away at the end of the range has the model that DCGM told of before, and
+// its price: its label, which spells the model otherwise, counts where DCGM said nothing in the
+// range. Labels are asked for at its end alone where they are known.
+func TestModelsOfLabelledNodes(t *testing.T) {
+	settings := settingsOf(t, `{"prices":{"NVIDIA H100 80GB HBM3":2.5,"default":0.8}}`)
+	r := worldOf(t, "labelled").run(t, settings, `{"queryType":"cost"}`, 0, 180*time.Minute)
+	frames, err := r.Do(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "rows", rowsOf(t, frames[0], "experiment", "model", "gpu_hours", "cost"), []string{
+		"away NVIDIA H100 80GB HBM3 24 60", "early NVIDIA H100 80GB HBM3 24 60", "never nvidia-h100-80gb 24 19.200000000000003",
+	})
+	for _, query := range r.executed {
+		if strings.Contains(query, "last_over_time(node:gpu_model:info") && !strings.Contains(query, "model!=") {
+			t.Errorf("asked %s", query)
+		}
+	}
+	if got := noticesOf(r); strings.Contains(got, "model") {
+		t.Errorf("notices %q", got)
+	}
+}
