@@ -198,15 +198,27 @@ func (d *diagnosis) has(metric string, matchers ...string) set {
 }
 
 // had are those of the clusters that had series of the metric lately: at any time of the last day,
-// or at a whole hour of the last month. Where a proxy lets nobody look back so far, less is known.
+// or at a whole hour of the last month.
 func (d *diagnosis) had(metric string, clusters set) set {
+	return d.lately(clusters, func(left set, window time.Duration) string {
+		look := "[1d]"
+		if window > 24*time.Hour {
+			look = "[" + seconds(window) + ":" + seconds(time.Hour) + "]"
+		}
+		return "group by (cluster) (last_over_time(" + Selector(metric, OneOf("cluster", left.names()...)) + look + "))"
+	})
+}
+
+// lately asks about the last day, and about the last month in the clusters that are not found so.
+// Where a proxy lets nobody look back so far, less is known.
+func (d *diagnosis) lately(clusters set, ask func(left set, window time.Duration) string) set {
 	out := set{}
-	for _, window := range []string{"[1d]", "[" + seconds(mostBack) + ":" + seconds(time.Hour) + "]"} {
+	for _, window := range []time.Duration{24 * time.Hour, mostBack} {
 		left := clusters.without(out)
 		if len(left) == 0 || d.err != nil {
 			break
 		}
-		found := d.ask("group by (cluster) (last_over_time(" + Selector(metric, OneOf("cluster", left.names()...)) + window + "))")
+		found := d.ask(ask(left, window))
 		var no *prom.Refusal
 		if errors.As(d.err, &no) && no.Status == http.StatusUnprocessableEntity {
 			d.err = nil
@@ -294,7 +306,7 @@ func (d *diagnosis) pods(known set) {
 	// A cluster that had experiments is set up, and lacks nothing where none runs now.
 	had := d.had("experiment:pods:count", missing)
 	d.still(had)
-	if missing = missing.without(had); len(missing) == 0 {
+	if missing = missing.without(had.without(d.unnamed(had))); len(missing) == 0 {
 		return
 	}
 	pods := d.has("kube_pod_info")
@@ -321,6 +333,17 @@ func (d *diagnosis) pods(known set) {
 	missing = keep(missing, named)
 	d.found(missing, "The recording rules of experiments are missing %s: pods have labels that name experiments, and there is no experiment:pod:info.",
 		rendered("global", "experiment-rules.yaml", d.settings.Labels))
+}
+
+// unnamed are those of clusters, in which no experiment is known, in which pods that held GPUs for
+// one lately run on.
+func (d *diagnosis) unnamed(clusters set) set {
+	for _, ask := range runsUnnamed {
+		clusters = d.lately(clusters, func(left set, window time.Duration) string {
+			return ask(model.Query{Clusters: left.names()}, window)
+		})
+	}
+	return clusters
 }
 
 // still looks whether rules are evaluated in clusters in which nothing seems to run: where they are

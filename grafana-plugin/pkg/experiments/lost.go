@@ -9,6 +9,7 @@ import (
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 
+	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
@@ -104,36 +105,80 @@ func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) 
 	return out, nil
 }
 
-// lostNow tells which clusters are not seen at the range's end, of those in which something of what
-// is chosen was in the range, or in the day before its end; where the proxy does not let one look
-// back a day, in the range.
-func (r *Run) lostNow(ctx context.Context) (set, error) {
+// lostNow tells which clusters are not seen at the range's end, and in which no experiment is known
+// any more though pods of some run: of those in which something of what is chosen was in the range,
+// or in the day before its end; where the proxy does not let one look back a day, in the range.
+func (r *Run) lostNow(ctx context.Context) (lost, unnamed set, err error) {
 	back := min(mostBack, r.back())
-	lost, err := r.lostWithin(ctx, max(24*time.Hour, back))
+	lost, unnamed, err = r.lostWithin(ctx, max(24*time.Hour, back))
 	var no *prom.Refusal
 	if errors.As(err, &no) && no.Status == http.StatusUnprocessableEntity && back < 24*time.Hour {
 		return r.lostWithin(ctx, back)
 	}
-	return lost, err
+	return lost, unnamed, err
 }
 
 // lostWithin is lostNow for what was there within d before the range's end. It looks at pods where
-// a cluster was lost alone: they are many more than clusters.
-func (r *Run) lostWithin(ctx context.Context, d time.Duration) (set, error) {
-	counted := Selector(nodesCounted, OneOf("cluster", r.Query.Clusters...))
-	lost, err := r.clusters(ctx, fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[2]s])) unless on (cluster) %[1]s", counted, seconds(d)))
-	if err != nil || len(lost) == 0 {
-		return nil, err
+// a cluster was lost, or GPUs are held and no experiment has any, alone: they are many more than
+// clusters.
+func (r *Run) lostWithin(ctx context.Context, d time.Duration) (lost, unnamed set, err error) {
+	of := OneOf("cluster", r.Query.Clusters...)
+	series, err := r.Instant(ctx, fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[2]s])) unless on (cluster) %[1]s "+
+		`or label_replace(group by (cluster) (%[3]s > 0) unless on (cluster) %[4]s, "held", "yes", "", "")`,
+		Selector(nodesCounted, of), seconds(d), Selector("cluster:gpu_allocated:sum", of), Selector("experiment:pods:count", of)), r.Until)
+	if err != nil {
+		return nil, nil, err
+	}
+	lost, unnamed = set{}, set{}
+	for _, s := range series {
+		if s.Labels["held"] == "" {
+			lost[s.Labels["cluster"]] = true
+		} else {
+			unnamed[s.Labels["cluster"]] = true
+		}
 	}
 	q := r.Query
-	q.Clusters = lost.names()
-	return r.clustersOf(ctx, q, seconds(d))
+	if len(lost) > 0 {
+		q.Clusters = lost.names()
+		if lost, err = r.clustersOf(ctx, q, seconds(d)); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, ask := range runsUnnamed {
+		if q.Clusters = unnamed.names(); len(unnamed) == 0 {
+			break
+		}
+		if unnamed, err = r.clusters(ctx, ask(q, d)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return lost, unnamed, nil
+}
+
+// runsUnnamed ask in which clusters a pod runs that held GPUs for what is chosen within d: each of
+// those of which the one before has found. Where no experiment is known there, its labels are lost
+// or the rules fail: the pod of one that has ended holds no GPUs, but for the moment until that is
+// recorded, and does not run, which is read as it is scraped.
+var runsUnnamed = []func(q model.Query, d time.Duration) string{
+	func(q model.Query, d time.Duration) string {
+		return heldLately(Selector("pod:gpu_allocated:sum", OneOf("cluster", q.Clusters...)), "cluster, namespace, pod", q, d)
+	},
+	func(q model.Query, d time.Duration) string {
+		running := Selector("kube_pod_status_phase", OneOf("cluster", q.Clusters...), OneOf("phase", "Running"))
+		return heldLately(running+" == 1", byPod, q, d)
+	},
+}
+
+func heldLately(pods, by string, q model.Query, d time.Duration) string {
+	return fmt.Sprintf("group by (cluster) (%s and on (%s) last_over_time(%s[%s:%s]))", pods, by,
+		Selector("experiment:pod:gpus", Chosen(q)...), seconds(d), seconds(max(coarsest, wholeSeconds(d/lookPoints))))
 }
 
 // tellLost says of which clusters nothing is seen any more, unless what is shown has said so: what
-// is not shown of them is no less there than what is.
+// is not shown of them is no less there than what is. So it is where experiments have lost their
+// names.
 func (r *Run) tellLost(ctx context.Context) error {
-	lost, err := r.lostNow(ctx)
+	lost, unnamed, err := r.lostNow(ctx)
 	if err != nil {
 		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
 			return err
@@ -146,6 +191,11 @@ func (r *Run) tellLost(ctx context.Context) error {
 	if len(lost) > 0 {
 		r.LeftOut("Nothing is seen %s at the end of this time: kube-state-metrics or the recording rules are away there, "+
 			"and what is there is left out here.", lost.in())
+	}
+	if len(unnamed) > 0 {
+		r.LeftOut("Experiments are not known any more %s, though pods of theirs run at the end of this time: they are left out here, or "+
+			"shown as ended. kube-state-metrics has lost the labels of pods, or rule group experiment.pods fails; the health check of "+
+			"the datasource says which.", unnamed.in())
 	}
 	return nil
 }
