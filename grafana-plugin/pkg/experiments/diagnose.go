@@ -147,7 +147,7 @@ func diagnose(ctx context.Context, asker prom.Asker, settings model.Settings, ne
 }
 
 func (d *diagnosis) all(needs Need, metrics []model.Metric) {
-	known := d.has("experiment:pod:info")
+	known, merged := d.known()
 	if len(d.clusters) == 0 { // all that the proxy has: nodes are fewer than pods
 		if d.clusters = known.with(d.has("kube_node_info")); len(d.clusters) == 0 {
 			d.clusters = d.has("kube_pod_info")
@@ -162,6 +162,9 @@ func (d *diagnosis) all(needs Need, metrics []model.Metric) {
 	}
 	if needs&(NeedPods|NeedGPUs|NeedHours) != 0 {
 		d.need = NeedPods
+		d.found(merged, "Clusters cannot be told apart %s: "+nodesCounted+", of which a cluster has one series, has several.",
+			"Render the rules with clusterLabel: cluster, its default, and give each Prometheus server the external label cluster: this datasource knows no other. "+
+				"If several rulers record the same, add the label in which they differ to the proxy's replica_labels.")
 		d.pods(known)
 	}
 	if needs&(NeedHours|NeedGPUs) != 0 {
@@ -189,6 +192,22 @@ func (d *diagnosis) all(needs Need, metrics []model.Metric) {
 		d.need = NeedNVLink
 		d.nvlink()
 	}
+}
+
+// known returns the clusters in which experiments are known, and those that are several: of which
+// nodes are counted more than once.
+func (d *diagnosis) known() (known, merged set) {
+	series := d.series("group by (cluster) (" + d.selector("experiment:pod:info") + ") or " +
+		`label_replace(count by (cluster) (` + d.selector(nodesCounted) + `) > 1, "merged", "yes", "", "")`)
+	known, merged = set{}, set{}
+	for _, s := range series {
+		if s.Labels["merged"] == "" {
+			known[s.Labels["cluster"]] = true
+		} else {
+			merged[s.Labels["cluster"]] = true
+		}
+	}
+	return known, merged
 }
 
 // has returns the clusters that have series of the selector's metric with the matchers at the
@@ -234,23 +253,28 @@ func (d *diagnosis) selector(metric string, matchers ...string) string {
 }
 
 func (d *diagnosis) ask(query string) set {
-	out := set{}
+	series := d.series(query)
 	if d.err != nil {
 		return maps.Clone(d.clusters)
 	}
+	return clustersIn(series)
+}
+
+// series are those of an answer; none after an error.
+func (d *diagnosis) series(query string) []prom.Series {
+	if d.err != nil {
+		return nil
+	}
 	var a prom.Answer
 	if a, d.err = d.asker.Instant(d.ctx, query, d.at); d.err != nil {
-		return maps.Clone(d.clusters)
+		return nil
 	}
 	for _, w := range a.Warnings {
 		if !slices.Contains(d.warnings, w) {
 			d.warnings = append(d.warnings, w)
 		}
 	}
-	for _, s := range a.Series {
-		out[s.Labels["cluster"]] = true
-	}
-	return out
+	return a.Series
 }
 
 // found adds a finding about clusters, if there are any. missing has a %s for where.

@@ -247,3 +247,27 @@ func TestNothingRunsForDays(t *testing.T) {
 		}
 	}
 }
+
+// Clusters that have another label than cluster are one for the datasource; that is told, and so is
+// a cluster that is recorded twice.
+func TestDiagnoseClustersThatAreOne(t *testing.T) {
+	w := worldOf(t, "merged")
+	for _, c := range []struct{ clusters, want []string }{
+		{nil, []string{"", "c"}}, {[]string{"c"}, []string{"c"}}, {[]string{"one"}, nil},
+	} {
+		found, _, err := Diagnose(t.Context(), w.asker, settingsOf(t, ""), NeedPods, c.clusters, time.UnixMilli(0).Add(90*minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.want == nil {
+			if len(found) > 0 {
+				t.Errorf("of %q: %+v", c.clusters, found)
+			}
+			continue
+		}
+		if len(found) != 1 || !slices.Equal(found[0].Clusters, c.want) ||
+			!strings.Contains(found[0].Missing, "cannot be told apart in cluster") || !strings.Contains(found[0].Fix, "clusterLabel") {
+			t.Errorf("of %q: %+v", c.clusters, found)
+		}
+	}
+}
