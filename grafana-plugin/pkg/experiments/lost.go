@@ -105,54 +105,65 @@ func (r *Run) lostSince(ctx context.Context, clusters []string, last time.Time) 
 	return out, nil
 }
 
-// lostNow tells which clusters are not seen at the range's end, and in which no experiment is known
-// any more though pods of some run: of those in which something of what is chosen was in the range,
+// losses are clusters of which not all is known at the range's end: which are not seen, in which no
+// experiment is known any more though pods of some run, and of which kube-state-metrics says less
+// than it did.
+type losses struct{ lost, unnamed, part set }
+
+// lostNow tells what is lost of the clusters in which something of what is chosen was in the range,
 // or in the day before its end; where the proxy does not let one look back a day, in the range.
-func (r *Run) lostNow(ctx context.Context) (lost, unnamed set, err error) {
+func (r *Run) lostNow(ctx context.Context) (losses, error) {
 	back := min(mostBack, r.back())
-	lost, unnamed, err = r.lostWithin(ctx, max(24*time.Hour, back))
+	out, err := r.lostWithin(ctx, max(24*time.Hour, back))
 	var no *prom.Refusal
 	if errors.As(err, &no) && no.Status == http.StatusUnprocessableEntity && back < 24*time.Hour {
 		return r.lostWithin(ctx, back)
 	}
-	return lost, unnamed, err
+	return out, err
+}
+
+// lostQuery asks for lost clusters, with label held for those in which GPUs are held and no
+// experiment has any, and with label part for those of which fewer nodes are told of than usual,
+// while more of their exporters are scraped, as in alert KubeStateMetricsIncomplete.
+func lostQuery(of string, d time.Duration) string {
+	return fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[2]s])) unless on (cluster) %[1]s "+
+		`or label_replace(group by (cluster) (%[3]s > 0) unless on (cluster) %[4]s, "held", "yes", "", "") `+
+		`or label_replace(group by (cluster) ((%[5]s / on (cluster) %[6]s < 0.9) < on (cluster) (0.9 * max by (cluster) (%[7]s `+
+		`/ on (cluster, job) %[8]s))), "part", "yes", "", "")`,
+		Selector(nodesCounted, of), seconds(d), Selector("cluster:gpu_allocated:sum", of), Selector("experiment:pods:count", of),
+		Selector("cluster:nodes_measured:count", of), Selector("cluster:nodes_measured_usual:count", of),
+		Selector("cluster_job:targets:count", of, `job=~".*node.*exporter.*"`), Selector("cluster_job:targets_usual:count", of))
 }
 
 // lostWithin is lostNow for what was there within d before the range's end. It looks at pods where
-// a cluster was lost, or GPUs are held and no experiment has any, alone: they are many more than
-// clusters.
-func (r *Run) lostWithin(ctx context.Context, d time.Duration) (lost, unnamed set, err error) {
-	of := OneOf("cluster", r.Query.Clusters...)
-	series, err := r.Instant(ctx, fmt.Sprintf("group by (cluster) (last_over_time(%[1]s[%[2]s])) unless on (cluster) %[1]s "+
-		`or label_replace(group by (cluster) (%[3]s > 0) unless on (cluster) %[4]s, "held", "yes", "", "")`,
-		Selector(nodesCounted, of), seconds(d), Selector("cluster:gpu_allocated:sum", of), Selector("experiment:pods:count", of)), r.Until)
-	if err != nil {
-		return nil, nil, err
-	}
-	lost, unnamed = set{}, set{}
+// lostQuery finds something alone: they are many more than clusters.
+func (r *Run) lostWithin(ctx context.Context, d time.Duration) (losses, error) {
+	out := losses{set{}, set{}, set{}}
+	series, err := r.Instant(ctx, lostQuery(OneOf("cluster", r.Query.Clusters...), d), r.Until)
 	for _, s := range series {
-		if s.Labels["held"] == "" {
-			lost[s.Labels["cluster"]] = true
-		} else {
-			unnamed[s.Labels["cluster"]] = true
+		switch c := s.Labels["cluster"]; {
+		case s.Labels["held"] != "":
+			out.unnamed[c] = true
+		case s.Labels["part"] != "":
+			out.part[c] = true
+		default:
+			out.lost[c] = true
 		}
 	}
 	q := r.Query
-	if len(lost) > 0 {
-		q.Clusters = lost.names()
-		if lost, err = r.clustersOf(ctx, q, seconds(d)); err != nil {
-			return nil, nil, err
-		}
+	if either := out.lost.with(out.part); err == nil && len(either) > 0 {
+		q.Clusters = either.names()
+		var ran set
+		ran, err = r.clustersOf(ctx, q, seconds(d))
+		out.lost, out.part = keep(out.lost, ran), keep(out.part, ran)
 	}
 	for _, ask := range runsUnnamed {
-		if q.Clusters = unnamed.names(); len(unnamed) == 0 {
+		if q.Clusters = out.unnamed.names(); err != nil || len(out.unnamed) == 0 {
 			break
 		}
-		if unnamed, err = r.clusters(ctx, ask(q, d)); err != nil {
-			return nil, nil, err
-		}
+		out.unnamed, err = r.clusters(ctx, ask(q, d))
 	}
-	return lost, unnamed, nil
+	return out, err
 }
 
 // runsUnnamed ask in which clusters a pod runs that held GPUs for what is chosen within d: each of
@@ -178,13 +189,14 @@ func heldLately(pods, by string, q model.Query, d time.Duration) string {
 // is not shown of them is no less there than what is. So it is where experiments have lost their
 // names.
 func (r *Run) tellLost(ctx context.Context) error {
-	lost, unnamed, err := r.lostNow(ctx)
+	now, err := r.lostNow(ctx)
 	if err != nil {
 		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
 			return err
 		}
 		return nil // it is for a notice alone
 	}
+	lost := now.lost
 	if !r.Alert {
 		lost = lost.without(r.told)
 	}
@@ -192,10 +204,14 @@ func (r *Run) tellLost(ctx context.Context) error {
 		r.LeftOut("Nothing is seen %s at the end of this time: kube-state-metrics or the recording rules are away there, "+
 			"and what is there is left out here.", lost.in())
 	}
-	if len(unnamed) > 0 {
+	if len(now.part) > 0 {
+		r.LeftOut("Not all is seen %s at the end of this time: kube-state-metrics tells of less than 90 %% of the usual nodes, and more of "+
+			"their exporters are scraped. Pods may run that are left out here, or shown as gone.", now.part.in())
+	}
+	if len(now.unnamed) > 0 {
 		r.LeftOut("Experiments are not known any more %s, though pods of theirs run at the end of this time: they are left out here, or "+
 			"shown as ended. kube-state-metrics has lost the labels of pods, or rule group experiment.pods fails; the health check of "+
-			"the datasource says which.", unnamed.in())
+			"the datasource says which.", now.unnamed.in())
 	}
 	return nil
 }
