@@ -34,7 +34,13 @@ func TestQueries(t *testing.T) {
 	if first.Error != nil || first.Status != 200 || len(first.Frames) != 1 || first.Frames[0].RefID != "A" ||
 		first.Frames[0].Meta.Type != data.FrameTypeNumericMulti ||
 		first.Frames[0].Meta.ExecutedQueryString != `group by (cluster) (last_over_time(cluster:nodes:count{cluster="full"}[86400s])) `+
-			`unless on (cluster) cluster:nodes:count{cluster="full"}`+"\n"+`sum(experiment:pod:gpus{cluster="full"})` {
+			`unless on (cluster) cluster:nodes:count{cluster="full"} `+
+			`or label_replace(group by (cluster) (cluster:gpu_allocated:sum{cluster="full"} > 0) `+
+			`unless on (cluster) experiment:pods:count{cluster="full"}, "held", "yes", "", "") `+
+			`or label_replace(group by (cluster) ((cluster:nodes_measured:count{cluster="full"} `+
+			`/ on (cluster) cluster:nodes_measured_usual:count{cluster="full"} < 0.9) < on (cluster) `+
+			`(0.9 * max by (cluster) (cluster_job:targets:count{cluster="full",job=~".*node.*exporter.*"} `+
+			`/ on (cluster, job) cluster_job:targets_usual:count{cluster="full"}))), "part", "yes", "", "")`+"\n"+`sum(experiment:pod:gpus{cluster="full"})` {
 		t.Fatalf("%+v", first)
 	}
 	if v, ok := first.Frames[0].Fields[0].ConcreteAt(0); !ok || v != 8.0 {
