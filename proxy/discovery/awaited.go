@@ -2,10 +2,10 @@ package discovery
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -151,8 +151,8 @@ func (s *source) knocks(ctx context.Context) bool {
 	return false
 }
 
-// there tells whether a server answers anything but that it is not ready: whatever else is wrong
-// with it is found out, and told, where it is asked.
+// there tells whether a server answers anything but that it is not ready, or not there: whatever
+// else is wrong with it is found out, and told, where it is asked.
 func there(ctx context.Context, r config.Replica) bool {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
@@ -176,8 +176,13 @@ func there(ctx context.Context, r config.Replica) bool {
 	resp, err := client.Do(question)
 	if err == nil {
 		_ = resp.Body.Close()
-		return resp.StatusCode != http.StatusServiceUnavailable
+		switch resp.StatusCode { // it is not ready, or a proxy before it finds nobody there
+		case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
+			return false
+		}
+		return true
 	}
-	var op *net.OpError
-	return ctx.Err() == nil && !(errors.As(err, &op) && op.Op == "dial")
+	// With what is wrong here nobody else will be answered either.
+	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, new(*tls.CertificateVerificationError)) ||
+		errors.As(err, new(tls.RecordHeaderError)) || errors.As(err, new(tls.AlertError))
 }

@@ -87,6 +87,16 @@ func TestThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hung.Close()
+	cut, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and hangs up, as what forwards to nobody does
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cut.Close()
+	go func() {
+		for c, err := cut.Accept(); err == nil; c, err = cut.Accept() {
+			c.Close()
+		}
+	}()
 	of := func(url string) config.Replica {
 		cfg, err := config.Parse(fmt.Appendf(nil, "groups: [{name: g, shards: [{replicas: [{url: %q, headers: {X-Secret: a}, http_client: {basic_auth: {username: u, password: p}}}]}]}]", url), "")
 		if err != nil {
@@ -94,7 +104,7 @@ func TestThere(t *testing.T) {
 		}
 		return cfg.Groups[0].Shards[0].Replicas[0]
 	}
-	for code, want := range map[int]bool{200: true, 503: false, 404: true, 401: true, 302: true, 500: true} {
+	for code, want := range map[int]bool{200: true, 503: false, 502: false, 504: false, 404: true, 401: true, 302: true, 500: true} {
 		status.Store(int64(code))
 		if got := there(t.Context(), of(server.URL+"/prom")); got != want {
 			t.Errorf("%d: %t", code, got)
@@ -102,6 +112,7 @@ func TestThere(t *testing.T) {
 	}
 	for url, want := range map[string]bool{
 		"http://127.0.0.1:1": false, "http://nobody.moved.invalid:9090": false, "http://" + hung.Addr().String(): false,
+		"http://" + cut.Addr().String(): false, "https://" + cut.Addr().String(): false,
 		strings.Replace(server.URL, "http:", "https:", 1): true, // another trouble, that is told where it is asked
 	} {
 		if got := there(t.Context(), of(url)); got != want {

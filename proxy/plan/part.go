@@ -26,6 +26,7 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	selectors(e, func(vs *parser.VectorSelector) { use = append(use, p.read(vs).nth) })
 	leaf.Expr, leaf.Uses, leaf.At = e, [][]int{use}, e.PositionRange()
 	leaf.Streams, leaf.Parts = true, make([]*Part, 0, len(legs))
+	leaf.settled = slices.ContainsFunc(legs, func(l Leg) bool { return l.Shard.Thanos() })
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {
 		part, why := p.part(leaf, e, leg, w, last)
@@ -117,11 +118,11 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		return nil, p.because(CauseBoundary, s, "its window ends less than 10 minutes after the from of shard "+s.Name())
 	}
 	switch {
+	case !leaf.settled && g.Divides(w.Until) && !s.Thanos():
+		return nil, p.because(CauseSick, s, "group "+g.Name+" has other shards than a while ago, and its targets may be moving between them")
 	case g.Trusted():
 	case g.Awaits():
 		return nil, p.because(CauseSick, s, "a server that may hold series of group "+g.Name+" is up again, and was not compared with the others yet")
-	case len(g.Sick()) == 0:
-		return nil, p.because(CauseSick, s, "group "+g.Name+" has more shards or fewer than a while ago, and its targets may be moving between them")
 	default:
 		return nil, p.because(CauseSick, s, "group "+g.Name+" is not as the configuration says; see shards")
 	}

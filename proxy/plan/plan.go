@@ -176,6 +176,8 @@ type Leaf struct {
 	Streams bool
 	// Node is the leaf as explain shows it; nil where the query has NoExplain.
 	Node *Node
+
+	settled bool // a Thanos Query has part in it: nothing of it can be evaluated here
 }
 
 // Part is one shard's part in a leaf.

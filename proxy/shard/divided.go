@@ -1,64 +1,87 @@
 package shard
 
 import (
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
-// Where a group gets another shard, or loses one, its targets are divided anew, and the servers
-// learn that one after the other, as kubelet brings them their configuration: for some minutes a
-// target is on two of them, or moves from one to the other, and that is seen only where the servers
-// are compared, up to half a minute later. Aggregates of shards would count it twice meanwhile. So
-// nothing is trusted to the shards of such a group for a while, nor is a replica taken for whole;
-// Spillway evaluates its queries from the series of all of them, each once.
+// Where a group gets another shard its targets may be divided anew, and the servers learn that one
+// after the other, as kubelet brings them their configuration: for some minutes a target is on two
+// of them, or moves from one to the other, and that is seen only where the servers are compared, up
+// to half a minute later. Aggregates of shards would count it twice meanwhile. So what reads that
+// time trusts nothing to the shards of such a group for a while, nor takes a replica for whole;
+// Spillway evaluates it from the series of all of them, each once.
+//
+// A new shard that divides them scrapes at once what the others scrape too. Where no two are seen
+// to, nothing is divided, and it is over soon.
 
-// dividesFor is how long a group's targets may move after its shards became more or fewer, and
-// after two of them were last seen to scrape the same.
-const dividesFor = 5 * time.Minute
+const (
+	// dividesFor is how long a group's targets may be divided anew, as far as anybody knows, after
+	// its shards became more.
+	dividesFor = 2 * time.Minute
+	// movesFor is the same after two of its shards were last seen to scrape the same meanwhile, and
+	// movesMost after its shards became more at most: an overlap that stays is another trouble.
+	movesFor, movesMost = 5 * time.Minute, 20 * time.Minute
+)
 
-// Divides tells whether the group's targets are being divided anew, as far as anybody knows: its
-// shards became more or fewer not long ago.
-func (g *Group) Divides() bool { return dividing(g.divided.Load(), time.Now()) }
-
-// dividesIn tells whether they are, and a window that ends at until, in milliseconds, may hold some
-// of that time.
-func (g *Group) dividesIn(until int64) bool {
-	since := g.divided.Load()
-	return dividing(since, time.Now()) && until > time.Unix(0, since).Add(-dividesFor).UnixMilli()
+// dividing is when a group's shards became more, and until when its targets may move, both in
+// nanoseconds since 1970; 0 is never.
+type dividing struct {
+	since, until atomic.Int64
+	// lapped tells that two of its shards scraped the same before already.
+	lapped atomic.Bool
 }
 
-func dividing(since int64, now time.Time) bool {
-	return since != 0 && now.Sub(time.Unix(0, since)) < dividesFor
+// Divides tells whether the group's targets are being divided anew, as far as anybody knows, and a
+// window that ends at until, in milliseconds, may hold some of that time.
+func (g *Group) Divides(until int64) bool {
+	end := g.dividing.until.Load()
+	return end != 0 && time.Now().UnixNano() < end && until > time.Unix(0, g.dividing.since.Load()).UnixMilli()
 }
 
-// inheritDivided takes over when the group's targets were divided last, in a topology that follows
-// another one. One shard has them all.
-func (g *Group) inheritDivided(was *Group, now time.Time) {
-	switch n := g.living(now); {
-	case n < 2:
-	case n != was.living(now):
-		g.divided.Store(time.Now().UnixNano())
-	default:
-		g.divided.Store(was.divided.Load())
+// inheritDividing takes over what is known of that in a topology that follows another one. One shard
+// has all targets. Who is looked up and goes was kept for a while; what it had is elsewhere by then.
+func (g *Group) inheritDividing(was *Group, now time.Time, log *slog.Logger) {
+	n, before := g.living(now), was.living(now)
+	g.dividing.since.Store(was.dividing.since.Load())
+	g.dividing.until.Store(was.dividing.until.Load())
+	g.dividing.lapped.Store(was.dividing.lapped.Load())
+	if n < 2 || n == before || n < before && g.LookedUp {
+		return
 	}
+	at := time.Now()
+	if at.UnixNano() > was.dividing.until.Load() { // else it goes on
+		g.dividing.since.Store(at.UnixNano())
+		g.dividing.lapped.Store(was.laps())
+	}
+	g.dividing.until.Store(max(was.dividing.until.Load(), at.Add(dividesFor).UnixNano()))
+	log.Info("the group's shards became more or fewer, and its targets may move between them; what reads them now is evaluated in Spillway for a while",
+		slog.String("group", g.Name), slog.Int("before", before), slog.Int("shards", n), slog.Duration("for", dividesFor))
 }
 
-// living is how many shards answer for the present.
+// living is how many shards answer for the present, but for those of Thanos, which scrape nothing.
 func (g *Group) living(now time.Time) (n int) {
 	for _, s := range g.Shards {
-		if s.lives(now) {
+		if s.lives(now) && !s.Thanos() {
 			n++
 		}
 	}
 	return n
 }
 
-// noteDivided keeps a group that is being divided so as long as two of its shards were compared and
-// scrape the same. It is for judge.
-func (g *Group) noteDivided(sick []Sickness) {
-	last, now := g.divided.Load(), time.Now()
-	twice := slices.ContainsFunc(sick, func(s Sickness) bool { return s.Kind == SickOverlap || s.Kind == SickCopy })
-	if twice && dividing(last, now) {
-		g.divided.CompareAndSwap(last, now.UnixNano())
+// laps tells whether two of its shards scraped the same when the servers were last compared.
+func (g *Group) laps() bool {
+	return slices.ContainsFunc(g.Sick(), func(s Sickness) bool { return !s.elsewhere && (s.Kind == SickOverlap || s.Kind == SickCopy) })
+}
+
+// noteDividing keeps a group that is being divided so as long as two of its shards scrape the same
+// that did not before. It is for judge, after what it has found is known.
+func (g *Group) noteDividing() {
+	d, now := &g.dividing, time.Now()
+	since, end := time.Unix(0, d.since.Load()), d.until.Load()
+	if now.UnixNano() < end && !d.lapped.Load() && g.laps() {
+		d.until.CompareAndSwap(end, max(end, min(now.Add(movesFor).UnixNano(), since.Add(movesMost).UnixNano())))
 	}
 }

@@ -10,71 +10,132 @@ import (
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
-// TestDividedAnew: when a group's shards become more or fewer, nothing is trusted to them for five
-// minutes, and as long as two are seen to scrape the same. A reload that leaves their number says
-// nothing, nor does a shard for another time, nor the first configuration.
+// dividingRig is a group whose shards come and go.
+type dividingRig struct {
+	t    *testing.T
+	o    Options
+	bub  *bubble
+	top  *Topology
+	ps   []*patient
+	urls []string
+}
+
+func newDividingRig(t *testing.T, lookedUp bool) *dividingRig {
+	r := &dividingRig{t: t}
+	var cfgs []fakeshard.Config
+	for i := range 3 {
+		p := &patient{series: ups(10*i, 10*i+10, "x")}
+		r.ps, cfgs = append(r.ps, p), append(cfgs, p.config())
+	}
+	r.bub = newBubble(t, cfgs...)
+	r.urls, r.o = r.bub.urls, Options{Dial: r.bub.dial, FactsEvery: 10 * time.Second}
+	r.top = build(t, r.o, true, r.group(lookedUp, 2))
+	return r
+}
+
+func (r *dividingRig) group(lookedUp bool, n int) config.Group {
+	g := sharded(r.urls[:n]...)
+	if lookedUp {
+		g.ShardsFrom.Files = []string{"shards.yml"}
+	}
+	return g
+}
+
+func (r *dividingRig) reload(g config.Group) {
+	r.t.Helper()
+	next, err := New([]config.Group{g}, r.o, r.top)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	next.Start(context.Background())
+	if err := next.WaitFirstProbe(context.Background()); err != nil {
+		r.t.Fatal(err)
+	}
+	r.top.Close()
+	r.top = next
+	time.Sleep(time.Second)
+}
+
+func (r *dividingRig) divides(what string, want bool) {
+	r.t.Helper()
+	synctest.Wait()
+	if g := r.top.Groups[0]; g.Divides(time.Now().UnixMilli()) != want {
+		r.t.Errorf("%s: divides %t, sick %v", what, !want, g.Sick())
+	}
+}
+
+func (r *dividingRig) close() { r.top.Close(); r.bub.close() }
+
+// TestDividedAnew: when a group's shards become more, its targets may move for two minutes, and for
+// five after two shards were seen to scrape the same. A reload that leaves their number says
+// nothing, nor does a shard for another time, nor the first configuration, nor what was over before.
 func TestDividedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, b, c := &patient{series: ups(0, 10, "a")}, &patient{series: ups(10, 20, "b")}, &patient{series: ups(20, 30, "c")}
-		bub := newBubble(t, a.config(), b.config(), c.config())
-		defer bub.close()
-		o := Options{Dial: bub.dial, FactsEvery: 10 * time.Second}
-		top := build(t, o, true, sharded(bub.urls[:2]...))
-		defer func() { top.Close() }()
-		reload := func(g config.Group) {
-			t.Helper()
-			next, err := New([]config.Group{g}, o, top)
-			if err != nil {
-				t.Fatal(err)
-			}
-			next.Start(context.Background())
-			if err := next.WaitFirstProbe(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			top.Close()
-			top = next
-			time.Sleep(time.Second)
-		}
-		trusts := func(what string, want bool) {
-			t.Helper()
-			synctest.Wait()
-			if g := top.Groups[0]; g.Trusted() != want {
-				t.Errorf("%s: trusted %t, sick %v, divides %t", what, !want, g.Sick(), g.Divides())
-			}
-		}
-		trusts("at the start", true)
-		reload(sharded(bub.urls[:2]...))
-		trusts("the same shards", true)
-		past := sharded(bub.urls...)
+		r := newDividingRig(t, false)
+		defer r.close()
+		r.divides("at the start", false)
+		r.reload(r.group(false, 2))
+		r.divides("the same shards", false)
+		past := r.group(false, 3)
 		past.Shards[2].Until = config.Moment{Set: true, Abs: time.Now().Add(-time.Hour)}
-		reload(past)
-		trusts("a shard for the past", true)
+		r.reload(past)
+		r.divides("a shard for the past", false)
 
-		reload(sharded(bub.urls...))
-		trusts("another shard", false)
-		time.Sleep(dividesFor - 10*time.Second)
-		trusts("its targets may move yet", false)
-		reload(sharded(bub.urls...))
-		trusts("a reload meanwhile", false)
-		time.Sleep(20 * time.Second)
-		trusts("after five minutes", true)
-
-		reload(sharded(bub.urls[:2]...))
-		trusts("a shard less", false)
-		a.set(func(p *patient) { p.series = ups(0, 11, "a") }) // one that b has too
+		r.reload(r.group(false, 3))
+		r.divides("another shard", true)
+		if r.top.Groups[0].Divides(time.Now().Add(-time.Minute).UnixMilli()) || !r.top.Groups[0].Trusted() {
+			t.Error("what ended before is in doubt, or all that is asked")
+		}
+		r.reload(r.group(false, 3))
+		r.divides("a reload meanwhile", true)
 		time.Sleep(dividesFor)
-		trusts("two scrape the same", false)
-		a.set(func(p *patient) { p.series = ups(0, 10, "a") })
+		r.divides("nobody scrapes what another one does", false)
+
+		r.reload(r.group(false, 2))
+		r.divides("a shard less", true)
+		r.ps[0].set(func(p *patient) { p.series = ups(0, 11, "x") }) // one that the second has too
+		time.Sleep(dividesFor)
+		r.divides("two scrape the same", true)
+		r.ps[0].set(func(p *patient) { p.series = ups(0, 10, "x") })
 		time.Sleep(time.Minute)
-		if s := top.Groups[0].Sick(); len(s) > 0 {
+		if s := r.top.Groups[0].Sick(); len(s) > 0 {
 			t.Errorf("it is over: %v", s)
 		}
-		trusts("they did a minute ago", false)
-		time.Sleep(dividesFor)
-		trusts("in the end", true)
+		r.divides("they did a minute ago", true)
+		time.Sleep(movesFor)
+		r.divides("in the end", false)
 
-		reload(sharded(bub.urls[:1]...))
-		trusts("one shard has all of them", true)
+		r.reload(r.group(false, 1))
+		r.divides("one shard has all of them", false)
+	})
+}
+
+// TestDividesNoLonger: an overlap that was there before, or that stays, keeps nothing in doubt for
+// ever; who is no longer found was kept for so long that nothing moves any more.
+func TestDividesNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newDividingRig(t, true)
+		defer r.close()
+		r.ps[1].set(func(p *patient) { p.series = ups(9, 20, "x") })
+		time.Sleep(time.Minute)
+		r.reload(r.group(true, 3))
+		r.divides("another shard", true)
+		time.Sleep(dividesFor)
+		r.divides("two did scrape the same before", false)
+		r.reload(r.group(true, 2))
+		r.divides("a server that was kept, and let go", false)
+
+		r.ps[1].set(func(p *patient) { p.series = ups(10, 20, "x") })
+		time.Sleep(time.Minute)
+		r.reload(r.group(true, 3))
+		r.ps[2].set(func(p *patient) { p.series = ups(19, 30, "x") })
+		time.Sleep(movesMost - time.Minute)
+		r.divides("a new overlap that stays", true)
+		time.Sleep(time.Minute)
+		r.divides("that is another trouble", false)
+		if len(r.top.Groups[0].Sick()) == 0 {
+			t.Error("it is forgotten")
+		}
 	})
 }
 
@@ -111,7 +172,8 @@ func TestReplicasLearnOneByOne(t *testing.T) {
 			now := time.Now()
 			return s.divided(now.Add(-from).UnixMilli(), now.Add(-until).UnixMilli())
 		}
-		if !divided(time.Hour, 0) || !divided(time.Hour, 4*time.Minute) || divided(time.Hour, 6*time.Minute) {
+		time.Sleep(time.Minute)
+		if !divided(time.Hour, 0) || !divided(time.Hour, 50*time.Second) || divided(time.Hour, 2*time.Minute) {
 			t.Error("what reaches into it is not known, and what does not is")
 		}
 		if old.Groups[0].Shards[0].divided(0, time.Now().UnixMilli()) {
@@ -120,25 +182,6 @@ func TestReplicasLearnOneByOne(t *testing.T) {
 		time.Sleep(dividesFor)
 		if divided(time.Hour, 0) {
 			t.Error("after five minutes they have learned of it")
-		}
-	})
-}
-
-// TestMendedAtOnce: an overlap for which no change of the shards is the reason is over when it is.
-func TestMendedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := &patient{series: ups(0, 11, "a")}, &patient{series: ups(10, 20, "a")}
-		bub := newBubble(t, a.config(), b.config())
-		defer bub.close()
-		top := build(t, Options{Dial: bub.dial, FactsEvery: 10 * time.Second}, true, sharded(bub.urls...))
-		defer top.Close()
-		if top.Groups[0].Trusted() {
-			t.Fatal("not seen")
-		}
-		a.set(func(p *patient) { p.series = ups(0, 10, "a") })
-		time.Sleep(30 * time.Second)
-		if g := top.Groups[0]; !g.Trusted() {
-			t.Errorf("sick %v, divides %t", g.Sick(), g.Divides())
 		}
 	})
 }

@@ -353,7 +353,7 @@ func TestHedgedTogether(t *testing.T) {
 func TestHedgerOutlivesReload(t *testing.T) {
 	g := group("http://10.0.0.1:9090", "http://10.0.0.2:9090")
 	old := build(t, Options{}, false, g)
-	sick := []Sickness{{SickClock, "jaguar/10.0.0.1:9090", "its clock"}}
+	sick := []Sickness{{Kind: SickClock, Replica: "jaguar/10.0.0.1:9090", Text: "its clock"}}
 	old.Groups[0].sick.Store(&sick)
 	other := group("http://10.0.0.1:9090")
 	other.Name = "ibis"

@@ -58,6 +58,8 @@ type Sickness struct {
 	Replica string
 	// Text is what is wrong and what to do, a sentence about the server.
 	Text string
+
+	elsewhere bool // it is about a server of another group, too
 }
 
 // Sick is what was wrong with the group's servers when they were last compared; empty where nothing
@@ -71,8 +73,8 @@ func (g *Group) Sick() []Sickness {
 
 // Trusted tells whether nothing is known that makes it necessary to evaluate the group's queries in
 // Spillway from the shards' series, nor anything about to be known: no server that could hold the
-// same series is back that was not compared since, and its targets are not being divided anew.
-func (g *Group) Trusted() bool { return len(g.Sick()) == 0 && !g.Divides() && !g.Awaits() }
+// same series is back that was not compared since.
+func (g *Group) Trusted() bool { return len(g.Sick()) == 0 && !g.Awaits() }
 
 // Differs tells whether the server's query engine differed from most others' when they were last
 // compared: nothing is pushed to it then. EngineDifferences says in what.
@@ -111,7 +113,7 @@ func (t *Topology) inherit(previous *Topology) {
 	for _, g := range t.Groups {
 		if was := previous.Group(g.Name); was != nil {
 			g.sick.Store(was.sick.Load())
-			g.inheritDivided(was, t.opts.Clock())
+			g.inheritDividing(was, t.opts.Clock(), t.opts.Logger)
 			// A promise that was seen to be false is not believed anew until it is checked; one
 			// shard alone keeps it.
 			if slices.Equal(g.ShardBy, was.ShardBy) && len(g.Shards) > 1 {
@@ -266,7 +268,7 @@ func (t *Topology) judge(ctx context.Context, read bool, back ...returned) {
 		if !f.raw {
 			continue
 		}
-		s := Sickness{f.kind, f.r.Name(), f.text}
+		s := Sickness{Kind: f.kind, Replica: f.r.Name(), Text: f.text, elsewhere: f.with != nil}
 		of[f.r.Shard.Group] = append(of[f.r.Shard.Group], s)
 		if f.with != nil && f.with != f.r.Shard.Group {
 			of[f.with] = append(of[f.with], s)
@@ -277,7 +279,7 @@ func (t *Topology) judge(ctx context.Context, read bool, back ...returned) {
 		sick := of[g]
 		was := g.Sick()
 		g.sick.Store(&sick)
-		g.noteDivided(sick)
+		g.noteDividing()
 		g.tell(t.opts.Logger, was, sick)
 	}
 	for _, b := range back {

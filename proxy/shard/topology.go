@@ -179,8 +179,8 @@ type Group struct {
 	homes *trust.Homes // the metrics that shards have alone; nil where there are none
 	sick  atomic.Pointer[[]Sickness]
 	apart *trust.Apart
-	// divided is when its targets were last seen to be divided anew, in ns since 1970; 0: never.
-	divided atomic.Int64
+	// dividing is of its targets, which its shards may be dividing anew.
+	dividing dividing
 }
 
 // Shard is a disjoint slice of a group.

@@ -141,7 +141,7 @@ func (t *Topology) Status() []Info {
 		i.Names, i.NamesError = r.Names()
 		i.ShardNames, i.ShardNamesError = r.ShardNames()
 		i.ShardBy, i.ShardByError = g.ShardByState()
-		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted(), r.Lagging()
+		i.Sick, i.GroupTrusted, i.Lagging = r.sickTexts(), g.Trusted() && !g.Divides(now.UnixMilli()), r.Lagging()
 		i.MissingStores, i.Silent = r.MissingStores(), r.Mute()
 		unannounced, unlisted, leftOut := r.unannounced(), r.unlisted(), r.leftOutNote()
 		from, until := s.Span(now)

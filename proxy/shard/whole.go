@@ -403,7 +403,7 @@ func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until
 // the window, or may do so since the group's targets are being divided anew, which replicas learn
 // of one after the other: what is known of them by their sums says nothing then.
 func (s *Shard) divided(from, until int64) bool {
-	return s.split.Load() || s.Split(from, until) || s.Group.dividesIn(until)
+	return s.split.Load() || s.Split(from, until) || s.Group.Divides(until)
 }
 
 func maskOf(replicas []*Replica) (mask uint64) {
