@@ -70,6 +70,33 @@ func estimateOf(e *weigh.Estimate) *plan.Estimate {
 	}
 }
 
+// ratios are where it is told what estimates of an endpoint were worth; of lists nothing is told of
+// samples.
+type ratios struct{ series, samples prometheus.Observer }
+
+// ratioKey is of which requests.
+type ratioKey struct {
+	id    endpoint.ID
+	known bool
+}
+
+func (s *Server) ratios(id endpoint.ID, known bool) ratios {
+	key := ratioKey{id, known}
+	if r, ok := s.told.Load(key); ok {
+		return r.(ratios)
+	}
+	text := "no"
+	if known {
+		text = "yes"
+	}
+	r := ratios{series: s.metrics.estimates.WithLabelValues(string(id), "series", text)}
+	if id.Selects() != endpoint.SelectsListed {
+		r.samples = s.metrics.estimates.WithLabelValues(string(id), "samples", text)
+	}
+	s.told.Store(key, r)
+	return r
+}
+
 // compare compares the estimate with what the answer took, and learns of it. Only whole answers
 // that shards were asked for tell how much there is; of one that gave its statistics up what was
 // read in vain for them was expected.
@@ -80,16 +107,11 @@ func (s *Server) compare(x *exchange, qe *qerr.Error) {
 		return
 	}
 	took := weigh.Took{Series: x.budget.Series(), Samples: x.budget.Samples(), Bytes: x.budget.Bytes(), Seconds: x.calls.get().Seconds()}
-	known := "no"
-	if e.By == weigh.ByText || e.By == weigh.ByShape {
-		known = "yes"
-	}
-	ratio := func(of string, estimated, counted int64) {
-		s.metrics.estimates.WithLabelValues(string(x.id), of, known).Observe(float64(max(estimated, 1)) / float64(max(counted, 1)))
-	}
-	ratio("series", e.Series, took.Series)
-	if x.id.Selects() != endpoint.SelectsListed {
-		ratio("samples", e.Samples, took.Samples)
+	ratios := s.ratios(x.id, e.By == weigh.ByText || e.By == weigh.ByShape)
+	ratio := func(estimated, counted int64) float64 { return float64(max(estimated, 1)) / float64(max(counted, 1)) }
+	ratios.series.Observe(ratio(e.Series, took.Series))
+	if ratios.samples != nil {
+		ratios.samples.Observe(ratio(e.Samples, took.Samples))
 	}
 	x.st.known.Learn(e, took, s.now())
 	x.st.known.Sizes.Refresh(e)

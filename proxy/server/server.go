@@ -204,6 +204,7 @@ type Server struct {
 	listed       inexacts // shards whose own search is not to be relied on
 	engines      engines
 	spent        attribution.Table // what callers took
+	told         sync.Map          // ratios by ratioKey
 	live         live.Table        // requests under way
 	rewrites     rewrites
 	rewriteTime  time.Duration         // how long a refusal is kept back for it; longer in tests

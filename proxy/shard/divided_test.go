@@ -68,7 +68,7 @@ func (r *dividingRig) close() { r.top.Close(); r.bub.close() }
 
 // TestDividedAnew: when a group's shards become more, its targets may move for two minutes, and for
 // five after two shards were seen to scrape the same. A reload that leaves their number says
-// nothing, nor does a shard for another time, nor the first configuration, nor what was over before.
+// nothing, nor does a shard for another time, nor the first configuration.
 func TestDividedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newDividingRig(t, false)

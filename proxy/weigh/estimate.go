@@ -100,9 +100,9 @@ type Estimate struct {
 	shards      []*shard.Shard
 	parts       []int64 // likewise: of all series that are selected, as shards say of themselves
 	told        bool    // that they all do, for the time of each selector
-	text, shape cost.Print
+	text, shape cost.Print // shape is zero where the text is known
 	only        cost.Print // of its only selector, where the answer has the series of that; else zero
-	onlyShape   cost.Print
+	onlyShape   cost.Print // likewise zero where the selector is known
 	norm        norm
 }
 
@@ -158,7 +158,7 @@ func (k *Known) Estimate(a *Asked) *Estimate {
 	}
 	e := &Estimate{By: BySketch, told: true}
 	s := k.selections(a, e)
-	e.print(a, s)
+	words := e.print(a, s)
 	e.norm = normOf(a)
 	e.norm.seconds = (time.Duration(len(e.shards)) * callTime).Seconds() +
 		float64(e.Selected)*seriesTime.Seconds() + float64(e.Read)*sampleTime.Seconds()
@@ -166,9 +166,13 @@ func (k *Known) Estimate(a *Asked) *Estimate {
 	shown, ok := k.Learned.Look(e.text)
 	if ok {
 		e.By = ByText
-	} else if shown, ok = k.Learned.Look(e.shape); ok {
-		e.By = ByShape
 	} else {
+		e.shape = cost.PrintOfShape(a.Expr, a.Selectors, words...)
+		if shown, ok = k.Learned.Look(e.shape); ok {
+			e.By = ByShape
+		}
+	}
+	if !ok {
 		shown = cost.Shown{Series: float64(s.sent(a, e)), Samples: 1, Bytes: 1, Seconds: 1}
 		if a.Expr != nil && id.Evaluates() && tree.Aggregates(a.Expr) { // each shard sends a sample of each group
 			shown.Samples = float64(max(len(s.shards), 1))
@@ -224,7 +228,9 @@ func (k *Known) Learn(e *Estimate, t Took, now time.Time) {
 	}
 	s.Bytes = float64(t.Bytes) / e.norm.bytes(series, samples)
 	k.Learned.Learn(e.text, s, now)
-	k.Learned.Learn(e.shape, s, now)
+	if e.shape != (cost.Print{}) { // else a text of that shape has told of it
+		k.Learned.Learn(e.shape, s, now)
+	}
 	if e.only != (cost.Print{}) {
 		k.learnSelected(e.only, e.onlyShape, t.Series, now)
 	}
@@ -233,16 +239,19 @@ func (k *Known) Learn(e *Estimate, t Took, now time.Time) {
 // learnSelected notes how many series a selector had, on all shards together.
 func (k *Known) learnSelected(exact, shape cost.Print, n int64, now time.Time) {
 	k.Learned.Learn(exact, cost.Shown{Series: float64(n)}, now)
-	k.Learned.Learn(shape, cost.Shown{Series: float64(n)}, now)
+	if shape != (cost.Print{}) {
+		k.Learned.Learn(shape, cost.Shown{Series: float64(n)}, now)
+	}
 }
 
-// print finds the prints under which what answers show is remembered.
-func (e *Estimate) print(a *Asked, s *selections) {
+// print finds the print of the text, under which what answers show is remembered, and returns the
+// words that go into that of its shape.
+func (e *Estimate) print(a *Asked, s *selections) []string {
 	r := a.Request
 	words := []string{
 		string(r.ID), a.Tenant, r.Label, strconv.Itoa(a.Limit), strconv.Itoa(bits.Len64(uint64(max(a.Until-a.From, 0)))),
 	}
-	e.shape = cost.PrintOfShape(a.Expr, a.Selectors, words...)
+	n := len(words)
 	words = append(words, r.Query, strings.Join(r.Match, "\xff"))
 	if r.Query == "" && len(r.Match) == 0 {
 		for _, ms := range a.Selectors {
@@ -254,6 +263,7 @@ func (e *Estimate) print(a *Asked, s *selections) {
 	if own && len(a.Selectors) == 1 && a.Limit == 0 {
 		e.only, e.onlyShape = s.only, s.onlyShape
 	}
+	return words[:n]
 }
 
 // transparent tells whether an expression has one series for each that its only selector has.
@@ -333,11 +343,14 @@ func (s *selections) one(a *Asked, e *Estimate, i int, ms []*labels.Matcher, fro
 		e.By, e.told = ByGuess, false
 	}
 	guessed := open
-	s.only, s.onlyShape = cost.PrintOfSelector(a.Tenant, ms, false), cost.PrintOfSelector(a.Tenant, ms, true)
+	s.only, s.onlyShape = cost.PrintOfSelector(a.Tenant, ms, false), cost.Print{}
 	if shown, ok := s.k.Learned.Look(s.only); ok {
 		most, guessed = whole(shown.Series), false
-	} else if shown, ok := s.k.Learned.Look(s.onlyShape); ok && (open || shown.Series < float64(most)) {
-		most, guessed = whole(shown.Series), false
+	} else {
+		s.onlyShape = cost.PrintOfSelector(a.Tenant, ms, true)
+		if shown, ok := s.k.Learned.Look(s.onlyShape); ok && (open || shown.Series < float64(most)) {
+			most, guessed = whole(shown.Series), false
+		}
 	}
 	if a.Counted != nil {
 		if n, ok := a.Counted(ms); ok {

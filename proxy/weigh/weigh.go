@@ -257,6 +257,14 @@ func (sc *Scale) uncounted(loads []*load, s *shard.Shard, known numbers) bool {
 // weighedBefore tells whether all parts of the plan were weighed within the last ten minutes, and
 // together at most half of what their shards may hold was found.
 func (sc *Scale) weighedBefore(p *plan.Plan) bool {
+	if len(p.Leaves) == 1 && len(p.Leaves[0].Parts) == 1 { // nearly always
+		part := p.Leaves[0].Parts[0]
+		n, ok := sc.Known.Weights.Known(sc.weightOf(p.Leaves[0], part))
+		if ok = ok && max(n, -n) <= sc.MaxBytes/2; ok && n != 0 && sc.Held != nil {
+			sc.Held(part.Shard, Weight{}.with(max(n, -n), n > 0))
+		}
+		return ok
+	}
 	held := map[*shard.Shard]Weight{}
 	for _, l := range p.Leaves {
 		for _, part := range l.Parts {
