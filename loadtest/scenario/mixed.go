@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -157,8 +158,12 @@ type Processors struct {
 // Ready is how many threads could have run and had no processor, on average.
 type Ready struct{ Servers, Proxy, Callers float64 }
 
+// callersGC is how much garbage the callers let lie, in percent of what they hold.
+const callersGC = 400
+
 // RunStorm makes the data and does both runs, as Run does.
 func RunStorm(ctx context.Context, o StormOptions) (_ *StormResult, err error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(callersGC)) // who asks is to have little of the processors
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -272,7 +277,7 @@ func (r *StormResult) proxyFor(ctx context.Context, f *fleet, atRest int64, atta
 	for _, l := range r.Options.Storm.Lanes {
 		lane := config.Lane{
 			Name: l.Tenant, Match: config.LaneMatch{Tenant: l.Tenant}, Share: config.Part(l.Share), MaxConcurrent: l.MaxConcurrent,
-			Lend: config.UsualLend, First: l.First,
+			Lend: config.UsualLend, First: l.First, MaxWait: l.MaxWait,
 		}
 		if l.Lend != nil {
 			lane.Lend = config.Lend(*l.Lend)

@@ -45,6 +45,8 @@ type Lane struct {
 	// Lend is lanes[].lend, half where it is missing, and First lanes[].first.
 	Lend  *float64 `yaml:"lend"`
 	First bool     `yaml:"first"`
+	// MaxWait is lanes[].max_wait.
+	MaxWait time.Duration `yaml:"max_wait"`
 }
 
 // A Part is one kind of caller.

@@ -197,7 +197,7 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 // splice streams the answers of several shards, side by side.
 func (x *exchange) splice(p *plan.Plan) error {
 	l := p.Leaves[0]
-	if x.attempt.Sorted || x.s.reordered.get(x.learnt(x.dec.Request.Query), x.s.now()) != "" {
+	if x.attempt.Sorted || x.learned(&x.s.reordered, x.written) != "" {
 		return x.assemble(p)
 	}
 	if err := x.guard(p.Leaves); err != nil {

@@ -71,7 +71,7 @@ func (x *exchange) parcels(l *plan.Leaf, together *plan.Together) (out []*merge.
 	x.watched.Evaluated(true)
 	defer x.watched.Evaluated(false)
 	f := footing{x: x, leaf: l, together: together}
-	size, _ := strconv.Atoi(x.s.parcelled.get(x.learnt(x.dec.Request.Query), x.s.now()))
+	size, _ := strconv.Atoi(x.learned(&x.s.parcelled, x.written))
 	size, err = f.run(plan.ParcelLabel, values, size, nil)
 	x.warnTwice()
 	if err != nil {

@@ -151,7 +151,7 @@ func (x *exchange) question() plan.Query {
 		Lost:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
 	q.Heavy = x.dec.Heavy
-	q.Parcels = x.attempt.Parcels || x.s.parcel > 0 || x.s.parcelled.get(x.learnt(req.Query), x.s.now()) != ""
+	q.Parcels = x.attempt.Parcels || x.s.parcel > 0 || x.learned(&x.s.parcelled, x.written) != ""
 	for _, w := range x.dec.Windows {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
 	}
@@ -160,7 +160,7 @@ func (x *exchange) question() plan.Query {
 		q.Raw = "stats counts the samples of one evaluation"
 	}
 	if q.Raw == "" {
-		q.Raw = x.s.inexacts.get(x.learnt(x.form()), x.s.now())
+		q.Raw = x.learned(&x.s.inexacts, x.form)
 		q.Inexact = q.Raw != ""
 	}
 	return q

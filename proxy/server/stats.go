@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spillwayproject/spillway/proxy/policy"
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -52,9 +53,24 @@ func (x *exchange) counted() string {
 // texts are read the most for.
 func (x *exchange) learnt(text string) string {
 	l := x.limits
-	hash := sha256.Sum256([]byte(fmt.Sprint(text, "\x00", x.dec.Request.LookbackDelta, " ", x.tenantName(), "\x00", l.MaxSeries, " ", l.MaxSamples)))
+	b := append(append(make([]byte, 0, 256), text...), 0)
+	b = append(append(strconv.AppendInt(b, int64(x.dec.Request.LookbackDelta), 10), ' '), x.tenantName()...)
+	b = strconv.AppendInt(append(b, 0), int64(l.MaxSeries), 10)
+	b = strconv.AppendInt(append(b, ' '), int64(l.MaxSamples), 10)
+	hash := sha256.Sum256(b)
 	return string(hash[:])
 }
+
+// learned is what was learnt of a text within the same bounds; empty where nothing was.
+func (x *exchange) learned(of *inexacts, text func() string) string {
+	if of.none() {
+		return ""
+	}
+	return of.get(x.learnt(text()), x.s.now())
+}
+
+// written is the query as it was written.
+func (x *exchange) written() string { return x.dec.Request.Query }
 
 // whyNoStats is what the caller is told of statistics that are left out.
 func (x *exchange) whyNoStats() string {

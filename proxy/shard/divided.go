@@ -41,8 +41,9 @@ func (g *Group) Divides(until int64) bool {
 	return end != 0 && time.Now().UnixNano() < end && until > time.Unix(0, g.dividing.since.Load()).UnixMilli()
 }
 
-// inheritDividing takes over what is known of that in a topology that follows another one. One shard
-// has all targets. Who is looked up and goes was kept for a while; what it had is elsewhere by then.
+// inheritDividing takes over what is known of that in a topology that follows another one. One
+// shard has all targets. Who was looked up and goes was kept for a while; what it had is elsewhere
+// by then.
 func (g *Group) inheritDividing(was *Group, now time.Time, log *slog.Logger) {
 	n, before := g.living(now), was.living(now)
 	g.dividing.since.Store(was.dividing.since.Load())

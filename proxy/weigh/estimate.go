@@ -98,8 +98,8 @@ type Estimate struct {
 	Seconds float64
 
 	shards      []*shard.Shard
-	parts       []int64 // likewise: of all series that are selected, as shards say of themselves
-	told        bool    // that they all do, for the time of each selector
+	parts       []int64    // likewise: of all series that are selected, as shards say of themselves
+	told        bool       // that they all do, for the time of each selector
 	text, shape cost.Print // shape is zero where the text is known
 	only        cost.Print // of its only selector, where the answer has the series of that; else zero
 	onlyShape   cost.Print // likewise zero where the selector is known
