@@ -55,8 +55,9 @@ func TestCompareOfEvaluations(t *testing.T) {
 	}
 }
 
-// An alert on cost is not evaluated where a part of the time was not recorded, or of the use not
-// measured. What was before a cluster was known at all is no gap for an alert.
+// An alert on cost is not evaluated where a part of the time was not recorded, or a part of the use
+// not measured. What was before a cluster was known at all is no gap for an alert, nor is it that
+// nothing is measured, as where there is no DCGM.
 func TestAlertsOnCostOfAPart(t *testing.T) {
 	const unmeasured = "The use of 49 % of these GPU hours was not measured"
 	for _, c := range []struct {
@@ -72,7 +73,7 @@ func TestAlertsOnCostOfAPart(t *testing.T) {
 		{`"experiments":["new"]`, 0, 2 * time.Hour, `only 51 % of this time was recorded in cluster "n"`, false},
 		{`"experiments":["new","gap"]`, 0, 2 * time.Hour, `of this time, where it is least, was recorded in clusters "g", "n"`, true},
 		{`"experiments":["new","gap"]`, 95 * minute, 2 * time.Hour, "", false},
-		{`"experiments":["unseen"]`, 0, 2 * time.Hour, "The use of these GPUs was not measured", true},
+		{`"experiments":["unseen"]`, 0, 2 * time.Hour, "The use of these GPUs was not measured", false},
 		{`"experiments":["seen late"]`, 0, 2 * time.Hour, unmeasured, true},
 		{`"experiments":["even","seen late"]`, 70 * minute, 2 * time.Hour, "", false},
 	} {
