@@ -269,7 +269,7 @@
             budget: 100,
           }),
           g.timeseries('Calls, of process_calls', {
-            description: 'Calls to all shards that are under way, as a share of how many there may be. At 100 % others wait. The files that the process may open set how many.',
+            description: 'Calls to all shards that are under way, as a share of how many there may be. At 100 % others wait. limits.process_calls says how many, or a quarter of the files that the process may open.',
             unit: 'percentunit',
             w: 8,
             softMax: 1,
