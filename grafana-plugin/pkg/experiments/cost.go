@@ -81,7 +81,7 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 			commonmodel.Duration(step))
 	}
 	if len(answers[0]) == 0 {
-		// Where there is no DCGM it is always so, and the cost of what is held is right all the same.
+		// Where there is no DCGM it is always so, and what is held costs the same.
 		r.Notice(data.NoticeSeverityWarning, "The use of these GPUs was not measured (there is no experiment:gpu:util), so that none of them counts as idle; "+
 			"the health check of the datasource says why.")
 	} else if seen := seen[0]; len(seen) > 0 && seen[0].Value() < mostMeasured {
