@@ -88,8 +88,9 @@ func TestAllBreakersAreOpen(t *testing.T) {
 					free = done
 				}
 				if tc.trying {
-					g.s.trying <- struct{}{}
-					free = func() { <-g.s.trying }
+					t := &trying{of: g.s.all(), began: time.Now(), done: make(chan struct{})}
+					g.s.tries.now = t
+					free = func() { g.s.tries.end(t) }
 				}
 				order, whole, err := g.ordered(within(t, tc.left, 0), from, until)
 				switch {

@@ -39,7 +39,6 @@ type Replica struct {
 	untold       atomic.Pointer[untold]  // nil: it told its targets when it was last asked
 	asking       atomic.Int64            // when it was last asked for them, in ns since 1970; 0: never
 	differs      atomic.Bool
-	tried        vain         // of those who asked it, as it had failed too often, whether it answers
 	longGone     atomic.Bool  // down for longer than what it said of itself counts
 	compared     atomic.Int64 // which of the server's returns was compared here last
 	metrics      *url.URL     // its own; nil where they are not read
@@ -76,6 +75,7 @@ type upstream struct {
 	running   running
 	watched   watched
 	damage    damageTold
+	tried     vain // of those who asked it, as it had failed too often, whether it answers
 	opts      Options
 	metrics   *metrics
 	tracer    trace.Tracer

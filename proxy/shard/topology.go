@@ -215,7 +215,7 @@ type Shard struct {
 	// wait in vain for the turn to ask one.
 	unanswered vain
 	crowded    atomic.Pointer[turnOf]
-	trying     chan struct{} // holds one token while somebody asks those that failed too often
+	tries      tries
 }
 
 // Name is the group's name and the shard's place, such as jaguar[0].
@@ -318,7 +318,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 	}
 	for si := range c.Shards {
 		sc := &c.Shards[si]
-		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t, trying: make(chan struct{}, 1)}
+		s := &Shard{Group: g, Index: si, From: sc.From, Until: sc.Until, Hash: sc.Hash.N, topology: t}
 		s.name = s.Name()
 		if s.Names, err = trust.NewNames(sc.Names); err != nil {
 			t.drop(g.Shards...)

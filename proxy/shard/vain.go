@@ -30,10 +30,13 @@ func (v *vain) note(waited time.Duration) {
 
 // spares tells whether one who would wait so long would do so in vain. Who waited for beatGrace did
 // so for everybody: more than this is given to no replica.
-func (v *vain) spares(patience time.Duration) bool {
+func (v *vain) spares(patience time.Duration) bool { return v.sparesAt(time.Now(), patience) }
+
+// sparesAt is spares of one who comes at that time.
+func (v *vain) sparesAt(at time.Time, patience time.Duration) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return time.Now().Before(v.until) && (v.waited >= beatGrace || noMore(patience, v.waited))
+	return at.Before(v.until) && (v.waited >= beatGrace || noMore(patience, v.waited))
 }
 
 // noMore tells whether the patience is no more than what was waited, or a quarter more, of which

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/bits"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spillwayproject/spillway/proxy/qerr"
@@ -244,90 +243,23 @@ func (s *Shard) late(part uint64, now time.Time) (late uint64) {
 
 // failing are those of the replicas that take no part for nothing else than that their breakers are
 // open, and may be asked now.
-func (s *Shard) failing(of uint64, now time.Time) (failing uint64) {
-	failing = of &^ s.beats.Silent(now)
+func (s *Shard) failing(of uint64, now time.Time) uint64 {
+	return s.failed(of&^s.beats.Silent(now), now)
+}
+
+// failed is failing of those that are silent, too.
+func (s *Shard) failed(of uint64, now time.Time) uint64 {
 	for i, r := range s.Replicas {
 		rank, ok := r.rank(now)
 		if _, hung := r.up.lagging(now); !ok || rank != answersNothing || hung || r.busy(now) != nil {
-			failing &^= 1 << i
-		}
-	}
-	return failing
-}
-
-// all is the set of the shard's replicas.
-func (s *Shard) all() uint64 { return uint64(1)<<len(s.Replicas) - 1 }
-
-// tryFailing asks those of the replicas that failed too often whether they answer. What one caller
-// asks may fail each time on a server that is well, and is nothing that others should lose its data
-// for: an answer closes its breaker. It tells whether that may be known of one now.
-func (s *Shard) tryFailing(ctx context.Context, of uint64, now time.Time) bool {
-	found := func() bool { return s.present(time.Now())&of != 0 } // another one has found it out just now
-	wait := wholeWait
-	if dl, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(dl)/4)
-	}
-	if s.untried(of, wait) == 0 {
-		return found()
-	}
-	until := time.Now().Add(wait)
-	ctx, cancel := context.WithDeadlineCause(ctx, until, errBeatBudget)
-	defer cancel()
-	select {
-	case s.trying <- struct{}{}:
-		defer func() { <-s.trying }()
-	case <-ctx.Done():
-		return found()
-	}
-	began := time.Now()
-	given := until.Sub(began)
-	failing := s.untried(of, given) // who had the turn may have found it out
-	if failing == 0 || ctx.Err() != nil {
-		return found()
-	}
-	s.askFailing(ctx, failing, now)
-	if ctx.Err() != nil && !qerr.TimedOut(ctx) {
-		return found() // who left has not waited for anybody
-	}
-	for i, r := range s.Replicas {
-		if s.failing(failing, time.Now())&(1<<i) != 0 {
-			r.tried.note(max(time.Since(began), given))
-		}
-	}
-	return true
-}
-
-// untried are those of the replicas that failed too often, but those for whose answer one with so
-// much patience would wait in vain, as somebody has.
-func (s *Shard) untried(of uint64, patience time.Duration) uint64 {
-	of = s.failing(of, time.Now())
-	for i, r := range s.Replicas {
-		if of&(1<<i) != 0 && r.tried.spares(patience) {
 			of &^= 1 << i
 		}
 	}
 	return of
 }
 
-// askFailing asks them about the last minute; where there is no heartbeat, something that costs
-// little.
-func (s *Shard) askFailing(ctx context.Context, failing uint64, now time.Time) {
-	if s.Group.Heartbeat != "" {
-		s.beats.Try(ctx, s.askAgain, failing, now)
-		return
-	}
-	var all sync.WaitGroup
-	for i, r := range s.Replicas {
-		if failing&(1<<i) != 0 {
-			all.Go(func() {
-				if began := time.Now(); r.answersQuery(ctx, wholeWait) == nil {
-					r.works(began)
-				}
-			})
-		}
-	}
-	all.Wait()
-}
+// all is the set of the shard's replicas.
+func (s *Shard) all() uint64 { return uint64(1)<<len(s.Replicas) - 1 }
 
 // tryUnlessHeld is tryFailing of all, but where one that takes part is known to lack nothing that
 // any of them has: then what they have is nothing to wait for.
