@@ -32,19 +32,20 @@ var errBeatBudget = errors.New("the time for heartbeats is over")
 // answer, and who has none in time about what takes longer to say, is there all the same, and may
 // be the only one that lacks nothing: that is the error.
 func (s *Shard) askAll(ctx context.Context, part uint64, req *endpoint.Request) (answers []map[int64]trust.Beats, left uint64, err error) {
-	return s.askFor(ctx, part, req, wholeWait, s.unanswered.note)
+	return s.askFor(ctx, part, req, wholeWait, s.unanswered.noteFor)
 }
 
 // askAgain is askAll of those that take no part, for nothing but whether they answer. That they do
 // not is not remembered here: those that take part are asked as before. A call keeps a part of its
 // time for itself, and nobody else's answer ends the wait here.
 func (s *Shard) askAgain(ctx context.Context, part uint64, req *endpoint.Request) ([]map[int64]trust.Beats, uint64, error) {
-	return s.askFor(ctx, part, req, wholeWait-margin(wholeWait), func(time.Duration) {})
+	return s.askFor(ctx, part, req, wholeWait-margin(wholeWait), func(_, _ time.Duration) {})
 }
 
 // askFor is askAll: who had less time than enough was in a hurry, and vain is called for who waited
-// in vain.
-func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, enough time.Duration, vain func(waited time.Duration),
+// in vain, with the time for which that stands.
+func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, enough time.Duration,
+	vain func(waited, stands time.Duration),
 ) (answers []map[int64]trust.Beats, left uint64, err error) {
 	began := time.Now()
 	own, giveUp := context.WithCancelCause(ctx)
@@ -73,11 +74,11 @@ func (s *Shard) askFor(ctx context.Context, part uint64, req *endpoint.Request, 
 			return nil, 0, errs[i]
 		case !absent(errs[i]), asksForTime(errs[i]) && s.beats.Late(i, time.Now()) < lateWaits:
 			s.beats.Failed(i, errs[i], false)
-			vain(time.Since(began))
+			vain(inVain(errs[i], req, time.Since(began)))
 			err = errs[i]
 		case kind == qerr.Timeout && (req.ID.Span() != endpoint.SpanInstant || hurried || late >= starved):
 			s.beats.Failed(i, errs[i], false)
-			vain(time.Since(began))
+			vain(time.Since(began), trust.Pause)
 			err = errs[i]
 		default:
 			s.beats.Failed(i, errs[i], true)
@@ -144,6 +145,23 @@ func absent(err error) bool {
 func asksForTime(err error) bool {
 	var status *StatusError
 	return errors.As(err, &status) && (status.unasked || status.later())
+}
+
+// inVain is how long one waits in vain where the server refused the question after so long, and for
+// how long that stands. To be refused takes no time: whoever comes would ask the others anew, one
+// after the other. So one that asks for time has refused it to everybody until then, and one that
+// does not say its last minute for the usual while.
+func inVain(err error, req *endpoint.Request, took time.Duration) (waited, stands time.Duration) {
+	var status *StatusError
+	switch {
+	case !errors.As(err, &status):
+		return took, trust.Pause
+	case asksForTime(err):
+		return max(took, beatGrace), min(status.wait(), trust.Pause)
+	case req.ID.Span() == endpoint.SpanInstant:
+		return max(took, beatGrace), trust.Pause
+	}
+	return took, trust.Pause
 }
 
 // errBeats is the private cause of an answer to a heartbeat question that makes no sense.

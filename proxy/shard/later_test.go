@@ -1,9 +1,12 @@
 package shard
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
 // TestLaterIsNotNever: the replica that has everything answers one query with 503 and Retry-After.
@@ -92,6 +95,63 @@ func TestWhoAsksToWaitIsNotTried(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		g.open(0)
+		wholeIsTheFirst(t, g)
+		g.stop()
+	})
+}
+
+// TestWhoAsksToWaitHoldsNobodyUp: one of a pair asks to be left alone, and what was known of the
+// last minute is not fresh any more. That the other one is whole is not known then, and it is not
+// asked about that by each request anew, one after the other.
+func TestWhoAsksToWaitHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGaps(t, 2, "up")
+		g.is.Store(asksToWait)
+		_, _ = g.s.Replicas[0].Do(t.Context(), sumRequest, CallOptions{})
+		g.tail[1].Store(int64(100 * time.Millisecond))
+		time.Sleep(trust.Fresh + 5*time.Second)
+		asked := g.askedOf(1)
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+				began := time.Now()
+				order, whole, err := g.ordered(t.Context(), began.Add(-30*time.Minute).UnixMilli(), began.UnixMilli())
+				if err != nil || whole > 0 {
+					t.Errorf("%d of %v are whole: %v", whole, order, err)
+				}
+				if took := time.Since(began); took > 200*time.Millisecond {
+					t.Errorf("request %d waited for %s", i, took)
+				}
+			})
+		}
+		all.Wait()
+		if n := g.askedOf(1) - asked; n > 1 {
+			t.Errorf("the other one was asked %d times", n)
+		}
+		g.is.Store(answers)
+		g.tail[1].Store(0)
+		time.Sleep(30*time.Second + 2*beatEvery)
+		wholeIsTheFirst(t, g)
+		g.stop()
+	})
+}
+
+// TestWhoAsksToWaitIsAskedThen: the one that asked to be left alone for a moment is asked again
+// once that is over, by the first request, and not ten seconds later.
+func TestWhoAsksToWaitIsAskedThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGaps(t, 2, "up")
+		g.wait.Store(2)
+		g.is.Store(asksToWait)
+		from, until := g.over()
+		for range 2 { // of the first one, which is asked, and of one that is not
+			if order, whole, err := g.ordered(t.Context(), from, until); err != nil || whole > 0 {
+				t.Errorf("%d of %v are whole: %v", whole, order, err)
+			}
+		}
+		g.is.Store(answers)
+		time.Sleep(2*time.Second + 10*time.Millisecond)
 		wholeIsTheFirst(t, g)
 		g.stop()
 	})

@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ type gaps struct {
 	gap time.Time
 	// is says what the first server does from now on.
 	is   atomic.Int32
+	wait atomic.Int32    // how many seconds it asks to be left alone for
 	tail [2]atomic.Int64 // by how many nanoseconds each is late with its last minute
 	stop func()
 }
@@ -36,6 +38,7 @@ const (
 func newGaps(t *testing.T, replicas int, heartbeat string) *gaps {
 	t.Helper()
 	g := &gaps{gap: time.Now().Add(17 * time.Minute).Add(-8 * time.Hour).Truncate(trust.Bucket)}
+	g.wait.Store(30)
 	full, lacks := gapped(g.gap)
 	cfgs := make([]fakeshard.Config, replicas)
 	for i := range cfgs {
@@ -52,7 +55,7 @@ func newGaps(t *testing.T, replicas int, heartbeat string) *gaps {
 				header := http.Header{"Content-Type": {"text/plain"}}
 				a, ok = fakeshard.Answer{Status: http.StatusServiceUnavailable, Header: header, Body: []byte("no")}, true
 				if no == asksToWait {
-					header.Set("Retry-After", "30")
+					header.Set("Retry-After", strconv.Itoa(int(g.wait.Load())))
 				}
 			}
 			return a, ok
@@ -86,12 +89,15 @@ func (g *gaps) late(by time.Duration) {
 }
 
 // asked is how often the first server was asked whether it answers.
-func (g *gaps) asked() (n int) {
+func (g *gaps) asked() (n int) { return g.askedOf(0) }
+
+// askedOf is how often the server was asked about its last minute, or whether it answers.
+func (g *gaps) askedOf(server int) (n int) {
 	question := "count(up)"
 	if g.s.Group.Heartbeat != "" {
 		question = "sum by"
 	}
-	for _, r := range g.fakes[0].RequestsTo("/api/v1/query") {
+	for _, r := range g.fakes[server].RequestsTo("/api/v1/query") {
 		if strings.HasPrefix(r.Form.Get("query"), question) {
 			n++
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
-// vain remembers that somebody has waited for an answer in vain, and how long, for trust.Pause: who
+// vain remembers that somebody has waited for an answer in vain, and how long, for a while: who
 // has no more patience than that need not wait for the same again. The zero vain remembers nothing.
 type vain struct {
 	mu     sync.Mutex
@@ -18,14 +18,18 @@ type vain struct {
 }
 
 // note remembers a wait. What is remembered of a longer one stands as long as it would have.
-func (v *vain) note(waited time.Duration) {
+func (v *vain) note(waited time.Duration) { v.noteFor(waited, trust.Pause) }
+
+// noteFor is note for so long.
+func (v *vain) noteFor(waited, stands time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := time.Now()
-	if now.Before(v.until) && waited < v.waited {
+	until := now.Add(stands)
+	if now.Before(v.until) && (waited < v.waited || waited == v.waited && until.Before(v.until)) {
 		return
 	}
-	v.until, v.waited = now.Add(trust.Pause), waited
+	v.until, v.waited = until, waited
 }
 
 // spares tells whether one who would wait so long would do so in vain. Who waited for beatGrace did
