@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/trust"
 )
 
@@ -84,7 +85,12 @@ func (s *Shard) begin(now time.Time) (t *trying, begins bool) {
 	}
 	t = &trying{of: s.untried(s.all(), wholeWait, wholeWait), began: time.Now(), done: make(chan struct{})}
 	s.tries.now = t
-	go s.askFailing(t, now)
+	go func() {
+		_ = qerr.Guard(func() error {
+			s.askFailing(t, now)
+			return nil
+		})
+	}()
 	return t, true
 }
 
@@ -99,7 +105,7 @@ func (ts *tries) end(t *trying) {
 // untried are those of the replicas that failed too often, but those for whose answer one who comes
 // so much later, with so much patience, would wait in vain, as somebody has.
 func (s *Shard) untried(of uint64, patience, later time.Duration) uint64 {
-	if len(s.Replicas) < 2 || len(s.Replicas) > trust.MaxReplicas {
+	if len(s.Replicas) > trust.MaxReplicas {
 		return 0
 	}
 	now := time.Now()
