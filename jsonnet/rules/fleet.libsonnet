@@ -195,7 +195,7 @@
                 unless on (%(cl)s)
                 last_over_time(ALERTS{alertname="FleetNodesFailing"}[%(flood)s])
               )
-            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('1h'), flood: t.d('65m') },
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.d('65m') },
           },
         ],
       },

@@ -318,7 +318,8 @@
             // fell silent when the last one was closed. It ends for those of which nobody has heard for hours, kubelet
             // and all: nothing runs there that a reboot would take. One whose kubelet reports may be at work behind a
             // firewall, for as long as that is so. Of the hours some minutes may be missing, in which nobody knew, and
-            // what was hours ago does not count.
+            // what was hours ago does not count. It is known for hours in which nobody says anything of them, control plane,
+            // probers or rulers: an hour is too short for that, and the twenty minutes after which a silent kubelet counts.
             record: 'cluster_node:unreachable_together:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
@@ -348,7 +349,7 @@
               lately: lately('cluster_node:unreachable:ratio'),
               dark: lately('cluster_node:unreachable_dark:bool'),
               nodes: c.thresholds.node.unreachableNodes,
-              past: t.recorded('1h'),
+              past: t.recorded('6h'),
               longest: t.d('6h'),
               step: t.d('1m'),
               most: 350,
