@@ -76,7 +76,7 @@
     description: 'node-problem-detector saw {{ $labels.reason }} {{ $value | humanize }} times in ten minutes on %s. %s' % [where, text],
   } + o),
 
-  // unreachable are nodes that probers do not reach (cluster_node:unreachable:ratio), of those that are known to run (and) or are not (unless), and that became so together with others (and) or alone (unless).
+  // unreachable are nodes that probers do not reach (cluster_node:unreachable:ratio), of those that are known to run (and) or are not (unless), and that became so together with others and are not given up (and) or not (unless).
   local unreachable(runs, together, o) = a.alert('NodeUnreachable', onNode {
     // Who answers to a scrape runs, whatever the probers see: they knock at one port, which a firewall closes by itself. What is said of the scrapes is asked for here and not recorded: where it cannot be read no reboot is asked for. Of a cluster without these exporters the probers alone are believed.
     expr: |||
@@ -88,7 +88,11 @@
     ||| % { runs: runs, node: node, known: std.strReplace(std.rstripChars(m.runs, '\n'), '\n', '\n  ') } + (
       if together == '' then '' else |||
         %(together)s on (%(node)s)
-        last_over_time(cluster_node:unreachable_together:bool[%(w)s])
+        (
+          last_over_time(cluster_node:unreachable_together:bool[%(w)s])
+          unless on (%(node)s)
+          cluster_node:unreachable_given_up:bool
+        )
       ||| % { together: together, node: node, w: t.recorded('10m') }
     ),
     // Longer than LocationLost takes, which asks for the same series: the alert of a place must stand before its nodes'.

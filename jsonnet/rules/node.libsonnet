@@ -313,13 +313,23 @@
             ||| % { n: node },
           },
           {
+            // 1 for each of these nodes of which nobody has heard for six hours, kubelet and all: nothing runs there that a reboot
+            // would take. Of the hours some minutes may be missing, in which nobody knew, and what was hours ago does not count.
+            // It ends when the kubelet reports.
+            record: 'cluster_node:unreachable_given_up:bool',
+            expr: |||
+              cluster_node:unreachable_silent:bool
+              and on (%(n)s)
+              count_over_time(cluster_node:unreachable_silent:bool[%(longest)s:%(step)s]) >= %(most)g
+            ||| % { n: node, longest: t.d('6h'), step: t.d('1m'), most: 350 },
+          },
+          {
             // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
             // of less than FleetNodesUnreachable's share of the fleet shuts out a pool, perhaps one port after the other: those
-            // fell silent when the last one was closed. It ends for those of which nobody has heard for hours, kubelet
-            // and all: nothing runs there that a reboot would take. One whose kubelet reports may be at work behind a
-            // firewall, for as long as that is so. Of the hours some minutes may be missing, in which nobody knew, and
-            // what was hours ago does not count. It is known for hours in which nobody says anything of them, control plane,
-            // probers or rulers: an hour is too short for that, and the twenty minutes after which a silent kubelet counts.
+            // fell silent when the last one was closed. NodeUnreachable leaves out those that are given up. One whose kubelet
+            // reports, or reports again, may be at work behind a firewall, for as long as that is so. It is known for hours in
+            // which nobody says anything of them, control plane, probers or rulers: an hour is too short for that, and the
+            // twenty minutes after which a silent kubelet counts.
             record: 'cluster_node:unreachable_together:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
@@ -336,11 +346,7 @@
                 )
                 >= %(nodes)g
                 or on (%(n)s)
-                (
-                  last_over_time(cluster_node:unreachable_together:bool[%(past)s])
-                  unless on (%(n)s)
-                  (count_over_time(cluster_node:unreachable_silent:bool[%(longest)s:%(step)s]) >= %(most)g)
-                )
+                last_over_time(cluster_node:unreachable_together:bool[%(past)s])
               )
             ||| % {
               local lately(series) = std.join('\n    ', [series, 'unless on (%(n)s)', 'last_over_time(%(series)s[%(past)s] offset %(w)s)']) % { n: node, series: series, w: t.d('15m'), past: t.d('1h') },
@@ -350,9 +356,6 @@
               dark: lately('cluster_node:unreachable_dark:bool'),
               nodes: c.thresholds.node.unreachableNodes,
               past: t.recorded('6h'),
-              longest: t.d('6h'),
-              step: t.d('1m'),
-              most: 350,
             },
           },
           {
