@@ -191,8 +191,15 @@
       zoneLabel: 'label_topology_kubernetes_io_zone',
       // Keys of taints of nodes that are about to be deleted: cluster-autoscaler's, Karpenter's (before v1: disruption) and GKE's; or that are switched off on purpose, as people say it. The remediator's --leaving-taints has the same, and switchedOff.
       toBeDeleted: 'ToBeDeletedByClusterAutoscaler|karpenter[.]sh/disrupted|karpenter[.]sh/disruption|cloud[.]google[.]com/impending-node-termination|node[.]kubernetes[.]io/out-of-service',
-      // Keys of taints by which a cloud says that a node's machine is off, whoever switched it off, or what: it is asked for no reboot, and counts as not ready as any other. A cloud that takes machines back deletes their nodes within minutes.
+      // Keys of taints by which a cloud says that a node's machine is off, whoever switched it off, or what: it is asked for no reboot, and counts as not ready as any other. Most clouds that take machines back, or stop them for a while, delete their nodes within minutes.
+      // Some keep them (AKS with --scale-down-mode Deallocate, and spot machines with --eviction-policy Deallocate; stopped machines of EC2; a cluster that is stopped at night): keepsStopped says of which.
       switchedOff: 'node[.]cloudprovider[.]kubernetes[.]io/shutdown',
+      // Matchers of the nodes that may be switched off and stay registered, of their labels (kube_node_labels, as far as kube-state-metrics has them) or of another taint: what a cloud says is off of them is planned, as if it were about to be deleted.
+      // Nothing in one of them selects nothing by it; 'cluster="dev"' takes a whole cluster. A loss of power of these is on no page.
+      keepsStopped: {
+        kube_node_labels: '',
+        kube_node_spec_taint: 'key="kubernetes.azure.com/scalesetpriority", value="spot"',
+      },
       // How long a node may take to come up, until its network, its driver and its exporters are there.
       young: '15m',
       // How long a machine may take to boot, from when its kubelet falls silent: one of eight GPUs tests its memory for ten minutes and more. Nobody restarts a node that is not ready for less.

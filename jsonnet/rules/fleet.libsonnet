@@ -34,6 +34,24 @@
     %(sick)s
   ||| % { node: node, ksm: c.selectors.ksm, w: t.recorded('5m'), sick: sick.sick() },
 
+  // stopped are the nodes that may be switched off (keepsStopped), and of which a cloud says that they are.
+  local kept = c.node.keepsStopped,
+  local stopped = if kept.kube_node_labels == '' && kept.kube_node_spec_taint == '' then '' else '\n' + std.rstripChars(|||
+    or on (%(node)s)
+    (
+      group by (%(node)s) (kube_node_spec_taint{%(ksm)s, key=~"%(off)s"})
+      and on (%(node)s)
+      (
+        %(kept)s
+      )
+    )
+  ||| % {
+    node: node,
+    ksm: c.selectors.ksm,
+    off: c.node.switchedOff,
+    kept: std.join('\n    or on (%s)\n    ' % node, ['group by (%s) (%s{%s, %s})' % [node, metric, c.selectors.ksm, kept[metric]] for metric in std.objectFields(kept) if kept[metric] != '']),
+  }, '\n'),
+
   prometheusRules+:: {
     groups+: [
       {
@@ -76,6 +94,7 @@
             // after two minutes, so that one for what was found a moment ago does not look older than the finding;
             // what failed and was then taken out counts as planned after an hour: machines wait for repair for weeks.
             // Where nobody knew the cluster before, all of its nodes would have just come. kube-state-metrics may leave out when a node was created: then it is what was not there before.
+            // A machine that its cloud stopped and keeps is planned at once: its cloud says so only of a node that is not ready (cloud-node-lifecycle-controller).
             // What was planned of a node stays so for an hour of silence about it: kube-state-metrics goes away while nodes are upgraded, whole or one shard of it, and they would page.
             record: 'node:planned:bool',
             expr: |||
@@ -111,8 +130,8 @@
                 last_over_time(node:failed:bool[%(w)s])
                 unless on (%(node)s)
                 node:failed:bool offset %(hour)s
-              )
-            ||| % { cl: cl, node: node, ksm: c.selectors.ksm, cordon: t.d('2m'), deleted: c.node.toBeDeleted, young: t.d(c.node.young), youngSeconds: number(t.s(c.node.young)), w: t.recorded('5m'), hour: t.d('1h') },
+              )%(stopped)s
+            ||| % { cl: cl, node: node, ksm: c.selectors.ksm, cordon: t.d('2m'), deleted: c.node.toBeDeleted, young: t.d(c.node.young), youngSeconds: number(t.s(c.node.young)), w: t.recorded('5m'), hour: t.d('1h'), stopped: stopped },
           },
           {
             // 1 for each node that is not ready or has a finding for the remediation controller, and was not taken out before. It stays so for an hour of being out for that.
