@@ -304,13 +304,22 @@
             ||| % { n: node, answers: std.strReplace(std.rstripChars(m.answers, '\n'), '\n', '\n  ') },
           },
           {
-            // 1 for each of these nodes whose kubelet is silent too.
+            // 1 for each of these nodes whose kubelet is silent too. One that says that its node is not ready, since its pod network is broken, is none.
             record: 'cluster_node:unreachable_silent:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
               and on (%(n)s)
-              node:ready:max == 0
-            ||| % { n: node },
+              max by (%(n)s) (kube_node_status_condition{%(ksm)s, condition="Ready", status="unknown"}) == 1
+            ||| % { n: node, ksm: c.selectors.ksm },
+          },
+          {
+            // 1 for each of these nodes whose kubelet reports, for minutes perhaps.
+            record: 'cluster_node:unreachable_heard:bool',
+            expr: |||
+              group by (%(n)s) (cluster_node:unreachable:ratio)
+              and on (%(n)s)
+              max by (%(n)s) (kube_node_status_condition{%(ksm)s, condition="Ready", status="unknown"}) == 0
+            ||| % { n: node, ksm: c.selectors.ksm },
           },
           {
             // 1 for each of these nodes of which nobody has heard for six hours, kubelet and all: nothing runs there that a reboot
@@ -321,7 +330,9 @@
               cluster_node:unreachable_silent:bool
               and on (%(n)s)
               count_over_time(cluster_node:unreachable_silent:bool[%(longest)s:%(step)s]) >= %(most)g
-            ||| % { n: node, longest: t.d('6h'), step: t.d('1m'), most: 350 },
+              unless on (%(n)s)
+              last_over_time(cluster_node:unreachable_heard:bool[%(past)s])
+            ||| % { n: node, past: t.recorded('6h'), longest: t.d('6h'), step: t.d('1m'), most: 350 },
           },
           {
             // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
