@@ -20,6 +20,13 @@
   local boot =
     'max by (%(n)s) (node_boot_time_seconds{%(s)s} - (node_time_seconds{%(s)s} - timestamp(node_time_seconds{%(s)s})) or node_boot_time_seconds{%(s)s})' % { n: node, s: s },
 
+  // lately are the nodes that could be reached a quarter of an hour ago, or of which nobody knew for longer than that.
+  local lately = std.rstripChars(|||
+    cluster_node:unreachable:ratio
+    unless on (%(n)s)
+    last_over_time(cluster_node:unreachable:ratio[%(past)s] offset %(w)s)
+  ||| % { n: node, past: t.d('1h'), w: t.d('15m') }, '\n'),
+
   // name of the recorded series of a node: what its quantiles over the cluster are called.
   local quantiles = {
     'node:cpu_busy:ratio_rate5m': 'cluster:node_cpu_busy:quantile',
@@ -293,6 +300,17 @@
             ||| % { n: node, standing: std.rstripChars(m.standing(), '\n') },
           },
           {
+            // 1 for each of these nodes of which an exporter answers.
+            record: 'cluster_node:unreachable_answers:bool',
+            expr: |||
+              group by (%(n)s) (cluster_node:unreachable:ratio)
+              and on (%(n)s)
+              (
+                %(answers)s
+              )
+            ||| % { n: node, answers: std.strReplace(std.rstripChars(m.answers, '\n'), '\n', '\n  ') },
+          },
+          {
             // 1 for each of these nodes of which no exporter answers either.
             record: 'cluster_node:unreachable_dark:bool',
             expr: |||
@@ -302,6 +320,25 @@
                 %(answers)s
               )
             ||| % { n: node, answers: std.strReplace(std.rstripChars(m.answers, '\n'), '\n', '\n  ') },
+          },
+          {
+            // 1 for each of these nodes that fell silent to the last within a quarter of an hour: nobody reaches it since then, or an
+            // exporter answered within it. Where no rule told of it for a while, one that answered before that is among them. One of
+            // which no rule ever said that it answers is not, however new the rule is.
+            record: 'cluster_node:unreachable_dark_newly:bool',
+            expr: |||
+              cluster_node:unreachable_dark:bool
+              and on (%(n)s)
+              (
+                %(reached)s
+                or on (%(n)s)
+                last_over_time(cluster_node:unreachable_answers:bool[%(w)s])
+                or on (%(n)s)
+                last_over_time(cluster_node:unreachable_answers:bool[%(before)s])
+                unless on (%(n)s)
+                last_over_time(cluster_node:unreachable_dark:bool[%(past)s] offset %(w)s)
+              )
+            ||| % { n: node, reached: std.strReplace(lately, '\n', '\n  '), w: t.d('15m'), before: t.d('75m'), past: t.d('1h') },
           },
           {
             // 1 for each of these nodes whose kubelet is silent too. One that says that its node is not ready, since its pod network is broken, is none.
@@ -341,6 +378,7 @@
             // reports, or reports again, may be at work behind a firewall, for as long as that is so. It is known for hours in
             // which nobody says anything of them, control plane, probers or rulers: an hour is too short for that, and the
             // twenty minutes after which a silent kubelet counts.
+            // Where exporters answer again after one evaluation or two they missed a scrape, and it is forgotten.
             record: 'cluster_node:unreachable_together:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
@@ -349,25 +387,18 @@
                 (
                   %(lately)s
                   or on (%(n)s)
-                  %(dark)s
+                  cluster_node:unreachable_dark_newly:bool
                 )
                 and on (%(cl)s)
-                count by (%(cl)s) (
-                  %(dark)s
-                )
-                >= %(nodes)g
+                count by (%(cl)s) (cluster_node:unreachable_dark_newly:bool) >= %(nodes)g
                 or on (%(n)s)
-                last_over_time(cluster_node:unreachable_together:bool[%(past)s])
+                count_over_time(cluster_node:unreachable_together:bool[%(past)s]) > 2
+                or on (%(n)s)
+                last_over_time(cluster_node:unreachable_together:bool[%(now)s])
+                and on (%(n)s)
+                cluster_node:unreachable_dark:bool
               )
-            ||| % {
-              local lately(series) = std.join('\n    ', [series, 'unless on (%(n)s)', 'last_over_time(%(series)s[%(past)s] offset %(w)s)']) % { n: node, series: series, w: t.d('15m'), past: t.d('1h') },
-              cl: cl,
-              n: node,
-              lately: lately('cluster_node:unreachable:ratio'),
-              dark: lately('cluster_node:unreachable_dark:bool'),
-              nodes: c.thresholds.node.unreachableNodes,
-              past: t.recorded('6h'),
-            },
+            ||| % { cl: cl, n: node, lately: std.strReplace(lately, '\n', '\n    '), nodes: c.thresholds.node.unreachableNodes, past: t.recorded('6h'), now: t.recorded('5m') },
           },
           {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
