@@ -197,7 +197,7 @@
             ||| % { cl: cl, node: node, now: sick.sick(sick.elsewhere, together=true), 'then': sick.sick(sick.elsewhere, t.d('5m'), t.d('1h'), together=true), gap: t.d('45m'), after: t.d('20m'), carry: t.recorded('1h'), flood: t.d('65m') },
           },
           {
-            // 1 for each node that nobody reached within three hours and neither did three hours before, as long as FleetNodesFailing did not come meanwhile; and for those that fell silent together with others, of which
+            // 1 for each node that nobody reached within three hours and neither did three hours before, as long as they were no ten; and for those that fell silent together with others, of which
             // there was a ticket. It stays so for those hours, and over a gap of up to six.
             record: 'cluster_node:unreachable_before:bool',
             expr: |||
@@ -212,9 +212,22 @@
                 or on (%(node)s)
                 %(then)s
                 unless on (%(cl)s)
-                last_over_time(ALERTS{alertname="FleetNodesFailing"}[%(flood)s])
+                (max_over_time(cluster:nodes_unreachable_singly:count[%(flood)s]) >= %(same)g)
               )
-            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.d('65m') },
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('85m'), same: c.thresholds.fleet.failingAlike },
+          },
+          {
+            // The other ones: ten of them are FleetNodesFailing. As long as they are, and for its end and an hour more, none of them becomes one of before; a page for something else does not keep them from it. Where nobody knew the cluster that page does not come.
+            record: 'cluster:nodes_unreachable_singly:count',
+            expr: |||
+              count by (%(cl)s) (
+                %(now)s
+                unless on (%(node)s)
+                last_over_time(cluster_node:unreachable_before:bool[%(lately)s])
+              )
+              and on (%(cl)s)
+              last_over_time(cluster:nodes:count[%(gap)s] offset %(known)s)
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), lately: t.recorded('5m'), known: t.d('75m'), gap: t.recorded('6h') },
           },
         ],
       },
