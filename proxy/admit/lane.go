@@ -455,6 +455,17 @@ func (g *Gate) lane(name string) *lane {
 	return g.lanes[len(g.lanes)-1]
 }
 
+// Unlent is how many places are the own of the lane of that name, where it lends nothing of its
+// share; 0 where it lends, and for the last lane.
+func (g *Gate) Unlent(name string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if l := g.lane(name); l.Keep >= 1 && l != g.lanes[len(g.lanes)-1] {
+		return l.kept
+	}
+	return 0
+}
+
 // LaneState is a lane at one gate.
 type LaneState struct {
 	// Name is the lane's.

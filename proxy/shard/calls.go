@@ -61,9 +61,11 @@ const (
 // quarter of the files that may be open. The rest is for idle connections, clients and health
 // probes.
 func (o Options) processCalls() int {
-	files := max(minProcessCalls, o.OpenFiles/4)
-	return min(cmp.Or(o.ProcessCalls, maxProcessCalls), files)
+	return min(cmp.Or(o.ProcessCalls, maxProcessCalls), o.files())
 }
+
+// files is how many files the calls to all servers may have open.
+func (o Options) files() int { return max(minProcessCalls, o.OpenFiles/4) }
 
 // crowd are the gates of all shards and of the process, and its idle connections. They outlive a
 // reload, so that it resets nobody's place.
@@ -210,7 +212,7 @@ func (t *Topology) EnterAll(
 	}
 	// At once: one after the other, two requests could each have half of what is there.
 	all := &shared{gate: t.crowd.all}
-	if all.place, err = all.gate.take(ctx, order[0], len(order), began); err != nil {
+	if all.place, err = all.gate.take(ctx, order[0], t.countsAs(ctx, len(order)), began); err != nil {
 		for _, d := range doors {
 			d.Leave()
 		}
@@ -224,6 +226,20 @@ func (t *Topology) EnterAll(
 		}
 	}
 	return leave, nil
+}
+
+// countsAs is how many of the process' calls one request counts as that makes so many at once. One
+// of a lane that lends nothing counts as the lane's own at most: for more it would wait until
+// others leave, all of its lane behind it, while what is nobody else's is free. But it counts as so
+// many that, with as many such requests as find room, no more files are open than is theirs.
+func (t *Topology) countsAs(ctx context.Context, calls int) int {
+	all := t.crowd.all
+	own := all.Unlent(identity.From(ctx).Lane)
+	if own == 0 {
+		return calls
+	}
+	files := t.opts.files()
+	return min(calls, max(own, (calls*all.Places()+files-1)/files))
 }
 
 // shared is places that several give back, one each, from different goroutines. Where they are

@@ -201,3 +201,73 @@ func TestFirstLane(t *testing.T) {
 		}
 	})
 }
+
+// TestFanOutOfALaneThatLendsNothing: a request of several shards, of a lane that lends nothing of
+// the process' calls, counts as no more of them than are its lane's own, so that it is served at
+// once while these are free, though others have all of theirs; but as so many that no more calls
+// are under way than a quarter of the files that may be open. One of a lane that lends, or of the
+// last one, counts in full.
+func TestFanOutOfALaneThatLendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, fakeshard.Config{}, fakeshard.Config{}, fakeshard.Config{}, fakeshard.Config{})
+		defer b.close()
+		var groups []config.Group
+		for i, url := range b.urls {
+			name := string(rune('a' + i))
+			groups = append(groups, config.Group{Name: name, Labels: map[string]string{"cluster": name}, Shards: group(url).Shards})
+		}
+		enter := func(lane string, o Options) (held int, at time.Duration) {
+			t.Helper()
+			o.Dial = b.dial
+			top := build(t, o, false, groups...)
+			var shards []*Shard
+			for _, g := range top.Groups {
+				shards = append(shards, g.Shards...)
+			}
+			all := top.crowd.all
+			other, err := shards[0].Enter(inLane(t.Context(), "default"), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(20*time.Second, other)
+			ctx, began := inLane(t.Context(), lane), time.Now()
+			leave, err := top.EnterAll(ctx, func(*Shard) context.Context { return ctx }, func(*Shard) int64 { return 0 }, shards)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, held = time.Since(began), all.Held()
+			if at == 0 {
+				held-- // the other one's
+			}
+			time.Sleep(time.Minute)
+			for _, l := range leave {
+				l()
+			}
+			if all.Held() != 0 {
+				t.Errorf("%d places are held at the end", all.Held())
+			}
+			return held, at
+		}
+		for _, c := range []struct {
+			name, lane         string
+			calls, files       int
+			share, keep, other float64
+			held               int
+			at                 time.Duration
+		}{
+			{"its own", "oncall", 3, 0, 0.67, 1, 0.5, 2, 0},
+			{"more of its own", "oncall", 12, 0, 0.67, 1, 0.5, 4, 0},
+			{"many files", "oncall", 16, 256, 0.125, 1, 0.5, 2, 0},
+			{"few files", "oncall", 16, 64, 0.125, 1, 0.5, 4, 0},
+			{"one that lends", "oncall", 3, 0, 0.67, 0.5, 0.5, 3, 20 * time.Second},
+			{"the last one", "default", 3, 0, 0.34, 1, 1, 2, 20 * time.Second},
+		} {
+			o := Options{ProcessCalls: c.calls, OpenFiles: c.files, Lanes: []admit.Lane{
+				{Name: "oncall", Share: c.share, Keep: c.keep, First: true}, {Name: "default", Share: 1 - c.share, Keep: c.other},
+			}}
+			if held, at := enter(c.lane, o); held != c.held || at != c.at {
+				t.Errorf("%s: %d places after %s, want %d after %s", c.name, held, at, c.held, c.at)
+			}
+		}
+	})
+}
