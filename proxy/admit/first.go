@@ -53,11 +53,14 @@ func (f *firsts) until() int64 {
 	return f.took[len(f.took)-1] + firstFor
 }
 
-// reckon reckons the credit until now; waits tells whether anybody has waited since.
-func (f *firsts) reckon(now int64, waits bool) {
+// reckonFirst reckons until now what lanes that are First may still do: to be called before anybody
+// begins to wait, or ceases to. They keep nobody waiting who is one of theirs.
+func (g *Gate) reckonFirst(now int64) {
+	f := &g.first
 	if f.share == 0 {
 		return
 	}
+	waits := slices.ContainsFunc(g.lanes, func(l *lane) bool { return l.waiting > 0 && !l.First })
 	f.credit += f.share * float64(now-f.at)
 	if waits {
 		f.credit -= float64(max(0, min(now, f.until())-f.at))

@@ -70,6 +70,50 @@ func TestFirst(t *testing.T) {
 	}
 }
 
+// TestFirstCredit: a lane that is first uses up its credit while others wait, not while its own
+// calls wait for one another: then it keeps the next of the others waiting as ever.
+func TestFirstCredit(t *testing.T) {
+	for _, c := range []struct {
+		waits string // the lane of which somebody always waits
+		want  bool   // that rules wait then
+	}{{"oncall", true}, {"default", false}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := NewGate(8, 8, []Lane{
+				{Name: "oncall", Share: 0.25, Most: 1, First: true},
+				{Name: "rules", Share: 0.25, Keep: -1},
+				{Name: "default", Share: 0.5, Most: 1},
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 1410*time.Millisecond) // on-call's credit is a second and a third
+			defer cancel()
+			other := take(t, g, Asker{}, 1)
+			var wg sync.WaitGroup
+			crowd := func(a Asker, n int) {
+				for range n {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							if p, err := g.Wait(ctx, a, 1); err == nil {
+								time.Sleep(30 * time.Millisecond)
+								g.Leave(&p, 1)
+							}
+						}
+					})
+				}
+			}
+			crowd(Asker{Lane: "oncall"}, 1)
+			crowd(Asker{Lane: c.waits}, 1)
+			time.Sleep(1400 * time.Millisecond)
+			began := time.Now()
+			p, err := g.Wait(t.Context(), Asker{Lane: "rules"}, 1)
+			if d := time.Since(began); err != nil || d > 0 != c.want {
+				t.Errorf("%s waits all the time: rules wait %s then: %v", c.waits, d, err)
+			}
+			wg.Wait()
+			g.Leave(&p, 1)
+			g.Leave(other, 1)
+		})
+	}
+}
+
 // TestFirstNoMore: a configuration in which no lane is first lets in who waits for that.
 func TestFirstNoMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -224,7 +224,7 @@ func (g *Gate) Leave(p *Place, n int) {
 		p.lane.accrue(now)
 	}
 	if p.n -= n; p.n == 0 && p.first {
-		g.first.reckon(g.now(), g.waiting > 0)
+		g.reckonFirst(g.now())
 		g.first.leave(p.took)
 	}
 	p.lane.held -= n
@@ -318,7 +318,7 @@ func (g *Gate) take(l *lane, p *peer, n int) Place {
 	out := Place{lane: l, peer: p, n: n}
 	if l.First {
 		out.first, out.took = true, g.now()
-		g.first.reckon(out.took, g.waiting > 0)
+		g.reckonFirst(out.took)
 		g.first.took = append(g.first.took, out.took)
 	}
 	return out
@@ -392,7 +392,7 @@ func (g *Gate) join(l *lane, a Asker, n int, now int64) (*waiter, *Refusal) {
 	if w.peer != nil {
 		w.peer.refs++
 	}
-	g.first.reckon(now, g.waiting > 0)
+	g.reckonFirst(now)
 	if g.waiting == 0 {
 		for _, m := range g.lanes {
 			m.work, m.until = g.work, now
@@ -423,7 +423,7 @@ func (g *Gate) part(w *waiter, now int64) {
 	if w.lane.awaits == w {
 		w.lane.awaits = nil
 	}
-	g.first.reckon(now, true)
+	g.reckonFirst(now)
 	w.lane.waiting--
 	g.waiting--
 	w.lane.waited += time.Duration(now - w.since)
@@ -439,7 +439,7 @@ func (g *Gate) part(w *waiter, now int64) {
 // dispatch lets in whoever's turn it is.
 func (g *Gate) dispatch(now int64) {
 	g.tick(now)
-	g.first.reckon(now, g.waiting > 0)
+	g.reckonFirst(now)
 	defer g.rouse(now)
 	for g.waiting > 0 {
 		w := g.due(now)
