@@ -99,6 +99,13 @@ func (e *StatusError) later() bool {
 	return e.RetryAfter > 0 && (e.Code == http.StatusTooManyRequests || e.Code == http.StatusServiceUnavailable)
 }
 
+// refusedAlone tells whether a Spillway has refused this request and no other: that is no failure
+// of its server.
+func refusedAlone(err error) bool {
+	var st *StatusError
+	return errors.As(err, &st) && st.alone && (st.Code == http.StatusTooManyRequests || st.Code == http.StatusServiceUnavailable)
+}
+
 // Unasked tells whether the failed call never reached the server, so that asking another one is no
 // second call.
 func Unasked(err error) bool {

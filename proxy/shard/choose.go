@@ -65,6 +65,8 @@ func (s *Shard) alone(ctx context.Context, r *Replica, req *endpoint.Request, o 
 	}
 	var status *StatusError
 	switch {
+	case refusedAlone(err) && statusOf(err) == http.StatusTooManyRequests: // so would it be again
+		return nil, err
 	case isReset(err) && s.MayRetry(1):
 	case errors.As(err, &status) && status.RetryAfter > 0 && !status.unasked && fits(ctx, status.RetryAfter) && s.MayRetry(1):
 		timer := time.NewTimer(status.RetryAfter)

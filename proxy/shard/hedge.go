@@ -348,7 +348,7 @@ func (h *race) run(first, other *Replica) (*Response, error) {
 				h.decide(nil)
 				return nil, n.err
 			}
-			if retryable(n.err) && !clientStatus(n.err) { // one that refuses does not fail
+			if retryable(n.err) && !clientStatus(n.err) && !refusedAlone(n.err) { // one that refuses does not fail
 				hedge.failed(now)
 			}
 			switch {

@@ -141,9 +141,9 @@ func Free(err error) bool { return Unasked(err) || refused(err) }
 
 // Wasted says that what MayRetry or MayFailOver allowed to be asked once more has failed again. A
 // second call that never reached a server says nothing against asking twice, and has cost nobody
-// anything.
+// anything; one that a Spillway refused by itself says nothing of others.
 func (s *Shard) Wasted(again error) {
-	if !retryable(again) || Unasked(again) || clientStatus(again) || errors.As(again, new(*damageError)) {
+	if !retryable(again) || Unasked(again) || clientStatus(again) || refusedAlone(again) || errors.As(again, new(*damageError)) {
 		return
 	}
 	s.hedge.again.waste(s)

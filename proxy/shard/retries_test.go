@@ -116,3 +116,48 @@ func TestRefusalsUseUpNoRetries(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedRequestIsNoFailure: what a Spillway refuses of one request is no failure of its
+// server and wastes no retries, and what it has no room for is not sent to it again. What a server
+// says of all requests is, and so is what a Spillway failed at.
+func TestRefusedRequestIsNoFailure(t *testing.T) {
+	for _, tc := range []struct {
+		name, script string
+		failure      bool
+		calls        int // to a server alone, of one request
+	}{
+		{"one request, full", "header X-Spillway-Verdict refuse; status 429; header Retry-After 1; send no", false, 1},
+		{"one request, later", "header X-Spillway-Verdict refuse; status 503; header Retry-After 1; send no", false, 2},
+		{"full", "status 429; send no", true, 1},
+		{"failing", "header X-Spillway-Verdict exact; status 502; send no", true, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				no := broken(tc.script)
+				b := newBubble(t, no, no, no)
+				defer b.close()
+				lone, pair := group(b.urls[0]), group(b.urls[1:]...)
+				lone.Name, lone.Labels = "lone", nil
+				top := build(t, Options{Dial: b.dial}, false, lone, pair)
+				defer top.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := ask(ctx, top.Groups[0].Shards[0], seriesRequest); err == nil || b.count(0, "/api/v1/series") != tc.calls {
+					t.Errorf("%d calls to the lone server: %v", b.count(0, "/api/v1/series"), err)
+				}
+				s := top.Groups[1].Shards[0]
+				for range 2 {
+					if resp, err := s.Hedged(ctx, s.Replicas, seriesRequest, CallOptions{}); err == nil {
+						t.Fatal(resp.Body.Close())
+					}
+				}
+				if n := s.hedge.failuresAt(time.Now()); n > 0 != tc.failure {
+					t.Errorf("%g count as failures", n)
+				}
+				if more := s.MayRetry(shardBurst - 10); more == tc.failure {
+					t.Errorf("the shard may be asked once more as ever: %t", more)
+				}
+			})
+		})
+	}
+}
