@@ -118,8 +118,10 @@ const before = 15 * time.Minute
 // recorded are the series of the mixin's rules that the datasource reads, besides experiment:…;
 // sound checks that there are no others.
 var recorded = []string{
-	"cluster:gpu_allocated:sum", "cluster:nodes:count", "cluster:nodes_measured:count", "cluster:nodes_measured_usual:count", "cluster:nodes_usual:count",
-	"cluster_job:targets:count", "cluster_job:targets_usual:count", "gpu:ecc_dbe:max", "gpu:nvlink_replays:rate5m", "gpu:pcie_replays:rate5m",
+	"cluster:gpu_allocated:sum", "cluster:nodes:count", "cluster:nodes_measured:count",
+	"cluster:nodes_measured_usual:count", "cluster:nodes_usual:count",
+	"cluster_job:targets:count", "cluster_job:targets_usual:count",
+	"gpu:ecc_dbe:max", "gpu:nvlink_replays:rate5m", "gpu:pcie_replays:rate5m",
 	"gpu:row_remap_failure:max", "gpu:row_remap_pending:max",
 	"gpu:xid_errors:count5m", "gpu:xid_last:info", "node:ethernet_received_bytes:rate5m", "node:ethernet_transmitted_bytes:rate5m",
 	"node:gpu_capacity:max", "node:gpu_missing:count",
