@@ -17,6 +17,9 @@
 //     API server, a file, a name or a list that cannot be read any more, which says nothing of who
 //     has gone; it is counted, and logged. Where kept servers and found ones would be more than
 //     MaxServers, those that went longest ago are let go earlier.
+//   - A shard that comes by DNS or from Kubernetes while its group is in force is left out until one
+//     of its servers answers its readiness page, or keep has passed: who has an address has not
+//     started yet. In a file or a list, and at a start, every shard is needed at once.
 //   - No shard vanishes because another one's server has its address now: requests that need it are
 //     refused.
 //   - No server is asked on a guess: where a slice begins or ends in time, only the labels

@@ -38,7 +38,7 @@ type dividing struct {
 // window that ends at until, in milliseconds, may hold some of that time.
 func (g *Group) Divides(until int64) bool {
 	end := g.dividing.until.Load()
-	return end != 0 && time.Now().UnixNano() < end && until > time.Unix(0, g.dividing.since.Load()).UnixMilli()
+	return end != 0 && time.Now().UnixNano() < end && until >= time.Unix(0, g.dividing.since.Load()).UnixMilli()
 }
 
 // inheritDividing takes over what is known of that in a topology that follows another one. One

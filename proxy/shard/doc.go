@@ -21,7 +21,9 @@
 // Queries go to one of a shard's whole replicas (Wholes; proxy/trust judges them), and a second one
 // is asked where the first is unusually slow (Hedged). The servers of a topology are compared with
 // each other every half minute, and when one says something new about itself; one that is up after
-// it was away for long is examined and compared before its group is trusted (back.go). Where they
+// it was away for long is examined and compared before its group is trusted (back.go). For some
+// minutes after a group got another shard its targets may be moving, and what reads that time is
+// not trusted to shards, nor to one replica of them (divided.go). Where they
 // do not fit together (Group.Sick), nothing that they compute is trusted, only their series.
 // Replicas that label the same targets differently are never put together, nor over a time in which
 // they were seen to (Shard.Relabelled).
