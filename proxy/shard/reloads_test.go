@@ -135,3 +135,34 @@ func TestSickOverReloads(t *testing.T) {
 		})
 	}
 }
+
+// TestReadWhileReloaded: a server tells its targets while another topology has been made, and the
+// one that asked is not gone yet. It has told them to both.
+func TestReadWhileReloaded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var never atomic.Bool
+		bub := newBubble(t, slowTargets(&patient{series: ups(0, 10, "x")}, &never), slowTargets(&patient{series: ups(10, 20, "x")}, &never))
+		defer bub.close()
+		o := Options{Dial: bub.dial}
+		top := build(t, o, false, sharded(bub.urls...))
+		top.Start(t.Context()) // and begins to ask
+		time.Sleep(2 * time.Second)
+		next, err := New([]config.Group{sharded(bub.urls...)}, o, top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.Close()
+		for r := range next.replicas() {
+			if r.knownTargets() != nil {
+				t.Errorf("%s has told its targets before it could", r.Name())
+			}
+		}
+		time.Sleep(3 * time.Second)
+		top.Close()
+		for r := range next.replicas() {
+			if n := len(r.knownTargets()); n != 10 {
+				t.Errorf("%s has told its 10 targets while the topology was made: %d are known", r.Name(), n)
+			}
+		}
+	})
+}

@@ -35,15 +35,13 @@ type Replica struct {
 	metricLabels []string
 	span         []trace.SpanStartOption // of each call
 	account      *account
-	targets      atomic.Pointer[targets] // nil: not known
-	untold       atomic.Pointer[untold]  // nil: it told its targets when it was last asked
-	asking       atomic.Int64            // when it was last asked for them, in ns since 1970; 0: never
-	differs      atomic.Bool
-	longGone     atomic.Bool  // down for longer than what it said of itself counts
-	compared     atomic.Int64 // which of the server's returns was compared here last
-	metrics      *url.URL     // its own; nil where they are not read
-	ownPage      bool         // the configuration says which page that is
-	memoryLimit  int64        // of the configuration; 0 is none
+	*reading
+	differs     atomic.Bool
+	longGone    atomic.Bool  // down for longer than what it said of itself counts
+	compared    atomic.Int64 // which of the server's returns was compared here last
+	metrics     *url.URL     // its own; nil where they are not read
+	ownPage     bool         // the configuration says which page that is
+	memoryLimit int64        // of the configuration; 0 is none
 }
 
 // Name is the group's name and the server's host:port, such as jaguar/10.0.0.1:9090: what errors,

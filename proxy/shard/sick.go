@@ -151,9 +151,7 @@ func (r *Replica) inherit(was *Replica) {
 	r.longGone.Store(was.longGone.Load())
 	r.compared.Store(was.compared.Load())
 	if g, old := r.Shard.Group, was.Shard.Group; labels.Equal(g.Labels, old.Labels) && slices.Equal(g.ReplicaLabels, old.ReplicaLabels) {
-		r.targets.Store(was.targets.Load())
-		r.untold.Store(was.untold.Load())
-		r.asking.Store(was.asking.Load())
+		r.reading = was.reading
 	} else if r.Shard.topology.several() {
 		r.compared.Store(-1)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -32,6 +33,15 @@ type targets struct {
 	hashes []uint64 // sorted, each once
 	places []uint64 // of each, what place gives
 	at     time.Time
+}
+
+// reading is what is known of what a server scrapes. Topologies that have it under the same labels
+// share it: while one takes the other's place both read, and what the one that goes is told last
+// counts.
+type reading struct {
+	targets atomic.Pointer[targets] // nil: not known
+	untold  atomic.Pointer[untold]  // nil: it told its targets when it was last asked
+	asking  atomic.Int64            // when it was last asked for them, in ns since 1970; 0: never
 }
 
 // old tells whether nobody has read them for so long that they count no more where the server

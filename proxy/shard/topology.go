@@ -335,6 +335,7 @@ func (t *Topology) group(c *config.Group, ups map[string]*upstream, beats map[st
 			r := &Replica{
 				Shard: s, Index: ri, up: up, host: up.base.Host, name: g.Name + "/" + up.base.Host,
 				memoryLimit: int64(sc.Replicas[ri].MemoryLimit), ownPage: sc.Replicas[ri].NamesMetrics(),
+				reading: &reading{},
 			}
 			if r.metrics, err = sc.Replicas[ri].MetricsURL(); err != nil {
 				r.metrics = nil // a configuration that was checked has none
