@@ -337,6 +337,12 @@ func state(t *testing.T, reg *prometheus.Registry, replica, state string) float6
 	return total(t, reg, "spillway_shard_replica_state", map[string]string{"replica": replica, "state": state})
 }
 
+// whole tells whether the replica lacks nothing that the other one has, as of the last minute.
+func whole(t *testing.T, reg *prometheus.Registry, replica string) bool {
+	t.Helper()
+	return total(t, reg, "spillway_shard_replica_whole", map[string]string{"replica": replica}) == 1
+}
+
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !so(); time.Sleep(100 * time.Millisecond) {
@@ -400,6 +406,9 @@ func TestLossOfOne(t *testing.T) {
 		}
 		i := k % 2
 		h, other := pair[i], pair[1-i]
+		// What the one that is left is known to lack is refused for a minute: one may have scraped
+		// a few targets before the other's first scrape.
+		eventually(t, "neither is known to lack anything", func() bool { return whole(t, reg, h.addr) && whole(t, reg, other.addr) })
 		dead := named + " " + h.addr
 		clean := failures(t, reg, other.addr)
 		c.full.Store(false)
