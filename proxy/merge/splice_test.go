@@ -394,7 +394,7 @@ func TestSpliceReordered(t *testing.T) {
 	var out bytes.Buffer
 	w := NewWriter(&out, nil)
 	defer w.Close()
-	if err := errors.Join(w.Begin(), w.Commit()); err != nil {
+	if err := errors.Join(w.Begin(), w.commit()); err != nil {
 		t.Fatal(err)
 	}
 	res, err := Splice(t.Context(), w, 0, shards, nil)

@@ -19,10 +19,10 @@ const (
 var writeChunks = sync.Pool{New: func() any { return new([writeChunk]byte) }}
 
 // Writer holds the beginning of an answer back, so that a failure can still become an error with a
-// status of its own. Nothing reaches the client before Commit, which Write calls when HoldBytes are
-// held, and Finish at the end. After a failure the caller asks Committed: false, and the answer can
-// be replaced; true, and only aborting the connection keeps the client from taking half an answer
-// for a whole one.
+// status of its own. Nothing reaches the client before HoldBytes are held, or the answer's end,
+// which is Finish or End: without either it is cut. After a failure the caller asks Committed:
+// false, and the answer can be replaced; true, and only aborting the connection keeps the client
+// from taking half an answer for a whole one.
 //
 // What is held is charged to the budget. A Writer is used by one goroutine.
 type Writer struct {
@@ -100,14 +100,14 @@ func (w *Writer) turn() bool {
 	w.full = append(w.full, w.cur)
 	w.cur, w.n = nil, 0
 	if len(w.full)*writeChunk >= HoldBytes {
-		return w.Commit() == nil
+		return w.commit() == nil
 	}
 	return true
 }
 
-// Commit sends what is held to the client; from now on everything goes there in chunks. It is
-// idempotent.
-func (w *Writer) Commit() error {
+// commit sends what is held to the client; from now on everything goes there in chunks. It is
+// idempotent, and no end: what is written since lies in a chunk until End.
+func (w *Writer) commit() error {
 	if w.err != nil || w.committed {
 		return w.err
 	}
@@ -201,7 +201,7 @@ func (w *Writer) Finish(warnings, infos []string) error {
 // End commits, and so completes an answer that was written by Write alone.
 func (w *Writer) End() error {
 	w.finishing = true
-	if err := w.Commit(); err != nil {
+	if err := w.commit(); err != nil {
 		return err
 	}
 	return w.Flush()

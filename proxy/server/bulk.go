@@ -71,7 +71,7 @@ func (x *exchange) read() error {
 				return out.or(err)
 			}
 		}
-		return x.out.Commit()
+		return x.out.End()
 	}
 	h.Set("Content-Type", "application/x-protobuf")
 	h.Set("Content-Encoding", "snappy")
@@ -87,7 +87,7 @@ func (x *exchange) read() error {
 	if err := w.writeTo(out); err != nil {
 		return out.or(err)
 	}
-	return x.out.Commit()
+	return x.out.End()
 }
 
 // boundedWriter writes an answer that is not JSON under max_response_bytes.
@@ -249,7 +249,7 @@ func (x *exchange) federate() error {
 	if err := flush(); err != nil {
 		return err
 	}
-	return x.out.Commit()
+	return x.out.End()
 }
 
 // partialHeader says of a federation that a shard is missing in it.
