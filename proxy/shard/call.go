@@ -122,6 +122,7 @@ type call struct {
 	body     *body
 	release  func()
 	leave    func()    // of a race, called last; nil for nobody
+	over     bool      // it has ended
 	header   time.Time // when the answer's header came
 	// nanoseconds that reads of the body took: what lies between two reads is ours, or our
 	// client's, not the server's

@@ -72,10 +72,21 @@ func (c *call) end(err error) {
 		if c.ended != nil {
 			c.ended()
 		}
+		c.over = true
 		if c.leave != nil {
 			c.leave()
 		}
 	})
+}
+
+// thenLeave has leave called once the call has ended; at once where its body has been read to the
+// end by who judged it. Who reads the body calls it.
+func (c *call) thenLeave(leave func()) {
+	if c.over {
+		leave()
+		return
+	}
+	c.leave = leave
 }
 
 // took is what the server itself took: to begin its answer, and in all. That the others of a

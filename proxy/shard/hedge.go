@@ -251,7 +251,7 @@ func (s *Shard) Hedged(ctx context.Context, replicas []*Replica, req *endpoint.R
 		leave()
 		return nil, err
 	}
-	resp.Body.(*body).call.leave = leave
+	resp.Body.(*body).call.thenLeave(leave)
 	return resp, nil
 }
 
