@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/discovery/targetgroup"
+
 	"github.com/spillwayproject/spillway/proxy/config"
 )
 
@@ -57,6 +60,47 @@ func TestShardThatNeverStarts(t *testing.T) {
 	r.counts("awaited", 1)
 	r.becomes("10.0.0.1:9090 10.0.1.1:9090")
 	r.counts("awaited", 0)
+}
+
+// TestAwaitedAndRefused: while what is found cannot be used, an awaited shard whose keep has ended
+// is no reason to look again: time alone changes nothing then.
+func TestAwaitedAndRefused(t *testing.T) {
+	s := sourceOf(t, "{dns_srv: [a.test, b.test], keep: 10m, refresh_interval: 1h}")
+	now := time.Unix(1e9, 0)
+	s.now = func() time.Time { return now }
+	tell := func(name string, targets ...model.LabelSet) {
+		for _, target := range targets {
+			target[dnsName] = model.LabelValue(name)
+		}
+		s.take([]*targetgroup.Group{{Source: name, Targets: targets}})
+	}
+	looks := func(in time.Duration) {
+		t.Helper()
+		if got := s.nextEnd(); got != in {
+			t.Errorf("looks again in %s, want %s", got, in)
+		}
+	}
+	old, fresh := model.LabelSet{model.AddressLabel: "h1"}, model.LabelSet{model.AddressLabel: "h2", ShardLabel: "2"}
+	tell("a.test", old)
+	tell("b.test", model.LabelSet{model.AddressLabel: "h1"})
+	if s.refused == nil {
+		t.Fatal("one server in two places is used")
+	}
+	tell("b.test", model.LabelSet{model.AddressLabel: "h3"})
+	tell("a.test", old, fresh)
+	if got := s.shape(); got != "h1 h3" || len(s.awaited) != 1 {
+		t.Fatalf("%q are asked, %d are awaited", got, len(s.awaited))
+	}
+	looks(10 * time.Minute)
+	tell("b.test", model.LabelSet{model.AddressLabel: "h1"})
+	looks(10 * time.Minute)
+	now = now.Add(10*time.Minute + time.Second)
+	s.take(nil)
+	looks(time.Hour)
+	tell("b.test", model.LabelSet{model.AddressLabel: "h3"})
+	if got := s.shape(); got != "h1 h2 h3" && got != "h2 h1 h3" || len(s.awaited) != 0 {
+		t.Errorf("%q are asked, %d are awaited", got, len(s.awaited))
+	}
 }
 
 // counts waits until so many servers are in a state.

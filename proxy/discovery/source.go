@@ -162,7 +162,8 @@ func more(ch <-chan []*targetgroup.Group, groups []*targetgroup.Group) []*target
 	return all
 }
 
-// nextEnd is how long until the next kept server may be let go, or a silence has lasted too long.
+// nextEnd is how long until the next kept server may be let go, an awaited shard is needed, or a
+// silence has lasted too long.
 func (s *source) nextEnd() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +174,9 @@ func (s *source) nextEnd() time.Duration {
 		}
 	}
 	for _, a := range s.awaited {
-		next = min(next, max(a.since.Add(s.keep()).Sub(s.now()), time.Millisecond))
+		if end := a.since.Add(s.keep()); end.After(s.now()) { // else what is found cannot be used, and time alone mends nothing
+			next = min(next, max(end.Sub(s.now()), time.Millisecond))
+		}
 	}
 	if end := s.silent.Add(s.keep()); !s.silent.IsZero() && end.After(s.now()) {
 		next = min(next, end.Sub(s.now()))
