@@ -42,7 +42,7 @@ func (c *replica) Read(ctx context.Context, q raw.Query, emit func([]prompb.Labe
 			Queries:               []*prompb.Query{query},
 			AcceptedResponseTypes: []prompb.ReadRequest_ResponseType{prompb.ReadRequest_STREAMED_XOR_CHUNKS},
 		},
-	}, shard.CallOptions{MaxBytes: c.maxBytes, Class: shard.Heavy, Spare: c.spare})
+	}, shard.CallOptions{MaxBytes: c.maxBytes, Class: shard.Heavy, Spare: c.spare, Waits: q.Waits})
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,9 @@ type CallOptions struct {
 	// Entered tells that the caller has a place for the call, by Shard.Enter or Topology.EnterAll;
 	// else the call waits for one.
 	Entered bool
+	// Waits is called before the call waits for one of all servers' places, process_calls, and over
+	// when it has one or none: no other server is nearer to one. It may be nil.
+	Waits func() (over func())
 }
 
 // Response is a shard's answer: status 200 and a body of the type that the endpoint promises.
@@ -280,7 +283,7 @@ func (r *Replica) enter(ctx context.Context, t try) (release func(), err error) 
 	if t.probe || t.Entered {
 		return outer, nil
 	}
-	leave, err := r.Shard.enter(ctx, t.Held, began)
+	leave, err := r.Shard.enter(ctx, t.Held, began, t.Waits)
 	if err != nil {
 		outer()
 		return nil, err

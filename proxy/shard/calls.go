@@ -155,15 +155,18 @@ func (t *Topology) Crowded() bool {
 // hold so many bytes (CallOptions.Held). The caller calls leave once, when all of them have ended
 // with their bodies, if the error is nil; calls under it have CallOptions.Entered.
 func (s *Shard) Enter(ctx context.Context, held int64) (leave func(), err error) {
-	return s.enter(ctx, held, time.Now())
+	return s.enter(ctx, held, time.Now(), nil)
 }
 
-// enter is Enter for one who began to wait then, at another gate.
-func (s *Shard) enter(ctx context.Context, held int64, began time.Time) (leave func(), err error) {
+// enter is Enter for one who began to wait then, at another gate, with CallOptions.Waits.
+func (s *Shard) enter(ctx context.Context, held int64, began time.Time, waits func() (over func())) (leave func(), err error) {
 	own, all := s.calls, s.topology.crowd.all
 	place, err := own.take(ctx, s, s.seats(held), began)
 	if err != nil {
 		return nil, err
+	}
+	if waits != nil {
+		defer waits()()
 	}
 	ofAll, err := all.take(ctx, s, 1, began)
 	if err != nil {

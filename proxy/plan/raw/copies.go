@@ -55,17 +55,16 @@ func (q *Queryable) give(hauls []haul) {
 	}
 }
 
-// readAll reads all copies at once, and returns the error of each. Where it is not known what they
-// lack, the first one that was read lets the others have SparePatience more.
-func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []haul) []error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+// readAll reads all copies at once, within the limit where that is more than 0, and returns the
+// error of each. Where it is not known what they lack, the first one that was read lets the others
+// have SparePatience more.
+func (q *Queryable) readAll(ctx context.Context, limit time.Duration, s *Slice, query Query, hauls []haul) []error {
 	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		timer *time.Timer
-		errs  = make([]error, len(s.Copies))
-		own   = make([][]haul, len(s.Copies))
+		wg      sync.WaitGroup
+		once    sync.Once
+		errs    = make([]error, len(s.Copies))
+		own     = make([][]haul, len(s.Copies))
+		reading = make([]*patience, len(s.Copies))
 	)
 	for i, n := 0, 0; i < len(own); i++ {
 		first := n
@@ -73,25 +72,28 @@ func (q *Queryable) readAll(ctx context.Context, s *Slice, query Query, hauls []
 			n++
 		}
 		own[i] = hauls[first:n]
+		reading[i] = newPatience(ctx, limit, errSlowSlice)
+		defer reading[i].stop()
 	}
 	for i, c := range s.Copies {
 		wg.Go(func() {
-			errs[i] = qerr.Guard(func() error { return q.readOne(ctx, s, c, query, own[i]) })
-			if mu.Lock(); errs[i] == nil && q.SparePatience > 0 && !s.Known && timer == nil {
-				timer = time.AfterFunc(q.SparePatience, func() { cancel(errSlowCopy) })
+			errs[i] = qerr.Guard(func() error { return q.readOne(reading[i], s, c, query, own[i]) })
+			if errs[i] == nil && q.SparePatience > 0 && !s.Known {
+				once.Do(func() {
+					for _, other := range reading {
+						other.within(q.SparePatience, errSlowCopy)
+					}
+				})
 			}
-			mu.Unlock()
 		})
 	}
 	wg.Wait()
-	if timer != nil {
-		timer.Stop()
-	}
 	return errs
 }
 
 // readOne reads the hauls of one copy, one after the other: all of them or none.
-func (q *Queryable) readOne(ctx context.Context, s *Slice, c Copy, query Query, hauls []haul) error {
+func (q *Queryable) readOne(ctx *patience, s *Slice, c Copy, query Query, hauls []haul) error {
+	query.Waits = ctx.wait
 	for i := range hauls {
 		h := &hauls[i]
 		var err error

@@ -28,6 +28,9 @@ type Query struct {
 	Asked []*labels.Matcher
 	// Hints are the engine's, for the shard's own use; nil where there are none.
 	Hints *storage.SelectHints
+	// Waits is called when the read begins to wait for room in which no copy is nearer to it than
+	// another, and over when that has ended; nil where nobody wants to know.
+	Waits func() (over func())
 }
 
 // Copy is one replica's copy of a slice.
@@ -138,7 +141,7 @@ type Queryable struct {
 	Judge func(matchers []*labels.Matcher, n, longest int) error
 	// SparePatience is how long a copy is waited for that has a spare one, and how long further
 	// copies once one was read whole, where it is not known what they lack; 0 is until the end of
-	// the request.
+	// the request. In neither patience is what Query.Waits tells of.
 	SparePatience time.Duration
 	// SlicePatience is how long a slice is waited for before it counts as failed, so that Lost can
 	// decide in time; 0, and all where it is nil, is until the end of the request.
@@ -420,24 +423,21 @@ func (q *Queryable) patience(slice string) time.Duration {
 // slice reads all copies of one slice and splices them. Of its patience a part has gone by.
 func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.Duration) ([]*series, error) {
 	hauls := s.hauls(query)
-	reading, stop := ctx, func() {}
-	if patience := q.patience(s.Name); patience > 0 {
-		var cancel context.CancelFunc
-		reading, cancel = context.WithTimeoutCause(ctx, max(patience-gone, time.Millisecond), errSlowSlice)
-		stop = cancel
+	limit := q.patience(s.Name)
+	if limit > 0 {
+		limit = max(limit-gone, time.Millisecond)
 	}
 	var errs []error
 	if len(s.Copies) == 1 {
+		reading := newPatience(ctx, limit, errSlowSlice)
 		if len(s.Spare) > 0 && q.SparePatience > 0 { // what is left is for these
-			var cancel context.CancelFunc
-			reading, cancel = context.WithTimeoutCause(reading, q.SparePatience, errSlowCopy)
-			defer cancel()
+			reading.within(q.SparePatience, errSlowBase)
 		}
 		errs = []error{q.readOne(reading, s, s.Copies[0], query, hauls)}
+		reading.stop()
 	} else {
-		errs = q.readAll(reading, s, query, hauls)
+		errs = q.readAll(ctx, limit, s, query, hauls)
 	}
-	stop()
 	var live []int
 	var failure error // of the first copy that failed
 	for i, err := range errs {
@@ -480,7 +480,8 @@ func (q *Queryable) slice(ctx context.Context, s *Slice, query Query, gone time.
 }
 
 var (
-	errSlowSlice = qerr.New(qerr.Timeout, "the shard was not read while there was time for an answer without it")
+	errSlowSlice = qerr.Wrap(qerr.Timeout, context.DeadlineExceeded, "the shard was not read while there was time for an answer without it")
+	errSlowBase  = qerr.Wrap(qerr.Timeout, context.DeadlineExceeded, "the replica was not read while there was time for another one")
 	errSlowCopy  = qerr.New(qerr.Timeout, "another replica of the shard was read long before")
 )
 
