@@ -258,9 +258,7 @@ func (g *Gate) SetPlaces(places, ofPeer int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.places, g.ofPeer = places, ofPeer
-	for _, l := range g.lanes {
-		l.keep(places)
-	}
+	g.keep()
 	g.clamp()
 	g.dispatch(g.now())
 }

@@ -110,6 +110,51 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestNobodyKeepsAll: however much lanes keep, and however few places there are, there is one for
+// lanes that keep none.
+func TestNobodyKeepsAll(t *testing.T) {
+	shares := func(keep float64, of ...float64) (out []Lane) {
+		left := 1.0
+		for i, s := range of {
+			out, left = append(out, Lane{Name: string(rune('a' + i)), Share: s, Keep: keep}), left-s
+		}
+		return append(out, Lane{Name: "default", Share: max(left, 0)})
+	}
+	for _, lanes := range [][]Lane{
+		shares(1, 0.5, 0.5), shares(1, 1), shares(0, 0.5, 0.5), shares(0, 0.25, 0.25, 0.25, 0.25), shares(1, 0.9, 0.1),
+		shares(1, 0.5, 0.25),
+	} {
+		for _, places := range []int{1, 2, 3, 4, 8, 10, 24, 640} {
+			g := NewGate(places, places, lanes)
+			late := NewGate(7, 7, nil)
+			late.SetLanes(lanes)
+			late.SetPlaces(places, places)
+			for _, g := range []*Gate{g, late} {
+				if _, ok := g.Try(Asker{Lane: "default"}, 1); !ok {
+					t.Errorf("%d places, lanes %+v: others have none", places, lanes)
+				}
+			}
+			kept := 0
+			for i, l := range g.lanes {
+				if kept += l.kept; l.kept != late.lanes[i].kept {
+					t.Errorf("%d places, lanes %+v: %s keeps %d, later %d", places, lanes, l.Name, l.kept, late.lanes[i].kept)
+				}
+			}
+			if kept > places {
+				t.Errorf("%d places, lanes %+v: %d are kept", places, lanes, kept)
+			}
+		}
+	}
+	g := NewGate(8, 8, shares(1, 0.25, 0.75))
+	if a, b := g.lanes[0].kept, g.lanes[1].kept; a != 2 || b != 5 {
+		t.Errorf("%d and %d are kept, want 2 and 5", a, b)
+	}
+	g = NewGate(4, 4, shares(1, 0.5, 0.5))
+	g.SetLanes(shares(1, 0.5)) // b is no lane any more, and default has places of its own
+	take(t, g, Asker{Lane: "a"}, 2)
+	take(t, g, Asker{}, 2)
+}
+
 // TestAtOnce: where somebody waits AtOnce does not look whose turn it is, which Wait does after it.
 func TestAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

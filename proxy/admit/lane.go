@@ -34,7 +34,8 @@ type Lane struct {
 	// lanes together are at most 1.
 	Share float64
 	// Keep is the part of Share that is never lent to other lanes: 0 is half of it, and below 0
-	// nothing is kept. Of a Share that comes to a place or more it is one at least.
+	// nothing is kept. Of a Share that comes to a place or more it is one at least. Where lanes
+	// would keep all places so, the one that keeps most leaves one.
 	Keep float64
 	// Most is how many places the lane may hold at most, borrowed ones included; 0 is as many as
 	// there are.
@@ -415,19 +416,34 @@ func (g *Gate) setLanes(lanes []Lane) {
 			l = before[i]
 		}
 		l.Lane = c
-		l.keep(g.places)
 		g.lanes = append(g.lanes, l)
 	}
 	last := len(g.lanes) - 1
 	for _, l := range before {
 		if !slices.Contains(g.lanes, l) && (l.held > 0 || l.waiting > 0) {
 			l.Share, l.Most, l.First = 0, 0, false
-			l.keep(g.places)
 			g.lanes = slices.Insert(g.lanes, last, l)
 			last++
 		}
 	}
+	g.keep()
 	g.first.set(g.lanes)
+}
+
+// keep sets what the lanes' shares come to. Where together they would keep all places, the one that
+// keeps most leaves one to those that keep none, who would have none for ever.
+func (g *Gate) keep() {
+	all, most := 0, g.lanes[0]
+	for _, l := range g.lanes {
+		l.keep(g.places)
+		if all += l.kept; l.kept >= most.kept {
+			most = l
+		}
+	}
+	if all >= g.places && most.kept > 0 && slices.ContainsFunc(g.lanes, func(l *lane) bool { return l.kept == 0 }) {
+		most.kept--
+		most.narrow = min(most.narrow, most.kept)
+	}
 }
 
 // clamp has nobody wait for more places than he can have.

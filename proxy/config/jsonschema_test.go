@@ -315,7 +315,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"lanes: [{name: a, share: 0.5, match: {source: no}}]":            false,
 		"lanes: [{name: a, share: 0.5, match: {source: api}}]":           true,
 		"lanes: [{name: a, share: \".5\", match: {source: api}}]":        true,
-		"lanes: [{name: a, share: 1, match: {source: api}, lend: 0}]":    true,
+		"lanes: [{name: a, share: 0.9, match: {source: api}, lend: 0}]":  true,
 		"lanes: [{name: a, share: 1, match: {source: api}, lend: '1'}]":  true,
 		"lanes: [{name: a, share: 1, match: {source: api}, lend: 1.1}]":  false,
 		"lanes: [{name: a, share: 1, match: {source: api}, lend: -0.1}]": false,

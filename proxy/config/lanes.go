@@ -146,7 +146,7 @@ func (v *validator) lanes(lanes []Lane, tenants []Tenant) {
 	if len(lanes) > maxLanes {
 		v.problem("lanes", "%d lanes are more than one proxy has (%d)", len(lanes), maxLanes)
 	}
-	names, sum := map[string]string{DefaultLane: "the lane that is built in"}, 0.0
+	names, sum, kept := map[string]string{DefaultLane: "the lane that is built in"}, 0.0, 0.0
 	for i := range lanes {
 		l, path := &lanes[i], "lanes["+strconv.Itoa(i)+"]"
 		switch first, twice := names[l.Name]; {
@@ -161,10 +161,14 @@ func (v *validator) lanes(lanes []Lane, tenants []Tenant) {
 			v.problem(path+".share", "the share is missing; write a part of the places, such as 0.25")
 		}
 		sum += float64(l.Share)
+		kept += float64(l.Share) * (1 - float64(l.Lend))
 		v.laneMatch(l.Match, tenants, path+".match")
 	}
-	if sum > 1+1e-9 {
+	switch {
+	case sum > 1+1e-9:
 		v.problem("lanes", "the shares add up to %s, and there is 1 for all; make some smaller, and leave a part for the lane default", Part(math.Round(sum*1e6)/1e6))
+	case kept > 1-1e-9:
+		v.problem("lanes", "the shares add up to 1 and nothing of them is lent, so that nobody else has a place, nor have Spillway's own questions; make some smaller, or let some lend, and leave a part for the lane default")
 	}
 }
 

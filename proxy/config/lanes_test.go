@@ -24,6 +24,11 @@ func laneRows() []problemRow {
 		{"share in per cent", lane("share: 50%, match: {tenant: plain}"), "lanes[0].share", "write it like 0.25"},
 		{"share not a number", lane("share: .nan, match: {tenant: plain}"), "lanes[0].share", "write it like 0.25"},
 		{"shares too large", lanes("{name: a, share: 0.6, match: {tenant: plain}}, {name: b, share: 0.5, match: {source: api}}"), "lanes", "add up to 1.1,"},
+		{
+			"all places kept", lanes("{name: a, share: 0.5, lend: 0, match: {tenant: plain}}, {name: b, share: 0.5, lend: 0, match: {source: api}}"), "lanes",
+			"leave a part for the lane default",
+		},
+		{"one lane keeps all", lane("share: 1, lend: 0, match: {tenant: plain}"), "lanes", "leave a part for the lane default"},
 		{"lend above 1", lane("share: 0.1, lend: 1.5, match: {tenant: plain}"), "lanes[0].lend", "0 to 1"},
 		{"lend below 0", lane("share: 0.1, lend: -0.5, match: {tenant: plain}"), "lanes[0].lend", "0 to 1"},
 		{"lend in per cent", lane("share: 0.1, lend: 50%, match: {tenant: plain}"), "lanes[0].lend", "write it like 0.25"},
