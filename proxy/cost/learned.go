@@ -41,13 +41,17 @@ type Learned struct {
 }
 
 type lesson struct {
-	of Print
+	of, shape Print // shape is zero for what has none
 	Shown
 	at time.Time
 }
 
 // Learn notes what an answer showed. Numbers that are none are not believed.
-func (l *Learned) Learn(p Print, s Shown, now time.Time) {
+func (l *Learned) Learn(p Print, s Shown, now time.Time) { l.LearnBoth(p, Print{}, s, now) }
+
+// LearnBoth is Learn for a text and its shape. A zero shape is the one that the text was learned
+// with before, so that nobody needs to reckon it again: what a known text shows holds for others.
+func (l *Learned) LearnBoth(text, shape Print, s Shown, now time.Time) {
 	for _, f := range [...]float64{s.Series, s.Samples, s.Bytes, s.Seconds} {
 		if math.IsNaN(f) || math.IsInf(f, 0) || f < 0 {
 			return
@@ -58,20 +62,33 @@ func (l *Learned) Learn(p Print, s Shown, now time.Time) {
 	if l.seen == nil {
 		l.seen = map[Print]*list.Element{}
 	}
+	of := l.learn(text, s, now)
+	if shape != (Print{}) {
+		of.shape = shape
+	}
+	if of.shape != (Print{}) {
+		l.learn(of.shape, s, now)
+	}
+}
+
+// learn notes it of one of them. The caller holds l.mu.
+func (l *Learned) learn(p Print, s Shown, now time.Time) *lesson {
 	e := l.seen[p]
 	if e == nil {
-		l.seen[p] = l.used.PushFront(&lesson{p, s, now})
+		fresh := &lesson{of: p, Shown: s, at: now}
+		l.seen[p] = l.used.PushFront(fresh)
 		if len(l.seen) > MaxLearned {
 			last := l.used.Back()
 			delete(l.seen, last.Value.(*lesson).of)
 			l.used.Remove(last)
 		}
-		return
+		return fresh
 	}
 	l.used.MoveToFront(e)
 	old := e.Value.(*lesson)
 	keep := math.Exp2(-float64(max(now.Sub(old.at), 0)) / float64(HalfLife))
 	old.Shown, old.at = s.beside(old.Shown, keep), now
+	return old
 }
 
 // Look is what answers showed, if any did.

@@ -227,21 +227,16 @@ func (k *Known) Learn(e *Estimate, t Took, now time.Time) {
 		s.Samples = samples / (e.norm.samples * max(series, 1))
 	}
 	s.Bytes = float64(t.Bytes) / e.norm.bytes(series, samples)
-	k.Learned.Learn(e.text, s, now)
-	if e.shape != (cost.Print{}) { // else a text of that shape has told of it
-		k.Learned.Learn(e.shape, s, now)
-	}
+	k.Learned.LearnBoth(e.text, e.shape, s, now)
 	if e.only != (cost.Print{}) {
 		k.learnSelected(e.only, e.onlyShape, t.Series, now)
 	}
 }
 
-// learnSelected notes how many series a selector had, on all shards together.
+// learnSelected notes how many series a selector had, on all shards together. Its shape may be zero
+// where it is known.
 func (k *Known) learnSelected(exact, shape cost.Print, n int64, now time.Time) {
-	k.Learned.Learn(exact, cost.Shown{Series: float64(n)}, now)
-	if shape != (cost.Print{}) {
-		k.Learned.Learn(shape, cost.Shown{Series: float64(n)}, now)
-	}
+	k.Learned.LearnBoth(exact, shape, cost.Shown{Series: float64(n)}, now)
 }
 
 // print finds the print of the text, under which what answers show is remembered, and returns the

@@ -119,6 +119,29 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
+// TestKnownTextsTeachTheirShape: what a panel with a large value shows, again and again, holds for
+// another value however many small ones were asked since it was first.
+func TestKnownTextsTeachTheirShape(t *testing.T) {
+	for _, form := range []string{`x_total{namespace=%q}`, `sum by (pod) (rate(x_total{namespace=%q}[5m]))`} {
+		w := sketched(t)
+		now := time.UnixMilli(w.Now)
+		answers := func(value string, series int64) *Estimate {
+			e := w.Known.Estimate(w.panel(t, fmt.Sprintf(form, value), 1))
+			w.Known.Learn(e, Took{Series: series, Samples: series, Bytes: 1}, now)
+			return e
+		}
+		answers("big", 10_000)
+		for i := range 3 * 24 {
+			now = now.Add(time.Hour)
+			answers("big", 10_000)
+			answers("small"+fmt.Sprint(i), 10)
+		}
+		if e := answers("big2", 10_000); e.By != ByShape || e.Series < 9_000 || e.Selected < 9_000 {
+			t.Errorf("%s: by %s %d series of %d", form, e.By, e.Series, e.Selected)
+		}
+	}
+}
+
 // TestPairsProtectNobody: a pair that had few series when its shard told may have many by now; what
 // servers are protected by is the metric's number, and a count where that is too much.
 func TestPairsProtectNobody(t *testing.T) {
