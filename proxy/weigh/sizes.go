@@ -206,7 +206,7 @@ func (z *Sizes) ask(sh *shard.Shard, n *cost.Names) {
 	}
 	ctx, cancel := context.WithTimeout(z.ctx, SizesPatience)
 	defer cancel()
-	leave, err := sh.Enter(ctx, 0) // to wait here says nothing of the shard
+	leave, err := sh.EnterOwn(ctx) // to wait here says nothing of the shard
 	if err != nil {
 		n.Later(z.now())
 		return

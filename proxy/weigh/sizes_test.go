@@ -114,6 +114,38 @@ func TestOneLargeSketchAtOnce(t *testing.T) {
 	}
 }
 
+// TestSizesBesideOthersCalls: where others have all of process_calls, a shard still tells how large
+// its metrics are: else nothing would be known for as long as the storm lasts.
+func TestSizesBesideOthersCalls(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"data":{"seriesCountByMetricName":[{"name":"up","value":7}]}}`)
+	}))
+	t.Cleanup(srv.Close)
+	var shards []config.Shard
+	for _, u := range []string{srv.URL, "http://127.0.0.1:1"} {
+		shards = append(shards, config.Shard{Replicas: []config.Replica{{URL: u, Type: config.TypePrometheus}}})
+	}
+	top, err := shard.New([]config.Group{{Name: "jaguar", Shards: shards}}, shard.Options{ProcessCalls: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(top.Close)
+	sh := top.Groups[0].Shards[0]
+	leave, err := top.Groups[0].Shards[1].Enter(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer leave()
+	z := NewSizes(t.Context(), top, nil, time.Now, slog.New(slog.DiscardHandler))
+	defer z.Close()
+	_, _ = z.Of(sh, "up")
+	z.asking.Wait()
+	if n, ok := z.Of(sh, "up"); !ok || n != 7 {
+		t.Errorf("%d series are known: %v", n, ok)
+	}
+}
+
 // TestOldSizes: what a shard told too long ago is not known, nor is an estimate made from it.
 func TestOldSizes(t *testing.T) {
 	w := sketched(t)
