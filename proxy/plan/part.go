@@ -26,9 +26,10 @@ func (p *planner) complete(leaf *Leaf, e parser.Expr, legs []Leg, w Window) (*Le
 	selectors(e, func(vs *parser.VectorSelector) { use = append(use, p.read(vs).nth) })
 	leaf.Expr, leaf.Uses, leaf.At = e, [][]int{use}, e.PositionRange()
 	leaf.Streams, leaf.Parts = true, make([]*Part, 0, len(legs))
-	leaf.settled = slices.ContainsFunc(legs, func(l Leg) bool { return l.Shard.Thanos() })
+	settled := slices.ContainsFunc(legs, func(l Leg) bool { return l.Shard.Thanos() })
 	var last *Part // shards of one group are asked the same
 	for _, leg := range legs {
+		leg.settled = settled
 		part, why := p.part(leaf, e, leg, w, last)
 		if why != "" {
 			return nil, why
@@ -118,7 +119,7 @@ func (p *planner) part(leaf *Leaf, e parser.Expr, leg Leg, w Window, last *Part)
 		return nil, p.because(CauseBoundary, s, "its window ends less than 10 minutes after the from of shard "+s.Name())
 	}
 	switch {
-	case !leaf.settled && g.Divides(w.Until) && !s.Thanos():
+	case !leg.settled && s.Divides(w.Until):
 		return nil, p.because(CauseSick, s, "group "+g.Name+" has other shards than a while ago, and its targets may be moving between them")
 	case g.Trusted():
 	case g.Awaits():

@@ -75,6 +75,8 @@ type Leg struct {
 	From, Until int64
 	// Alone tells that the shard is asked since it has the selector's metrics alone, by its names.
 	Alone bool
+
+	settled bool // a Thanos Query has part in the same leaf: nothing of it can be evaluated here
 }
 
 // Legs returns the shards that can hold series of the selector between from and until
@@ -176,8 +178,6 @@ type Leaf struct {
 	Streams bool
 	// Node is the leaf as explain shows it; nil where the query has NoExplain.
 	Node *Node
-
-	settled bool // a Thanos Query has part in it: nothing of it can be evaluated here
 }
 
 // Part is one shard's part in a leaf.

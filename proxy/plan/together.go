@@ -22,7 +22,7 @@ type Together struct {
 
 	mu       sync.Mutex
 	windows  map[within]Window // what window has found
-	chosen   map[within]*choice
+	chosen   map[chosen]*choice
 	answered []answer
 	became   map[[2]string]*became // by shard and replica
 }
@@ -31,6 +31,13 @@ type Together struct {
 type within struct {
 	shard  *shard.Shard
 	window Window
+}
+
+// chosen is what a choice is made for: what is settled has one of its own while its group's targets
+// may move.
+type chosen struct {
+	within
+	settled bool
 }
 
 // choice is of which replicas a shard's samples of one time are read.
@@ -104,17 +111,25 @@ func (t *Together) of(ctx context.Context, leg Leg, w Window, now time.Time) *ch
 	if t != nil {
 		t.mu.Lock()
 		if t.chosen == nil {
-			t.chosen = map[within]*choice{}
+			t.chosen = map[chosen]*choice{}
 		}
-		key := within{leg.Shard, w}
+		key := chosen{within{leg.Shard, w}, leg.settled && leg.Shard.Divides(w.Until)}
 		if known := t.chosen[key]; known != nil {
 			c = known
 		}
 		t.chosen[key] = c
 		t.mu.Unlock()
 	}
-	c.once.Do(func() { c.order, c.whole, c.err = leg.Shard.Ordered(ctx, w.From, w.Until, now) })
+	c.once.Do(func() { c.order, c.whole, c.err = leg.ordered(ctx, w, now) })
 	return c
+}
+
+// ordered are the shard's replicas for the window, so many whole ones first.
+func (l Leg) ordered(ctx context.Context, w Window, now time.Time) (order []*shard.Replica, whole int, err error) {
+	if l.settled {
+		return l.Shard.Settled(ctx, w.From, w.Until, now)
+	}
+	return l.Shard.Ordered(ctx, w.From, w.Until, now)
 }
 
 // wholes are the replicas of which one may answer alone what is read in the window: those that are
@@ -130,8 +145,8 @@ func (t *Together) wholes(ctx context.Context, leg Leg, w Window, now time.Time,
 	if err != nil {
 		return nil, err
 	}
-	own, err := leg.Shard.Wholes(ctx, w.From, w.Until, now)
-	if well = t.sorted(c, well, avoid); err != nil || !slices.Contains(own, well[0]) {
+	own, n, err := leg.ordered(ctx, w, now)
+	if well = t.sorted(c, well, avoid); err != nil || !slices.Contains(own[:n], well[0]) {
 		return nil, err
 	}
 	return well[:1], nil

@@ -12,7 +12,8 @@ import (
 // of them, or moves from one to the other, and that is seen only where the servers are compared, up
 // to half a minute later. Aggregates of shards would count it twice meanwhile. So what reads that
 // time trusts nothing to the shards of such a group for a while, nor takes a replica for whole;
-// Spillway evaluates it from the series of all of them, each once.
+// Spillway evaluates it from the series of all of them, each once. What a Thanos Query has part in
+// cannot be evaluated here, and goes on as it is.
 //
 // A new shard that divides them scrapes at once what the others scrape too. Where no two are seen
 // to, nothing is divided, and it is over soon.
@@ -40,6 +41,9 @@ func (g *Group) Divides(until int64) bool {
 	end := g.dividing.until.Load()
 	return end != 0 && time.Now().UnixNano() < end && until >= time.Unix(0, g.dividing.since.Load()).UnixMilli()
 }
+
+// Divides is that of its group, where the shard scrapes: a Thanos Query does not.
+func (s *Shard) Divides(until int64) bool { return !s.Thanos() && s.Group.Divides(until) }
 
 // inheritDividing takes over what is known of that in a topology that follows another one. One
 // shard has all targets. Who was looked up and goes was kept for a while; what it had is elsewhere

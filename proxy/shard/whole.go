@@ -21,7 +21,7 @@ import (
 // yet is asked for at most three seconds or a quarter of the remaining time; a window of more than
 // 31 days is not asked about. The error is that, or that of Base.
 func (s *Shard) Whole(ctx context.Context, from, until int64, now time.Time) (*Replica, bool, error) {
-	order, n, err := s.wholes(ctx, from, until, now)
+	order, n, err := s.wholes(ctx, from, until, now, false)
 	if err != nil {
 		return nil, false, err
 	}
@@ -38,14 +38,20 @@ func (s *Shard) Unjudged() bool {
 // each of them holds every sample of the shard there and is well enough to be asked. The slice is
 // empty where there is none. The error is that of Whole.
 func (s *Shard) Wholes(ctx context.Context, from, until int64, now time.Time) ([]*Replica, error) {
-	order, n, err := s.wholes(ctx, from, until, now)
+	order, n, err := s.wholes(ctx, from, until, now, false)
 	return order[:n], err
 }
 
 // Ordered are the replicas that can be asked, those first of which Wholes tells, and how many these
 // are. The error is that of Whole.
 func (s *Shard) Ordered(ctx context.Context, from, until int64, now time.Time) (order []*Replica, whole int, err error) {
-	return s.wholes(ctx, from, until, now)
+	return s.wholes(ctx, from, until, now, false)
+}
+
+// Settled is Ordered for what cannot be read of all of them: one is whole also while the group's
+// targets may move.
+func (s *Shard) Settled(ctx context.Context, from, until int64, now time.Time) (order []*Replica, whole int, err error) {
+	return s.wholes(ctx, from, until, now, true)
 }
 
 // Alone is the only replica that can be asked of a shard that has several, or nil where there is no
@@ -60,9 +66,9 @@ func (s *Shard) Alone() *Replica {
 	return nil
 }
 
-// wholes orders the replicas that can be asked: n whole ones first. Without an error there is one
-// at least.
-func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (order []*Replica, n int, err error) {
+// wholes orders the replicas that can be asked: n whole ones first, none where the group's targets
+// may move and are not taken for settled. Without an error there is one at least.
+func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time, settled bool) (order []*Replica, n int, err error) {
 	s.awaitProbes(ctx)
 	if ctx.Err() != nil {
 		return nil, 0, s.Replicas[0].ctxError(ctx)
@@ -76,7 +82,7 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time) (o
 	if len(s.Replicas) > trust.MaxReplicas {
 		return order, 0, nil
 	}
-	if s.divided(from, until) {
+	if s.differ(from, until) || !settled && s.Divides(until) {
 		s.tryFailing(ctx, s.all(), now)
 		return order, 0, nil
 	}
@@ -331,12 +337,16 @@ func (s *Shard) Covers(ctx context.Context, left, others []*Replica, from, until
 	return known && s.beats.Covers(maskOf(left), maskOf(others), w, now), known
 }
 
-// divided tells whether the replicas are known to scrape different targets, or to have done so in
-// the window, or may do so since the group's targets are being divided anew, which replicas learn
-// of one after the other: what is known of them by their sums says nothing then.
+// divided tells whether the replicas differ, or may do so since the group's targets are being
+// divided anew, which replicas learn of one after the other: what is known of them by their sums
+// says nothing then.
 func (s *Shard) divided(from, until int64) bool {
-	return s.split.Load() || s.Split(from, until) || s.Group.Divides(until)
+	return s.differ(from, until) || s.Divides(until)
 }
+
+// differ tells whether the replicas are known to scrape different targets, or to have done so in
+// the window.
+func (s *Shard) differ(from, until int64) bool { return s.split.Load() || s.Split(from, until) }
 
 func maskOf(replicas []*Replica) (mask uint64) {
 	for _, r := range replicas {
