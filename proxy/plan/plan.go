@@ -277,6 +277,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	}
 	g := l.Shard.Group
 	s := &raw.Slice{Name: l.Shard.Name(), Labels: g.Labels, Drop: Owned(g), From: l.From, Until: l.Until}
+	out := l.Shard.LeftOut(from, until, v.now)
 	well, err := l.Shard.Well()
 	if err != nil {
 		return nil, err
@@ -296,12 +297,12 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	if err := FailedWholes(l.Shard, wholes, well); err != nil {
 		return nil, err
 	}
-	all := well
+	all := slices.Concat(well, out)
 	well = how.Together.sorted(choice, well, how.Avoid)
 	if well, err = how.apart(ctx, l.Shard, well, w, v.now); err != nil {
 		return nil, err
 	}
-	if err := how.unread(ctx, l.Shard, all, well, w, v.now); err != nil {
+	if err := how.unread(ctx, l.Shard, all, out, well, w, v.now); err != nil {
 		return nil, err
 	}
 	for _, r := range well {
@@ -360,14 +361,13 @@ func failedAndLacked(s *shard.Shard, r *shard.Replica) error {
 		r.Name(), s.Name())
 }
 
-// unread tells the answer's reader of replicas that failed while the request was answered, and are
-// still there, where nobody is whole and each of the others may lack some of what they have. Where
-// he would not see it, and they are known to, it is an error.
-func (how *Reading) unread(ctx context.Context, s *shard.Shard, well, left []*shard.Replica, w Window, now time.Time) error {
-	if how.Avoid == nil {
-		return nil
-	}
-	failed := slices.DeleteFunc(slices.Clone(well), func(r *shard.Replica) bool { return !how.Avoid(r) || slices.Contains(left, r) })
+// unread tells the answer's reader of replicas that failed while the request was answered, or too
+// often before (out), and are still there, where nobody is whole and each of the others may lack
+// some of what they have. Where he would not see it, and they are known to, it is an error.
+func (how *Reading) unread(ctx context.Context, s *shard.Shard, all, out, left []*shard.Replica, w Window, now time.Time) error {
+	failed := slices.DeleteFunc(all, func(r *shard.Replica) bool {
+		return slices.Contains(left, r) || !slices.Contains(out, r) && (how.Avoid == nil || !how.Avoid(r))
+	})
 	if len(failed) == 0 {
 		return nil
 	}

@@ -376,6 +376,7 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	if len(s.Replicas) == 1 {
 		return nil, false, nil, nil
 	}
+	out := s.LeftOut(from, until, x.view.Now())
 	sound, err := x.sound(s)
 	if err != nil {
 		return nil, false, nil, err
@@ -395,7 +396,7 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	if lacking = plan.FailedWholes(s, wholes, well); lacking != nil {
 		return sound, false, lacking, nil
 	}
-	failed := slices.DeleteFunc(well, func(r *shard.Replica) bool { return slices.Contains(sound, r) })
+	failed := slices.DeleteFunc(append(well, out...), func(r *shard.Replica) bool { return slices.Contains(sound, r) })
 	if len(failed) > 0 {
 		var missing bool
 		w := plan.Window{From: from, Until: until}

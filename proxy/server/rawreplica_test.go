@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // readFails is in front of a server: while so is set, reads of series have an error after a while.
@@ -148,6 +150,47 @@ func TestPartialWithoutTheWholeOne(t *testing.T) {
 	}
 	if code, body := get("20m"); code != 200 || !strings.Contains(body, `,"400"]`) || strings.Contains(body, "warnings") {
 		t.Errorf("where B is whole: %d %s", code, body)
+	}
+}
+
+// TestWhoFailsReadsIsLeftOut: of a pair without a heartbeat one answers small questions at once and
+// reads of series with an error after a while. It is asked once whether it is well; when it has
+// failed too often again it is no longer read while its breaker is open, and the answer says so.
+func TestWhoFailsReadsIsLeftOut(t *testing.T) {
+	t.Parallel()
+	w := newGappyPair(t)
+	b := readFails{after: 200 * time.Millisecond}
+	config := w.config(w.replica("a", 2*time.Second, nil), b.before(t, w.replica("b", 9*time.Second, nil)))
+	s, base := startProxy(t, t.Context(), strings.Replace(config, "    heartbeat: up\n", "", 1))
+	get := func() string {
+		code, body := ask(t, base, "/api/v1/query", url.Values{
+			"query": {"sum(count_over_time(requests_total[50m]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}, "timeout": {"25s"},
+		})
+		if code != 200 || !strings.Contains(string(body), `,"1000"]`) {
+			t.Fatalf("%d %s", code, body)
+		}
+		return string(body)
+	}
+	if got := get(); strings.Contains(got, `"warnings"`) {
+		t.Fatalf("while both answer: %s", got)
+	}
+	b.so.Store(true)
+	open := func() bool { return s.state.Load().top.Status()[1].Breaker == shard.Open }
+	left := 0
+	for range 40 {
+		was, reads := open(), b.reads.Load()
+		got := get()
+		if !strings.Contains(got, "what only it has is missing") {
+			t.Fatalf("nothing is said of it: %s", got)
+		}
+		if was && open() {
+			if left++; b.reads.Load() > reads {
+				t.Error("it is read while its breaker is open")
+			}
+		}
+	}
+	if left < 5 { // else it was the whole time
+		t.Errorf("it was left out of %d answers, and read for %d", left, b.reads.Load())
 	}
 }
 

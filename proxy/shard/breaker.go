@@ -12,6 +12,9 @@ const (
 	// every five seconds a breaker is closed again at the latest about ten seconds after the server
 	// is sound.
 	breakerOpenFor = 4 * time.Second
+	// vouchedFor is how long the answer to a question whether the server answers speaks for it: a
+	// breaker that opens again within this time is not closed by another such answer.
+	vouchedFor = time.Minute
 )
 
 // BreakerState is what a replica's breaker does with calls.
@@ -32,6 +35,9 @@ type breaker struct {
 	failures int
 	opened   time.Time
 	trying   bool // the one call of the half-open state is under way
+
+	vouched time.Time // when such an answer closed it
+	belied  bool      // it opened within vouchedFor of that
 
 	told time.Time // when it was last said that it opened
 	open bool      // that was said, and not that the replica answers again
@@ -114,7 +120,24 @@ func (b *breaker) failure(now time.Time) bool {
 		return false
 	}
 	b.state, b.opened = Open, now
+	b.belied = now.Sub(b.vouched) < vouchedFor
 	return true
+}
+
+// vouch notes that it was asked whether the server answers, where that has closed it.
+func (b *breaker) vouch(now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state == Closed {
+		b.vouched = now
+	}
+}
+
+// isBelied tells whether it is open, and was closed by such an answer just before.
+func (b *breaker) isBelied(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.belied && b.currentLocked(now) == Open
 }
 
 // neutral is a trial that said nothing about the replica: the client left, say.

@@ -109,6 +109,9 @@ func (s *Shard) untried(of uint64, patience, later time.Duration) uint64 {
 		return 0
 	}
 	now := time.Now()
+	if s.Group.Heartbeat == "" { // else what one has may be needed
+		of &^= s.belied(now)
+	}
 	of = s.failed(of&^s.beats.Silent(now.Add(later)), now)
 	for i, r := range s.Replicas {
 		if of&(1<<i) != 0 && r.up.tried.sparesAt(now.Add(later), patience) {
@@ -141,8 +144,60 @@ func (s *Shard) askFailing(t *trying, now time.Time) {
 	}
 	at := time.Now()
 	for i, r := range s.Replicas {
-		if s.failed(t.of, at)&(1<<i) != 0 {
+		switch {
+		case t.of&(1<<i) == 0:
+		case s.failed(t.of, at)&(1<<i) != 0:
 			r.up.tried.note(wholeWait)
+		default:
+			r.up.breaker.vouch(at)
 		}
 	}
+}
+
+// belied are those of the replicas that failed too often who answered when they were asked whether
+// they do, and failed again since: a server may answer small questions and fail all others. None
+// are where nobody else takes part.
+func (s *Shard) belied(now time.Time) (of uint64) {
+	if len(s.Replicas) < 2 || len(s.Replicas) > trust.MaxReplicas || s.Thanos() {
+		return 0
+	}
+	for i, r := range s.Replicas {
+		if r.up.breaker.isBelied(now) {
+			of |= 1 << i
+		}
+	}
+	if of == 0 || s.present(now) == 0 {
+		return 0
+	}
+	return s.failing(of, now)
+}
+
+// leftOut are those of belied that are left out of the window, and not asked again: all are read
+// there, since with them nobody is known to be whole either.
+func (s *Shard) leftOut(from, until int64, now time.Time) uint64 {
+	at := time.Now()
+	of := s.belied(at)
+	if of == 0 || s.Group.Heartbeat == "" || s.divided(from, until) {
+		return of
+	}
+	w, ok := trust.WindowOf(from, until, now)
+	if !ok {
+		return of
+	}
+	if whole, known := s.beats.Lookup(s.present(at)|of, w, now); !known || whole != 0 {
+		return 0
+	}
+	return of
+}
+
+// LeftOut are replicas that are there and that nobody is whole without, but which are not read in
+// the window now: they failed again right after they had said that they answer.
+func (s *Shard) LeftOut(from, until int64, now time.Time) (out []*Replica) {
+	of := s.leftOut(from, until, now)
+	for i, r := range s.Replicas {
+		if of&(1<<i) != 0 {
+			out = append(out, r)
+		}
+	}
+	return out
 }

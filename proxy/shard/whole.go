@@ -82,8 +82,8 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time, se
 	if len(s.Replicas) > trust.MaxReplicas {
 		return order, 0, nil
 	}
-	if s.differ(from, until) || !settled && s.Divides(until) {
-		s.tryFailing(ctx, s.all(), now)
+	if out := s.leftOut(from, until, now); out != 0 || s.differ(from, until) || !settled && s.Divides(until) {
+		s.tryFailing(ctx, s.all()&^out, now)
 		return order, 0, nil
 	}
 	mask := uint64(0)
@@ -267,10 +267,10 @@ func (s *Shard) failed(of uint64, now time.Time) uint64 {
 // all is the set of the shard's replicas.
 func (s *Shard) all() uint64 { return uint64(1)<<len(s.Replicas) - 1 }
 
-// tryUnlessHeld is tryFailing of all, but where one that takes part is known to lack nothing that
-// any of them has: then what they have is nothing to wait for.
-func (s *Shard) tryUnlessHeld(ctx context.Context, w trust.Window, asked bool, now time.Time) {
-	failing := s.failing(s.all(), time.Now())
+// tryUnlessHeld is tryFailing, but where one that takes part is known to lack nothing that any of
+// them has: then what they have is nothing to wait for.
+func (s *Shard) tryUnlessHeld(ctx context.Context, of uint64, w trust.Window, asked bool, now time.Time) {
+	failing := s.failing(of, time.Now())
 	if failing == 0 {
 		return
 	}
@@ -287,7 +287,7 @@ func (s *Shard) tryUnlessHeld(ctx context.Context, w trust.Window, asked bool, n
 // false the window is not known by heartbeat.
 func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w trust.Window, known bool) {
 	w, known = trust.WindowOf(from, until, now)
-	s.tryUnlessHeld(ctx, w, known, now)
+	s.tryUnlessHeld(ctx, s.all()&^s.leftOut(from, until, now), w, known, now)
 	part = s.present(time.Now())
 	if bits.OnesCount64(part) < 2 {
 		return part, w, true
