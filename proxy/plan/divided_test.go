@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -74,11 +75,9 @@ func thanosOf(t *testing.T, cluster string) config.Replica {
 	return config.Replica{URL: fake.URL(), Type: config.TypeThanos, HTTPClient: commonconfig.DefaultHTTPClientConfig}
 }
 
-// TestDividedBesideThanos: while a group of pairs is divided anew what a Thanos Query has part in
-// goes on as it is, be it another group or pairs of this one, since nothing of it can be evaluated
-// here; what the group's own servers answer alone is read raw.
-func TestDividedBesideThanos(t *testing.T) {
-	main := config.Group{Name: "main", Labels: map[string]string{"cluster": "main"}, Heartbeat: "up"}
+// threePairs are a group with a heartbeat.
+func threePairs(t *testing.T) config.Group {
+	g := config.Group{Name: "main", Labels: map[string]string{"cluster": "main"}, Heartbeat: "up"}
 	for i := range 3 {
 		var pair config.Shard
 		for range 2 {
@@ -88,8 +87,16 @@ func TestDividedBesideThanos(t *testing.T) {
 				URL: fake.URL(), Type: config.TypePrometheus, HTTPClient: commonconfig.DefaultHTTPClientConfig,
 			})
 		}
-		main.Shards = append(main.Shards, pair)
+		g.Shards = append(g.Shards, pair)
 	}
+	return g
+}
+
+// TestDividedBesideThanos: while a group of pairs is divided anew what a Thanos Query has part in
+// goes on as it is, be it another group or pairs of this one, since nothing of it can be evaluated
+// here; what the group's own servers answer alone is read raw.
+func TestDividedBesideThanos(t *testing.T) {
+	main := threePairs(t)
 	history := config.Shard{Replicas: []config.Replica{thanosOf(t, "main"), thanosOf(t, "main")}}
 	old := config.Group{Name: "old", Labels: map[string]string{"cluster": "old"}, Shards: []config.Shard{
 		{Replicas: []config.Replica{thanosOf(t, "old")}},
@@ -144,5 +151,57 @@ func awaitTrust(ctx context.Context, t *testing.T, top *shard.Topology) {
 		if time.Sleep(10 * time.Millisecond); ctx.Err() != nil {
 			t.Fatalf("the servers were not compared: %v", top.Groups[0].Sick())
 		}
+	}
+}
+
+// TestMissingWhileDivided: what a replica of a pair has that failed may be missing while the group
+// is divided anew, since one has its configuration before the other, whatever is known by the
+// heartbeat: a reader is told, and where nobody would see it there is no answer. Where nothing is
+// known at any time it stays a warning.
+func TestMissingWhileDivided(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		heartbeat string
+		shards    int
+		before    bool // the window ends before the third shard came
+		missing   bool // for a reader
+		refused   bool // where nobody would see it
+	}{
+		{"two shards", "up", 2, false, false, false},
+		{"a third one", "up", 3, false, true, true},
+		{"what was before it", "up", 3, true, false, false},
+		{"without a heartbeat", "", 3, false, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := threePairs(t)
+			g.Heartbeat = c.heartbeat
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var top *shard.Topology
+			for n := 2; n <= c.shards; n++ {
+				of := g
+				of.Shards = g.Shards[:n]
+				next, err := shard.New([]config.Group{of}, shard.Options{}, top)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(next.Close)
+				top = next
+				awaitTrust(ctx, t, top)
+			}
+			now := time.Now()
+			w := Window{now.Add(-time.Hour).UnixMilli(), now.UnixMilli()}
+			if c.before {
+				w = Window{now.Add(-2 * time.Hour).UnixMilli(), now.Add(-time.Hour).UnixMilli()}
+			}
+			s := top.Groups[0].Shards[0]
+			for _, unseen := range []bool{false, true} {
+				missing, err := Missing(ctx, s, s.Replicas[1:], s.Replicas[:1], w, now, unseen)
+				refused := unseen && c.refused
+				if errors.Is(err, ErrLacked) != refused || refused != (err != nil) || missing != (c.missing && !refused) {
+					t.Errorf("unseen %t: missing %t, %v", unseen, missing, err)
+				}
+			}
+		})
 	}
 }

@@ -382,13 +382,17 @@ func (how *Reading) unread(ctx context.Context, s *shard.Shard, all, out, left [
 
 // Missing tells whether an answer of the shard lacks some of what replicas have that failed while
 // the request was answered, and are still there, as far as anybody knows: those that are left may.
-// Where they are known to, and nobody would see that the answer says so, it is an error.
+// Where nobody would see that the answer says so it is an error if they are known to, or if the
+// heartbeat, which would tell, says nothing since the group's targets may be moving.
 func Missing(ctx context.Context, s *shard.Shard, failed, left []*shard.Replica, w Window, now time.Time, unseen bool) (bool, error) {
 	switch covers, known := s.Covers(ctx, left, failed, w.From, w.Until, now); {
 	case covers:
 		return false, nil
 	case known && unseen:
 		return false, failedAndLacked(s, failed[0])
+	case unseen && s.Divides(w.Until) && !s.Unjudged():
+		return false, qerr.Wrap(qerr.ShardFailed, ErrLacked, "%s failed, and the other replicas of shard %s may lack some of what it has, since the targets of group %s may be moving; ask again",
+			failed[0].Name(), s.Name(), s.Group.Name)
 	}
 	return true, nil
 }
