@@ -19,11 +19,13 @@ import (
 const MaxPieces = 32
 
 // Stretches divides the steps of a range query for which some shard has no replica that is whole
-// over everything that they read: into runs of steps over which each shard has one, and runs of the
-// other steps, in the order of time. Each run is to be planned by itself; the answers follow each
-// other. A replica that restarted yesterday then costs the steps that look at its restart, not the
-// day. The result is nil where the query is not divided: one replica holds all of it, no step is
-// any better, there would be too many runs, or a step on its own would mean something else.
+// over everything that they read: into runs of steps over which each shard has one, and runs of
+// the other steps, in the order of time. So it does those that read the time since a group's
+// targets are being divided anew, and those before. Each run is to be planned by itself; the
+// answers follow each other. A replica that restarted yesterday then costs the steps that look
+// at its restart, not the day. The result is nil where the query is not divided: one replica
+// holds all of it, no step is any better, there would be too many runs, or a step on its own
+// would mean something else.
 func (v *View) Stretches(ctx context.Context, q Query) []Query {
 	n := q.Grid.Len()
 	if !q.Range || n < 2 || q.Raw != "" || q.Constant {
@@ -64,6 +66,15 @@ func (v *View) Stretches(ctx context.Context, q Query) []Query {
 	bad := make([]bool, n)
 	for _, s := range order {
 		u := uses[s]
+		if since, divides := s.DividedSince(u.window.Until); divides { // what reads the time since then is raw
+			if first := max(stepAt(q.Grid, since, u.back.Until, true), 0); first < n {
+				cuts[first] = true
+				for i := first; i < n; i++ {
+					bad[i] = true
+				}
+			}
+			continue
+		}
 		lacks, known := s.Lacks(ctx, u.window.From, u.window.Until, v.now)
 		if !known {
 			return nil

@@ -1,11 +1,14 @@
 package plan
 
 import (
+	"context"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/spillwayproject/spillway/internal/randseed"
 	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/config"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/trust"
@@ -109,6 +112,55 @@ func TestTied(t *testing.T) {
 		}
 		if got := tied(e); got != want {
 			t.Errorf("%s: %t", text, got)
+		}
+	}
+}
+
+// TestDividedIsStretched: of a range that reaches into the time since a group got another shard the
+// steps that read that time are apart, and they alone are raw.
+func TestDividedIsStretched(t *testing.T) {
+	g := threePairs(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var top *shard.Topology
+	began := time.Now()
+	for n := 2; n <= 3; n++ {
+		of := g
+		of.Shards = g.Shards[:n]
+		next, err := shard.New([]config.Group{of}, shard.Options{}, top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(next.Close)
+		if top = next; n == 3 {
+			began = time.Now()
+		}
+		awaitTrust(ctx, t, top)
+	}
+	for text, last := range map[string]time.Duration{ // before the shard came, at which a step is whole
+		"sum(up)": 0, "sum(up offset 10m)": -10 * time.Minute, "sum(rate(up[5m]))": 0,
+	} {
+		now := time.Now().Add(-last + time.Minute)
+		v, q := NewView(top, time.Now()), rangeOf(t, text, now)
+		p, err := v.Query(ctx, q)
+		if err != nil || p.Cause != CauseSick {
+			t.Fatalf("%s: all of it is %s, %v", text, p.Cause, err)
+		}
+		pieces := v.Stretches(ctx, q)
+		if len(pieces) != 2 {
+			t.Fatalf("%s: %d pieces", text, len(pieces))
+		}
+		if got := pieces[0].Grid.Len() + pieces[1].Grid.Len(); got != q.Grid.Len() {
+			t.Errorf("%s: %d steps of %d", text, got, q.Grid.Len())
+		}
+		after := time.UnixMilli(pieces[1].Grid.Start).Add(last).Sub(began)
+		if after < -5*time.Second || after > 45*time.Second {
+			t.Errorf("%s: the second one begins %s after the shard came", text, after)
+		}
+		for i, want := range []Mode{ModePush, ModeRaw} {
+			if p, err := v.Query(ctx, pieces[i]); err != nil || p.Mode != want {
+				t.Errorf("%s: piece %d is %s (%s), %v; want %s", text, i, p.Mode, p.Cause, err, want)
+			}
 		}
 	}
 }

@@ -41,6 +41,11 @@ func (x *exchange) query() error {
 			return x.stretches(q, pieces, nil, "no replica of some shard is whole over all steps; they are answered in stretches")
 		}
 	}
+	if p.Cause == plan.CauseSick && p.Shard != nil && p.Shard.Group.Trusted() && p.Shard.Divides(x.dec.End) {
+		if pieces := x.view.Stretches(x.ctx, q); pieces != nil {
+			return x.stretches(q, pieces, nil, "group "+p.Shard.Group.Name+" has other shards than a while ago; the steps that read the time before are answered apart")
+		}
+	}
 	if p.Refused == nil {
 		n, heavy, err := x.pieces(q, p)
 		if err != nil {

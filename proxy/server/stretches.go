@@ -41,7 +41,7 @@ func (x *exchange) stretches(whole plan.Query, of []plan.Query, heavy weights, w
 	}
 	cause := plan.CauseNone
 	if i := slices.IndexFunc(pieces, func(p stretch) bool { return p.plan.Raw }); i >= 0 {
-		cause = plan.CauseNotWhole
+		cause = pieces[i].plan.Cause
 		x.blame(pieces[i].plan)
 	}
 	x.s.metrics.plans.WithLabelValues(planStretches, string(cause)).Inc()

@@ -38,12 +38,25 @@ type dividing struct {
 // Divides tells whether the group's targets are being divided anew, as far as anybody knows, and a
 // window that ends at until, in milliseconds, may hold some of that time.
 func (g *Group) Divides(until int64) bool {
+	_, divides := g.dividedSince(until)
+	return divides
+}
+
+// dividedSince is Divides, and when that began, in milliseconds.
+func (g *Group) dividedSince(until int64) (since int64, divides bool) {
 	end := g.dividing.until.Load()
-	return end != 0 && time.Now().UnixNano() < end && until >= time.Unix(0, g.dividing.since.Load()).UnixMilli()
+	since = time.Unix(0, g.dividing.since.Load()).UnixMilli()
+	return since, end != 0 && time.Now().UnixNano() < end && until >= since
 }
 
 // Divides is that of its group, where the shard scrapes: a Thanos Query does not.
 func (s *Shard) Divides(until int64) bool { return !s.Thanos() && s.Group.Divides(until) }
+
+// DividedSince is Divides, and when that began, in milliseconds.
+func (s *Shard) DividedSince(until int64) (since int64, divides bool) {
+	since, divides = s.Group.dividedSince(until)
+	return since, divides && !s.Thanos()
+}
 
 // inheritDividing takes over what is known of that in a topology that follows another one. One
 // shard has all targets. Who was looked up and goes was kept for a while; what it had is elsewhere
