@@ -136,7 +136,11 @@ func (p *planner) inside(e *parser.Expr, f frame, why string) []*Node {
 			return []*Node{leaf.Node}
 		}
 		nodes := p.walk(&n.Expr, f, why)
-		if n.Param != nil {
+		switch {
+		case n.Param == nil:
+		case unprepared(n.Param):
+			nodes = append(nodes, p.raw(n.Param, "what an @, or an argument in parentheses, is in a parameter it is in no query of its own")...)
+		default:
 			f.strict = true // it is cut to a whole number, or chooses by its size
 			nodes = append(nodes, p.walk(&n.Param, f, why)...)
 		}
@@ -308,10 +312,48 @@ func (p *planner) raw(e parser.Node, why string) []*Node {
 	return nodes
 }
 
-// pins tells whether a selector in it has an @.
-func pins(n parser.Node) bool {
-	if vs, ok := n.(*parser.VectorSelector); ok && (vs.Timestamp != nil || vs.StartOrEnd != 0) {
+// unprepared tells whether a parameter of an aggregate has something that the engine prepares
+// everywhere but there, and so evaluates otherwise than in a query of its own: start() and end()
+// after an @, what an @ makes the same at all steps, and arguments in parentheses at which a
+// function looks itself.
+func unprepared(n parser.Node) bool {
+	if c, ok := n.(*parser.Call); ok && slices.ContainsFunc(c.Args, enclosed) {
 		return true
+	}
+	if a, ok := n.(*parser.AggregateExpr); ok && a.Param != nil && enclosed(a.Param) {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if unprepared(child) {
+			return true
+		}
+	}
+	return pins(n)
+}
+
+// enclosed tells whether an argument is a selector, a subquery or a text in parentheses.
+func enclosed(e parser.Expr) bool {
+	if _, ok := e.(*parser.ParenExpr); !ok {
+		return false
+	}
+	switch tree.Bare(e).(type) {
+	case *parser.VectorSelector, *parser.MatrixSelector, *parser.SubqueryExpr, *parser.StringLiteral:
+		return true
+	}
+	return false
+}
+
+// pins tells whether a selector or a subquery in it has an @.
+func pins(n parser.Node) bool {
+	switch n := n.(type) {
+	case *parser.VectorSelector:
+		if n.Timestamp != nil || n.StartOrEnd != 0 {
+			return true
+		}
+	case *parser.SubqueryExpr:
+		if n.Timestamp != nil || n.StartOrEnd != 0 {
+			return true
+		}
 	}
 	for child := range parser.ChildrenIter(n) {
 		if pins(child) {
