@@ -52,6 +52,7 @@ type walker struct {
 	subqueries []subquery
 	info       map[*parser.VectorSelector]bool // selectors that are info()'s second argument; nil for none
 	inInfo     int                             // calls of info() whose first argument is being visited
+	inParam    int                             // aggregates whose parameter is being visited
 	function   string                          // whose argument is being visited
 	effort     int64                           // visits of points, weighted by what is done at each, for one series
 	dearest    making                          // where the most of these are
@@ -95,6 +96,14 @@ func (w *walker) visit(node parser.Node, f frame) {
 		return
 	case *parser.SubqueryExpr:
 		w.visit(n.Expr, w.subquery(n, f))
+		return
+	case *parser.AggregateExpr:
+		w.visit(n.Expr, f)
+		if n.Param != nil {
+			w.inParam++
+			w.visit(n.Param, f)
+			w.inParam--
+		}
 		return
 	case *parser.Call:
 		if n.Func != nil && n.Func.Name == "info" {
@@ -212,9 +221,12 @@ func weight(function string, points int64) int64 {
 	return 1
 }
 
-// at is the instant of an @ modifier.
+// at is the instant of an @ modifier. In the parameter of an aggregate the engine does not resolve
+// start() and end(), and evaluates at each step's own time.
 func (w *walker) at(ts *int64, preprocessor parser.ItemType) (int64, bool) {
 	switch {
+	case w.inParam > 0 && preprocessor != 0:
+		return 0, false
 	case preprocessor == parser.START:
 		return w.outer.start, true
 	case preprocessor == parser.END:

@@ -29,6 +29,10 @@ func TestWindowAgainstTheEngine(t *testing.T) {
 		"max_over_time(up[2*step():step()])", "info(up)", "info(rate(up[1m] offset 1d))", "info(up offset 1d, {a=~\".+\"})",
 		"absent(up{a=\"b\"} offset 1h)",
 		"sum by (a) (up) / on(a) group_left sum(up offset 2h)", "topk(scalar(up offset 3h), up)",
+		"quantile(scalar(up @ start()), up offset 4h)", "quantile(scalar(up @ end()), up @ start())",
+		"quantile(scalar(up @ 1700000000), up @ end())",
+		"quantile(scalar(max_over_time(up[1h:1m] @ end())), up @ start())", "max_over_time(topk(scalar(up @ end()), up @ start())[1h:1m])",
+		"quantile(scalar(quantile(0.5, up @ end())), up @ start())", "quantile(scalar(rate(up[2h] @ end())), up @ start()) + up @ end()",
 	} {
 		for _, req := range []*endpoint.Request{
 			rangeQuery(text, 2*hour, time.Minute),
