@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/spillwayproject/spillway/internal/tree"
+	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
 // leaf makes a leaf of e, or says why it cannot be one.
@@ -29,6 +30,9 @@ func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
 	}
 	if len(legs) == 0 {
 		return nil, "no shard can hold its series"
+	}
+	if root && p.q.Ordered && len(legs) == 1 && reorders(e, legs[0].Shard) {
+		return nil, "the labels of group " + legs[0].Shard.Group.Name + " have part in the order of its series"
 	}
 	leaf := &Leaf{Grid: f.grid, Range: f.rng, Strict: f.strict, Near: f.near, Loose: f.loose}
 	switch {
@@ -75,6 +79,15 @@ func (p *planner) asked(e parser.Expr, f frame, root bool) (*Leaf, string) {
 		return nil, "the shards drop metric names only at the end of a query, and this is not the end"
 	}
 	return p.complete(leaf, e, legs, window)
+}
+
+// reorders tells whether labels that the shard does not store would be set on its answer.
+func reorders(e parser.Expr, s *shard.Shard) bool {
+	if s.Thanos() || s.Group.Labels.IsEmpty() {
+		return false
+	}
+	set, _ := carried(e, s.Group)
+	return len(set) > 0
 }
 
 // again makes a leaf of what the shards themselves choose by topk or bottomk, of which the same is

@@ -36,6 +36,9 @@ type Query struct {
 	Inexact bool
 	// NoPass keeps whole queries of one shard here too.
 	NoPass bool
+	// Ordered keeps a whole query here of which one shard's answer would have its series in another
+	// order than they have with the labels that are set on it.
+	Ordered bool
 	// Parcels allows parts for which no replica is whole to be evaluated here in parcels.
 	Parcels bool
 	// Heavy tells why a part of Expr must not run on shards, whatever they hold; empty where it

@@ -25,9 +25,9 @@ func sortedRows(body []byte) string {
 
 // serverWith is the URL of a server that holds what a script of promtool's tests loads from start
 // on.
-func serverWith(t *testing.T, script string, start time.Time) string {
+func serverWith(t *testing.T, script string, start time.Time, features ...string) string {
 	t.Helper()
-	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true})
+	p, err := localprom.Start(t.Context(), localprom.Options{DisableWAL: true, Features: features})
 	if err != nil {
 		t.Fatal(err)
 	}

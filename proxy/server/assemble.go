@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/storage"
 
 	"github.com/spillwayproject/spillway/proxy/answer"
@@ -197,7 +198,8 @@ func (x *exchange) guard(leaves []*plan.Leaf) error {
 // splice streams the answers of several shards, side by side.
 func (x *exchange) splice(p *plan.Plan) error {
 	l := p.Leaves[0]
-	if x.attempt.Sorted || x.learned(&x.s.reordered, x.written) != "" {
+	ranges := x.dec.Expr != nil && x.dec.Expr.Type() == parser.ValueTypeMatrix // which are no table; where it is known, they are read raw
+	if !ranges && (x.attempt.Sorted || x.learned(&x.s.reordered, x.written) != "") {
 		return x.assemble(p)
 	}
 	if err := x.guard(p.Leaves); err != nil {

@@ -120,7 +120,11 @@ func (x *exchange) spliced(l *plan.Leaf) bool {
 	if x.stats() != "" {
 		return false
 	}
-	return l.Range && part.Relabel != nil || req.Limit > 0 && part.Shard.Thanos() && x.dec.Expr.Type() == parser.ValueTypeVector
+	t := x.dec.Expr.Type()
+	if part.Relabel != nil && (l.Range || t == parser.ValueTypeMatrix) {
+		return true
+	}
+	return req.Limit > 0 && part.Shard.Thanos() && t == parser.ValueTypeVector
 }
 
 // planKind is a plan as the metric of plans has it.
@@ -155,7 +159,7 @@ func (x *exchange) question() plan.Query {
 		Avoid: x.avoids,
 		Lost:  func(s *shard.Shard) bool { return x.attempt.LeavesOut(s.Name()) },
 	}
-	q.Heavy = x.dec.Heavy
+	q.Heavy, q.Ordered = x.dec.Heavy, x.ordered()
 	q.Parcels = x.attempt.Parcels || x.s.parcel > 0 || x.learned(&x.s.parcelled, x.written) != ""
 	for _, w := range x.dec.Windows {
 		q.Windows = append(q.Windows, plan.Window{From: w.Start, Until: w.End})
@@ -169,6 +173,32 @@ func (x *exchange) question() plan.Query {
 		q.Inexact = q.Raw != ""
 	}
 	return q
+}
+
+// ordered tells whether the order of the series at an instant has to be that which they have with
+// all their labels: that of ranges where it is known not to be, or a limit cuts by it, and that of
+// a sort by labels, which goes by all of them where those that it names are equal.
+func (x *exchange) ordered() bool {
+	req := x.dec.Request
+	switch {
+	case req.ID.Span() != endpoint.SpanInstant || x.dec.Expr == nil:
+		return false
+	case x.dec.Expr.Type() == parser.ValueTypeMatrix:
+		return req.Limit > 0 || x.attempt.Sorted || x.learned(&x.s.reordered, x.written) != ""
+	}
+	return sortsByLabel(x.dec.Expr)
+}
+
+func sortsByLabel(n parser.Node) bool {
+	if c, ok := n.(*parser.Call); ok && (c.Func.Name == "sort_by_label" || c.Func.Name == "sort_by_label_desc") {
+		return true
+	}
+	for child := range parser.ChildrenIter(n) {
+		if sortsByLabel(child) {
+			return true
+		}
+	}
+	return false
 }
 
 // form is the query with how it is asked, with a limit or not: what is not exact over a week of

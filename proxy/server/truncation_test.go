@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -54,5 +55,48 @@ func TestLimitUnderGroupLabels(t *testing.T) {
 	}
 	if diff := compare(answers[0], answers[1], 0); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestOrderUnderGroupLabels: at an instant, too, the series of a range, and those sorted by labels,
+// come in the order that they have under the label of their group, and a limit cuts the last.
+func TestOrderUnderGroupLabels(t *testing.T) {
+	start := time.Now().Add(-30 * time.Minute).Truncate(time.Minute)
+	series := "load 15s\n  x{%[1]sa=\"1\"} 1x120\n  x{%[1]sa=\"1\",b=\"1\"} 2x120\n"
+	one := serverWith(t, fmt.Sprintf(series, `cluster="jaguar",`), start, exactFeatures...)
+	_, base := startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}]}]\n",
+		serverWith(t, fmt.Sprintf(series, ""), start, exactFeatures...)))
+	at := stamp(start.Add(20 * time.Minute))
+	for _, c := range []struct{ query, limit string }{
+		{`x[1m]`, ""},
+		{`x[1m]`, ""}, // what was found out is known now
+		{`x[1m]`, "1"},
+		{`(x[45s] offset 1m)`, "1"},
+		{`x[1m:20s]`, ""},
+		{`(x * 2)[1m:20s]`, "1"},
+		{`sum(x)[1m:20s]`, "1"},
+		{`x[1m]`, "2"},
+		{`sort_by_label(x, "nothing")`, ""},
+		{`sort_by_label(x, "nothing")`, "1"},
+		{`sort_by_label_desc(x, "nothing")`, "1"},
+		{`sort_by_label(sum by (a, b) (x), "nothing")`, "1"},
+		{`sort_by_label(x, "nothing")`, "2"},
+	} {
+		form := url.Values{"query": {c.query}, "time": {at}}
+		if c.limit != "" {
+			form.Set("limit", c.limit)
+		}
+		var answers [2]*exactAnswer
+		for i, server := range []string{base, one} {
+			code, body := ask(t, server, "/api/v1/query", form)
+			answer, err := readExact(body)
+			if err != nil {
+				t.Fatalf("%s: %d %s: %v", c.query, code, body, err)
+			}
+			answers[i] = answer
+		}
+		if diff := answers[0].differ(answers[1], 0); diff != nil || !slices.Equal(answers[0].order, answers[1].order) {
+			t.Errorf("%s, limit %q: %v, not %v", c.query, c.limit, answers[0].order, answers[1].order)
+		}
 	}
 }
