@@ -20,12 +20,12 @@
   local boot =
     'max by (%(n)s) (node_boot_time_seconds{%(s)s} - (node_time_seconds{%(s)s} - timestamp(node_time_seconds{%(s)s})) or node_boot_time_seconds{%(s)s})' % { n: node, s: s },
 
-  // lately are the nodes that could be reached a quarter of an hour ago, or of which nobody knew for longer than that.
-  local lately = std.rstripChars(|||
-    cluster_node:unreachable:ratio
+  // lately are those of some nodes that nobody reaches that could be reached a quarter of an hour ago, or of which nobody knew for longer than that.
+  local lately(of='cluster_node:unreachable:ratio') = std.rstripChars(|||
+    %(of)s
     unless on (%(n)s)
     last_over_time(cluster_node:unreachable:ratio[%(past)s] offset %(w)s)
-  ||| % { n: node, past: t.d('1h'), w: t.d('15m') }, '\n'),
+  ||| % { of: of, n: node, past: t.d('1h'), w: t.d('15m') }, '\n'),
 
   // name of the recorded series of a node: what its quantiles over the cluster are called.
   local quantiles = {
@@ -338,7 +338,7 @@
                 unless on (%(n)s)
                 last_over_time(cluster_node:unreachable_dark:bool[%(past)s] offset %(w)s)
               )
-            ||| % { n: node, reached: std.strReplace(lately, '\n', '\n  '), w: t.d('15m'), before: t.d('75m'), past: t.d('1h') },
+            ||| % { n: node, reached: std.strReplace(lately(), '\n', '\n  '), w: t.d('15m'), before: t.d('75m'), past: t.d('1h') },
           },
           {
             // 1 for each of these nodes whose kubelet is silent too. One that says that its node is not ready, since its pod network is broken, is none.
@@ -372,13 +372,27 @@
             ||| % { n: node, past: t.recorded('6h'), longest: t.d('6h'), step: t.d('1m'), most: 350 },
           },
           {
+            // 1 for each of these nodes that nobody reaches since the same quarter of an hour as others, and of which no exporter answers:
+            // while that is new, and for one evaluation perhaps.
+            record: 'cluster_node:unreachable_newly_together:bool',
+            expr: |||
+              group by (%(n)s) (
+                %(lately)s
+              )
+              and on (%(cl)s)
+              count by (%(cl)s) (cluster_node:unreachable_dark_newly:bool) >= %(nodes)g
+            ||| % { cl: cl, n: node, lately: std.strReplace(lately('cluster_node:unreachable_dark:bool'), '\n', '\n  '), nodes: c.thresholds.node.unreachableNodes },
+          },
+          {
             // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
             // of less than FleetNodesUnreachable's share of the fleet shuts out a pool, perhaps one port after the other: those
             // fell silent when the last one was closed. NodeUnreachable leaves out those that are given up. One whose kubelet
             // reports, or reports again, may be at work behind a firewall, for as long as that is so. It is known for hours in
             // which nobody says anything of them, control plane, probers or rulers: an hour is too short for that, and the
             // twenty minutes after which a silent kubelet counts.
-            // Where exporters answer again after one evaluation or two they missed a scrape, and it is forgotten.
+            // Where exporters answer again after one evaluation or two they missed a scrape, and it is forgotten; but not of nodes that
+            // could be reached until then. A switch may be away for minutes and half an hour later for good, and of machines without
+            // power Ready turns Unknown after minutes, and then they may boot: neither is new any more when it is back.
             record: 'cluster_node:unreachable_together:bool',
             expr: |||
               group by (%(n)s) (cluster_node:unreachable:ratio)
@@ -394,11 +408,13 @@
                 or on (%(n)s)
                 count_over_time(cluster_node:unreachable_together:bool[%(past)s]) > 2
                 or on (%(n)s)
+                last_over_time(cluster_node:unreachable_newly_together:bool[%(past)s])
+                or on (%(n)s)
                 last_over_time(cluster_node:unreachable_together:bool[%(now)s])
                 and on (%(n)s)
                 cluster_node:unreachable_dark:bool
               )
-            ||| % { cl: cl, n: node, lately: std.strReplace(lately, '\n', '\n    '), nodes: c.thresholds.node.unreachableNodes, past: t.recorded('6h'), now: t.recorded('5m') },
+            ||| % { cl: cl, n: node, lately: std.strReplace(lately(), '\n', '\n    '), nodes: c.thresholds.node.unreachableNodes, past: t.recorded('6h'), now: t.recorded('5m') },
           },
           {
             // Nodes that most probers do not reach; NodeUnreachable has the patience that this has not.
