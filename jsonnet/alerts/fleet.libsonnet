@@ -203,6 +203,7 @@
             // by the hundred: one job fills the disks of all its nodes. An Xid is told of for five minutes, and its node is sick for longer.
             // What FleetNodesUnreachable and LocationLost do not see is a roll-out that shuts out one node after the other: each is rebooted, since no two fell silent at the same time. So slow a one takes three hours to tell, for which
             // those that were rebooted or cordoned meanwhile count as well; machines that die by themselves are ten in three hours once in years.
+            // So long a memory outlasts rulers that were away for an hour and a half, in which the nodes were told of: what shuts them out goes on.
             expr: |||
               (
                 count by (%(cl)s) (
@@ -227,22 +228,25 @@
                 >= %(same)g
               )
               / on (%(cl)s)
-              %(fleet)s
+              %(kept)s
             ||| % {
               local fresh(now, indent) = std.join('\n' + indent, [now, 'unless on (%s)' % node, 'last_over_time(cluster_node:sick_before:bool[%s])' % t.recorded('5m'), 'unless on (%s)' % node, 'node:planned:bool']),
-              fleet: std.rstripChars(|||
+              // fleet is all of a cluster of which there was something an hour ago, known.
+              local fleet(known) = std.rstripChars(|||
                 (
                   (
                     %(all)s
                   )
                   and on (%(cl)s)
                   (
-                    cluster:nodes:count offset %(w)s
+                    %(known)s
                     or on (%(cl)s)
                     cluster:nodes_usual:count offset %(w)s
                   )
                 )
-              ||| % { cl: cl, all: all('    '), w: t.d('75m') }, '\n'),
+              ||| % { cl: cl, known: known, all: all('    '), w: t.d('75m') }, '\n'),
+              fleet: fleet('cluster:nodes:count offset ' + t.d('75m')),
+              kept: fleet('last_over_time(cluster:nodes:count[%s] offset %s)' % [t.recorded('6h'), t.d('75m')]),
               cl: cl,
               node: node,
               unreachable: sick.unreachable(t.d('3h'), by=['alertname', 'action']),

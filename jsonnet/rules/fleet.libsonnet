@@ -214,10 +214,10 @@
                 unless on (%(cl)s)
                 (max_over_time(cluster:nodes_unreachable_singly:count[%(flood)s]) >= %(same)g)
               )
-            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('85m'), same: c.thresholds.fleet.failingAlike },
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('6h'), same: c.thresholds.fleet.failingAlike },
           },
           {
-            // The other ones: ten of them are FleetNodesFailing. As long as they are, and for its end and an hour more, none of them becomes one of before; a page for something else does not keep them from it. Where nobody knew the cluster that page does not come.
+            // The other ones: ten of them are FleetNodesFailing. As long as they are, and for six hours more, none of them becomes one of before, also where no rule was evaluated in these; a page for something else does not keep them from it. Where nobody knew the cluster that page does not come.
             record: 'cluster:nodes_unreachable_singly:count',
             expr: |||
               count by (%(cl)s) (
