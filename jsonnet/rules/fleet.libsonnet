@@ -198,7 +198,8 @@
           },
           {
             // 1 for each node that nobody reached within three hours and neither did three hours before, as long as they were no ten; and for those that fell silent together with others, of which
-            // there was a ticket. It stays so for those hours, and over a gap of up to six.
+            // there was a ticket: after one evaluation or two there is none, where exporters missed a scrape. One that was to be rebooted for itself half an hour before stays one
+            // of those that were, when a switch is away for a moment. It stays so for those hours, and over a gap of up to six.
             record: 'cluster_node:unreachable_before:bool',
             expr: |||
               group by (%(node)s) (
@@ -208,13 +209,15 @@
               (
                 last_over_time(cluster_node:unreachable_before:bool[%(carry)s])
                 or on (%(node)s)
-                last_over_time(cluster_node:unreachable_together:bool[%(together)s])
+                count_over_time(cluster_node:unreachable_together:bool[%(together)s]) > 2
+                unless on (%(node)s)
+                %(singly)s
                 or on (%(node)s)
                 %(then)s
                 unless on (%(cl)s)
                 (max_over_time(cluster:nodes_unreachable_singly:count[%(flood)s]) >= %(same)g)
               )
-            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('6h'), same: c.thresholds.fleet.failingAlike },
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), singly: sick.unreachable(t.d('3h'), t.d('30m')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('6h'), same: c.thresholds.fleet.failingAlike },
           },
           {
             // The other ones: ten of them are FleetNodesFailing. As long as they are, and for six hours more, none of them becomes one of before, also where no rule was evaluated in these; a page for something else does not keep them from it. Where nobody knew the cluster that page does not come.
