@@ -12,7 +12,9 @@ function(config) {
   // probed is one series for each node that somebody probes: by how many probers.
   probed:: 'count by (%s) (probe_success{%s})' % [node, config.selectors.nodeMesh],
 
-  // unreachable is the share of the probers that do not reach a node, of nodes that most do not reach.
+  // unreachable is the share of the probers that do not reach a node, of nodes that most do not reach. A machine that its cloud says
+  // is off is none of them: the control plane knows best, and NodeNotReady and FleetNodesNotReady tell of it. It stays so for an hour in which
+  // kube-state-metrics says nothing of it, as what was planned does.
   unreachable::
     |||
       (
@@ -28,7 +30,15 @@ function(config) {
       >= %(agree)g
       unless on (%(node)s)
       node:planned:bool
-    ||| % { node: node, mesh: config.selectors.nodeMesh, probed: $.probed, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
+      unless on (%(node)s)
+      (
+        group by (%(node)s) (kube_node_spec_taint{%(ksm)s, key=~"%(off)s"})
+        or on (%(node)s)
+        group by (%(node)s) (last_over_time(kube_node_spec_taint{%(ksm)s, key=~"%(off)s"}[%(hour)s]))
+        unless on (%(node)s)
+        node:ready:max
+      )
+    ||| % { hour: t.d('1h'), ksm: config.selectors.ksm, off: config.node.switchedOff, node: node, mesh: config.selectors.nodeMesh, probed: $.probed, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
 
   // unheard is that nobody said a while ago whether the node is ready: it may be silent for a moment only.
   local unheard = std.join('\n    ', ['', 'or on (%(node)s)', '(', '  node:ready:max', '  unless on (%(node)s)', '  last_over_time(node:ready:max[%(before)s] offset %(boot)s)', ')'])
@@ -36,8 +46,7 @@ function(config) {
 
   // standing are those of unreachable that do not boot. A node that fell silent a moment ago may be booting, whoever restarted it: it is down, and not cut off. Where its exporter answers it runs, and what runs on it goes
   // on: the kubelet is broken, which is no reason to switch the machine off. What the control plane does not speak of is left alone: without kube-state-metrics nobody knows which nodes were taken out on
-  // purpose. Where no rule was evaluated a while ago nobody knows that it has been silent for as long: with unheard such a node is left out. So is a machine that its cloud says is off: the
-  // control plane knows best, and NodeNotReady and FleetNodesNotReady tell of it.
+  // purpose. Where no rule was evaluated a while ago nobody knows that it has been silent for as long: with unheard such a node is left out.
   standing(silent=unheard)::
     |||
       %(unreachable)s
@@ -53,9 +62,7 @@ function(config) {
           max by (%(node)s) (up{%(exporter)s}) == 1%(silent)s
         )
       )
-      unless on (%(node)s)
-      group by (%(node)s) (kube_node_spec_taint{%(ksm)s, key=~"%(off)s"})
-    ||| % { ksm: config.selectors.ksm, off: config.node.switchedOff, unreachable: std.rstripChars($.unreachable, '\n'), node: node, boot: t.d(config.node.boot), exporter: config.selectors.nodeExporter, silent: silent },
+    ||| % { unreachable: std.rstripChars($.unreachable, '\n'), node: node, boot: t.d(config.node.boot), exporter: config.selectors.nodeExporter, silent: silent },
 
   // answers are the nodes of which an exporter answers to its scrape.
   answers::
