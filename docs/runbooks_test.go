@@ -268,6 +268,10 @@ var inTrouble = []struct {
 		"flow schema, flow, user, verb and resource are columns 2, 5, 11, 12 and 17 (Kubernetes 1.28 to 1.37)",
 	},
 	{
+		"FleetNodesFailing", `ALERTS`, `last_over_time\(ALERTS{[^}]*}\[3h\]\)`, "",
+		"it counts nodes that were to be rebooted within three hours, whether they are now or not",
+	},
+	{
 		".", `kubectl `, "", `kubectl [^|;&]*\bdelete `,
 		"a user's work is suspended, and what others own is theirs to delete: it does not come back",
 	},
