@@ -235,7 +235,7 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 			return p.raw(c, why) // the engine looks at the selector itself, whose samples have times of their own
 		}
 	case "absent", "absent_over_time":
-		if nodes := p.absent(c, f); nodes != nil {
+		if nodes, is := p.absent(c, f, why); is {
 			return nodes
 		}
 	}
@@ -257,11 +257,14 @@ func (p *planner) call(c *parser.Call, f frame, near []float64, why string) []*N
 }
 
 // absent lets the shards say whether they have any series of a selector; the engine then makes of
-// it what absent() makes of the series themselves.
-func (p *planner) absent(c *parser.Call, f frame) []*Node {
+// it what absent() makes of the series themselves. It is false where that is nothing of its own.
+func (p *planner) absent(c *parser.Call, f frame, why string) ([]*Node, bool) {
 	sel := tree.Selector(c.Args[0])
-	if sel == nil || sel.Anchored || sel.Smoothed {
-		return nil
+	if sel == nil {
+		return nil, false
+	}
+	if sel.Anchored || sel.Smoothed {
+		return p.raw(c, why), true // a leaf in its place would say nothing of the labels
 	}
 	inner := tree.Bare(c.Args[0])
 	if _, ok := inner.(*parser.MatrixSelector); ok {
@@ -270,11 +273,11 @@ func (p *planner) absent(c *parser.Call, f frame) []*Node {
 	some := &parser.AggregateExpr{Op: parser.GROUP, Expr: inner, PosRange: c.PosRange}
 	leaf, _ := p.leaf(some, f, false)
 	if leaf == nil {
-		return nil
+		return nil, false
 	}
 	c.Func = parser.Functions["absent"]
 	c.Args = parser.Expressions{p.place(leaf, some, sel.LabelMatchers)}
-	return []*Node{leaf.Node}
+	return []*Node{leaf.Node}, true
 }
 
 // raw lists the selectors of a part that is read raw.
