@@ -200,6 +200,10 @@ type Entry struct {
 	Need
 	// Uses are in the order in which they were added, each once.
 	Uses []*Use
+	// Whole says that the need is about all series of metrics of which a usage log has some values
+	// alone, and nothing that was written down: who asked for gpu="3" may ask for another one next
+	// time. What was asked for is an entry of its own.
+	Whole bool
 }
 
 // Known says whether any stored series of the metric has the label. A matcher on a label that none
@@ -235,27 +239,42 @@ func (s *Set) Index(external []string, known Known) *Index {
 	for _, label := range external {
 		x.external[label] = true
 	}
+	written := authoredBy(s.Uses, x.external)
 	seen := map[string]*Entry{}
 	for _, u := range s.Uses {
 		for i := range u.Needs {
-			key := u.Needs[i].key()
-			e := seen[key]
-			if e == nil {
-				e = &Entry{Need: u.Needs[i]}
-				seen[key] = e
-				x.entries = append(x.entries, e)
-				if name, ok := e.Name(); ok {
-					x.exact[name] = append(x.exact[name], e)
-				} else {
-					x.open = append(x.open, e)
-				}
+			x.add(seen, u, u.Needs[i], false)
+			if !u.Picked {
+				continue
 			}
-			if len(e.Uses) == 0 || e.Uses[len(e.Uses)-1] != u {
-				e.Uses = append(e.Uses, u)
+			if all, ok := written.whole(&u.Needs[i]); ok {
+				x.add(seen, u, all, true)
 			}
 		}
 	}
 	return x
+}
+
+// add notes who has a need.
+func (x *Index) add(seen map[string]*Entry, u *Use, n Need, whole bool) {
+	key := n.key()
+	if whole {
+		key += "*"
+	}
+	e := seen[key]
+	if e == nil {
+		e = &Entry{Need: n, Whole: whole}
+		seen[key] = e
+		x.entries = append(x.entries, e)
+		if name, ok := e.Name(); ok {
+			x.exact[name] = append(x.exact[name], e)
+		} else {
+			x.open = append(x.open, e)
+		}
+	}
+	if len(e.Uses) == 0 || e.Uses[len(e.Uses)-1] != u {
+		e.Uses = append(e.Uses, u)
+	}
 }
 
 // Entries are all needs, each once, in the order of their first use.

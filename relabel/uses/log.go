@@ -94,6 +94,7 @@ type group struct {
 	kind    byte // how its text is to be read: see class
 	count   int64
 	refused bool // each time
+	ruled   bool // a rule asked it
 	// from and to are when somebody without a name asked it, the first and the last time.
 	from, to time.Time
 	last     line // the lists of it only where the text is cut
@@ -265,6 +266,7 @@ func (l *logReader) line(text []byte) error {
 		g.from, g.to = earlier(g.from, rec.Time), later(g.to, rec.Time)
 	}
 	g.count++
+	g.ruled = g.ruled || rec.Rule != ""
 	g.refused = g.refused && rec.Verdict == "refuse"
 	if rec.Time.After(g.last.Time) {
 		known := g.last.lists
@@ -286,7 +288,7 @@ func (l *logReader) finish(set *Set, path string) {
 		g := l.groups[key]
 		u := &Use{
 			Kind: Logged, File: path, Where: g.last.where(), Owner: first(g.last.User, g.last.Tenant), Query: g.query,
-			Last: g.last.Time, Count: g.count,
+			Last: g.last.Time, Count: g.count, Picked: !g.ruled,
 		}
 		var warning string
 		u.Needs, warning = g.needs()

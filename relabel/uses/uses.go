@@ -48,6 +48,9 @@ type Use struct {
 	Count int64     `json:"count,omitempty"`
 	// Lists says that it only lists series, names or values of labels, and reads no sample.
 	Lists bool `json:"-"`
+	// Picked says that a usage log tells of it, and that no rule asked: a value in it may be the
+	// one that somebody picked from many that day. See Entry.Whole.
+	Picked bool `json:"-"`
 	// Guessed says that it is no use that was read, but what a rule that is missing may read.
 	Guessed bool `json:"-"`
 	// Scales is the name and the source of a metric that a HorizontalPodAutoscaler asks an adapter

@@ -81,7 +81,8 @@ type Finding struct {
 	Series   int64    `json:"series,omitempty"`
 	Examples []string `json:"examples,omitempty"`
 
-	remote string // the server that is written to where it is lost there alone
+	remote string      // the server that is written to where it is lost there alone
+	picked []*uses.Use // who may ask for other values, see tellPicked
 }
 
 // Result is what was found.
@@ -126,6 +127,7 @@ func (r *Result) finish(set *uses.Set) {
 		}
 	}
 	r.tellRemotes()
+	r.Findings = withoutPicked(r.Findings)
 	slices.SortStableFunc(r.Findings, compareFindings)
 	r.Findings = slices.CompactFunc(r.Findings, func(a, b Finding) bool { return compareFindings(a, b) == 0 })
 	r.State = OK

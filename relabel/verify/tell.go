@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spillwayproject/spillway/relabel/uses"
@@ -171,6 +172,10 @@ func (n *need) named(ru *rule) bool {
 
 // tellUses adds a finding for each use of a need.
 func (r *Result) tellUses(f Finding, e *uses.Entry) {
+	if e.Whole {
+		r.tellPicked(f, e)
+		return
+	}
 	for _, u := range e.Uses {
 		f := f
 		f.File, f.Line, f.Where, f.Query = u.File, u.Line, u.Where, u.Query
@@ -191,6 +196,34 @@ func (r *Result) tellUses(f Finding, e *uses.Entry) {
 		}
 		r.add(f)
 	}
+}
+
+// tellPicked adds one finding for all uses of a need of which a log has some values alone: whether
+// others are asked for nobody knows.
+func (r *Result) tellPicked(f Finding, e *uses.Entry) {
+	u := slices.MaxFunc(e.Uses, func(a, b *uses.Use) int { return a.Last.Compare(b.Last) })
+	f.File, f.Line, f.Where, f.Query = u.File, u.Line, u.Where, u.Query
+	f.Severity, f.picked = Doubtful, e.Uses
+	f.Text = "may lose what is asked for with other values than those in the log, which somebody picked: it " + f.Text
+	f.Advice = "Take it out of the rule, or write down what is asked for (a dashboard, a rule, --queries)."
+	r.add(f)
+}
+
+// withoutPicked leaves out what tellPicked told where the rule takes what such a use asked for:
+// that is told as an error.
+func withoutPicked(all []Finding) []Finding {
+	key := func(f *Finding, file, where, query string) [6]string {
+		return [6]string{f.RuleFile, strconv.Itoa(f.RuleLine), f.Job, file, where, query}
+	}
+	lost := map[[6]string]bool{}
+	for i := range all {
+		if f := &all[i]; f.Severity == Broken && f.Check == CheckLost {
+			lost[key(f, f.File, f.Where, f.Query)] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(f Finding) bool {
+		return slices.ContainsFunc(f.picked, func(u *uses.Use) bool { return lost[key(&f, u.File, u.Where, u.Query)] })
+	})
 }
 
 func places(n int) string {
