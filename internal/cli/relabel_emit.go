@@ -62,6 +62,7 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 	}
 	format := c.Flag("format", strings.Join(words, "; ")+".").Default(formPrometheus).Enum(names...)
 	into := c.Flag("into", "With --format=prometheus: a prometheus.yml into which the rules are merged. The difference is printed; --out, which may be the same file, gets the whole.").PlaceHolder("prometheus.yml").String()
+	remove := c.Flag("remove", "With --into: merge though most of what the rules of an earlier merge drop is stored again then.").Bool()
 	out := c.Flag("out", "Write to this file instead of standard output.").Short('o').PlaceHolder("FILE").String()
 	monitors := c.Flag("monitor", "With --format=servicemonitor: where a job's rules go, if its name does not say so; JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=KIND/NAMESPACE/NAME for others; may be given several times.").
 		PlaceHolder("JOB=NAMESPACE/NAME").Strings()
@@ -86,7 +87,10 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 			if *format != formPrometheus {
 				return errUsage{fmt.Errorf("--into is for --format=%s", formPrometheus)}
 			}
-			return mergeInto(e, p, *into, *out)
+			return mergeInto(e, p, mergeOptions{file: *into, out: *out, skipped: *skip, remove: *remove})
+		}
+		if len(p.Rules) == 0 {
+			fmt.Fprintln(e.Stderr, "spillway: the plan has no rules. "+madeBehindRules)
 		}
 		form := emitForms[slices.IndexFunc(emitForms, func(f emitForm) bool { return f.name == *format })]
 		write := func(w io.Writer) error {
@@ -116,22 +120,58 @@ func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
 	return o, nil
 }
 
-func mergeInto(e *Env, p *relabel.Plan, file, out string) error {
-	text, err := plainfile.Read(file)
+// mergeOptions say into which file rules are merged, where that is written, whose rules are left
+// out, and whether earlier ones may go.
+type mergeOptions struct {
+	file, out string
+	skipped   []string
+	remove    bool
+}
+
+// madeBehindRules is why a plan may have nothing for what rules drop that are in force.
+const madeBehindRules = "A plan that is made of a server where rules are in force does not know what they drop: make it of scraped pages, or leave these rules as they are"
+
+func mergeInto(e *Env, p *relabel.Plan, o mergeOptions) error {
+	text, err := plainfile.Read(o.file)
 	if err != nil {
 		return fmt.Errorf("--into: %w", err)
 	}
 	merged, diff, err := emit.Merge(p, text)
 	if err != nil {
-		return fmt.Errorf("--into=%s: %w", file, err)
+		return fmt.Errorf("--into=%s: %w", o.file, err)
 	}
-	if out != "" {
-		if err := WriteWhole(out, func(w io.Writer) error { _, err := w.Write(merged); return err }); err != nil {
+	if err := bringsBack(e, text, merged, o); err != nil {
+		return fmt.Errorf("--into=%s: %w", o.file, err)
+	}
+	if o.out != "" {
+		if err := WriteWhole(o.out, func(w io.Writer) error { _, err := w.Write(merged); return err }); err != nil {
 			return err
 		}
 	}
 	_, err = io.WriteString(e.Stdout, diff)
 	return err
+}
+
+// bringsBack tells of series that are stored again with the new rules, and refuses where these are
+// most of them.
+func bringsBack(e *Env, text, merged []byte, o mergeOptions) error {
+	was, err := emit.OursIn(text, o.skipped...)
+	if err != nil {
+		return err
+	}
+	is, err := emit.OursIn(merged)
+	if err != nil {
+		return err
+	}
+	back := fmt.Sprintf("by their comments its %d rules of an earlier merge drop %d series, and those %d that take their place %d: the rest is stored again",
+		was.Rules, was.Series, is.Rules, is.Series)
+	switch {
+	case was.BringsBack(is) && !o.remove:
+		return fmt.Errorf("%s. %s; or say --remove", back, madeBehindRules)
+	case is.Series < was.Series:
+		fmt.Fprintf(e.Stderr, "spillway: --into=%s: %s\n", o.file, back)
+	}
+	return nil
 }
 
 // relabelReportCommand writes the page about a plan.

@@ -23,7 +23,7 @@ import (
 //
 // Rules go when the plan no longer has them, and it has none for what was not stored when it was
 // made: make a plan that replaces another one from scraped pages, which still have what the rules
-// drop, or the second merge brings it all back. The diff shows it.
+// drop, or the second merge brings it all back. The diff shows it, and OursIn tells how much.
 //
 // It refuses a file that is no YAML, jobs that it does not have (by the label job of their series),
 // places where no line can be put in, and rules of ours that were changed by hand; the error lists
