@@ -61,6 +61,7 @@ func (r *Result) judgeNeeds(ctx context.Context, o Options, jobs []*job, index *
 		}
 	}
 	r.tellUnsure()
+	r.tellUnmentioned()
 }
 
 // distinct leaves out jobs that have the name and the rules of an earlier one: the copies on other
@@ -204,6 +205,7 @@ type loss struct {
 	foreign         bool     // the rule asks for a job that is none of the entry's own, and the need lets it through
 	inf             bool
 	quantileBuckets bool
+	unmentioned     bool // by a label of which the need says nothing
 	typed           bool // what somebody may type into a text box, which was not saved with it
 }
 
@@ -221,7 +223,9 @@ func (n *need) judge(r *Result) {
 			as := *n
 			as.names = n.saved
 			as.tell(r, l)
-		} else if l := losses[ru]; l != nil {
+		} else if l := losses[ru]; l != nil && l.onlyUnmentioned() {
+			r.noteUnmentioned(n, l)
+		} else if l != nil {
 			l.typed = n.Saved != nil
 			n.tell(r, l)
 		}
@@ -274,6 +278,7 @@ func (n *need) judgeName(name string, losses map[*rule]*loss) {
 	}
 	if !n.spellingOnly {
 		n.listedByRules(name, fixed, losses)
+		n.byValue(name, fixed, losses)
 	}
 }
 

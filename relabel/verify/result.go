@@ -105,9 +105,10 @@ type Result struct {
 	Unchecked []string `json:"unchecked,omitempty"`
 	Warnings  []string `json:"warnings,omitempty"`
 
-	partly bool // not all that is used was read
-	shapes map[string]*openRule
-	shaped []string // the keys of these, as they came
+	partly      bool // not all that is used was read
+	unmentioned []*unmentioned
+	shapes      map[string]*openRule
+	shaped      []string // the keys of these, as they came
 }
 
 func (r *Result) unchecked(err error) { r.Unchecked = append(r.Unchecked, err.Error()) }
