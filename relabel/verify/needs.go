@@ -56,6 +56,7 @@ func (r *Result) judgeNeeds(ctx context.Context, o Options, jobs []*job, index *
 			n.unseen = seen == nil
 			if seen != nil {
 				n.stays = seen.stays[j]
+				n.behind(seen, o.Source)
 			}
 			n.judge(r)
 		}
@@ -106,6 +107,9 @@ type need struct {
 	stranger bool
 	// spellingOnly: stored series have shown the rest.
 	spellingOnly bool
+	// takes are, where the rules may be in force where the stored series are from, what each takes
+	// of these; nil where they have shown all.
+	takes map[*rule]map[string]bool
 	// unseen: no stored series were given.
 	unseen bool
 	// elsewhere: stored series of other jobs are selected, and this job has none.
@@ -210,7 +214,7 @@ type loss struct {
 }
 
 func (n *need) judge(r *Result) {
-	if n.spellingOnly && !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool { return isNumeric(m.Name) }) {
+	if n.spellingOnly && n.takes == nil && !slices.ContainsFunc(n.Matchers, func(m *labels.Matcher) bool { return isNumeric(m.Name) }) {
 		return
 	}
 	n.labels = n.interesting()
@@ -240,6 +244,7 @@ func (n *need) judge(r *Result) {
 func (n *need) judgeNames(names []string, losses map[*rule]*loss) {
 	for _, name := range names {
 		if n.job.touches(name) {
+			n.judgeBehind(name, losses)
 			n.judgeName(name, losses)
 		}
 	}

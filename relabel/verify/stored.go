@@ -19,6 +19,20 @@ type seen struct {
 	entries map[*uses.Entry]bool        // select something
 	jobs    map[*job]bool               // have series
 	stays   map[*job]map[[2]string]bool // name and edge of the buckets that the rules leave
+	// takes are the metrics of which each rule takes something that is stored, so that it is not in
+	// force where that is: what it takes is all there.
+	takes map[*rule]map[string]bool
+}
+
+// took notes that a rule takes something of a stored metric.
+func (s *seen) took(ru *rule, name string) {
+	if s.takes[ru][name] {
+		return
+	}
+	if s.takes[ru] == nil {
+		s.takes[ru] = map[string]bool{}
+	}
+	s.takes[ru][strings.Clone(name)] = true
 }
 
 // taken is what one rule takes of one need.
@@ -58,6 +72,7 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 		seen: &seen{
 			index:   set.Index(o.External, func(metric, label string) bool { return known[[2]string{metric, label}] }),
 			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{}, stays: map[*job]map[[2]string]bool{},
+			takes: map[*rule]map[string]bool{},
 		},
 		of:     assign(distinct(jobs), present),
 		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{},
@@ -190,6 +205,7 @@ func (s *scan) series(ls labels.Labels) {
 			continue
 		}
 		if !kept {
+			s.took(j.rules[by], name)
 			s.dropped(j, j.rules[by], name, ls)
 			continue
 		}
@@ -225,6 +241,7 @@ func (s *scan) changed(j *job, name string, ls, out labels.Labels) {
 			return
 		}
 		ru := j.taker(ls, l.Name)
+		s.took(ru, name)
 		if first == nil {
 			first = ru
 		}
