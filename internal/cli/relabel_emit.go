@@ -143,6 +143,10 @@ func mergeInto(e *Env, p *relabel.Plan, o mergeOptions) error {
 	if err := bringsBack(e, text, merged, o); err != nil {
 		return fmt.Errorf("--into=%s: %w", o.file, err)
 	}
+	if lines := emit.RemoteWrites(merged); len(lines) > 0 && len(p.Rules) > 0 {
+		fmt.Fprintf(e.Stderr, "spillway: --into=%s: remote write in line %d of what is written sends on whatever is stored: what these rules drop is missing there, too; give what is asked there (--rules, --dashboards) when you plan\n",
+			o.file, lines[0])
+	}
 	if o.out != "" {
 		if err := WriteWhole(o.out, func(w io.Writer) error { _, err := w.Write(merged); return err }); err != nil {
 			return err
