@@ -293,24 +293,32 @@ func TestPhaseOf(t *testing.T) {
 func TestFindStragglers(t *testing.T) {
 	type gpu struct {
 		namespace, gpu, pod string
-		sum, count          float64
+		sum, count, median  float64
 	}
 	for _, c := range []struct {
 		name string
 		gpus []gpu
 		want []string
 	}{
-		{"at the limit", []gpu{{"n", "0", "p", 500, 10}, {"n", "1", "p", 1000, 10}, {"n", "2", "p", 1000, 10}}, nil},
-		{"below it", []gpu{{"n", "0", "p", 499, 10}, {"n", "1", "p", 1000, 10}, {"n", "2", "p", 1000, 10}}, []string{"0 p 49.9 100 0.499"}},
+		{"at the limit", []gpu{{"n", "0", "p", 500, 10, 100}, {"n", "1", "p", 1000, 10, 100}, {"n", "2", "p", 1000, 10, 100}}, nil},
+		{
+			"below it",
+			[]gpu{{"n", "0", "p", 499, 10, 100}, {"n", "1", "p", 1000, 10, 100}, {"n", "2", "p", 1000, 10, 100}},
+			[]string{"0 p 49.9 100 0.499"},
+		},
 		{"one name in two namespaces is two experiments", []gpu{
-			{"a", "0", "p", 900, 10},
-			{"a", "1", "p", 900, 10},
-			{"a", "2", "p", 900, 10},
-			{"b", "3", "q", 400, 10},
-			{"b", "4", "q", 400, 10},
+			{"a", "0", "p", 900, 10, 90},
+			{"a", "1", "p", 900, 10, 90},
+			{"a", "2", "p", 900, 10, 90},
+			{"b", "3", "q", 400, 10, 40},
+			{"b", "4", "q", 400, 10, 40},
 		}, nil},
 		{"with the pod that had it longest", []gpu{
-			{"n", "0", "a", 10, 1}, {"n", "0", "b", 90, 9}, {"n", "0", "c", 20, 2}, {"n", "1", "p", 1200, 12}, {"n", "2", "p", 1200, 12},
+			{"n", "0", "a", 10, 1, 100},
+			{"n", "0", "b", 90, 9, 100},
+			{"n", "0", "c", 20, 2, 100},
+			{"n", "1", "p", 1200, 12, 100},
+			{"n", "2", "p", 1200, 12, 100},
 		}, []string{"0 b 10 100 0.1"}},
 	} {
 		r := &Run{Settings: settingsOf(t, `{"stragglerBelow":0.5}`)}
@@ -320,7 +328,8 @@ func TestFindStragglers(t *testing.T) {
 				"cluster", "c", "namespace", g.namespace, "experiment", "e", "node", "m", "gpu", g.gpu, "UUID", "U" + g.gpu,
 				"pod", g.pod,
 			}
-			sums, counts = append(sums, one(g.sum, labels...)), append(counts, one(g.count, labels...))
+			sums = append(sums, one(g.sum, labels...), one(g.median*g.count, append(labels, "median", "yes")...))
+			counts = append(counts, one(g.count, labels...))
 		}
 		rows, short := r.findStragglers(sums, counts)
 		var got []string

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -13,8 +12,9 @@ import (
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/prom"
 )
 
-// minPresence is the share of the longest-held GPU's time that a GPU of the experiment must have
-// been held to be compared with others: one that came a moment ago has seen the start only.
+// minPresence is the share of the time of the GPU that was held longest, of those that the
+// experiment held last, for which a GPU must have been held to be compared with others: one that
+// came a moment ago has seen the start only.
 const minPresence = 0.25
 
 // straggler is a GPU that did less than the others of its experiment.
@@ -23,15 +23,23 @@ type straggler struct {
 	value, median, share          float64
 }
 
+// byHeldGPU are the labels of a GPU of an experiment while one pod had it.
+var byHeldGPU = []string{"cluster", "namespace", "experiment", "node", "gpu", "UUID", "pod"}
+
 // stragglers are the GPUs whose average over the range is below StragglerBelow times the median of
-// those of their experiment, in whatever clusters it runs; the worst first. A GPU that several pods
-// of the experiment held one after the other counts once, with the pod that had it longest.
+// those of their experiment, in whatever clusters it runs; the worst first. The median of a GPU is
+// the average of those of the moments in which it was held: a run that went on elsewhere may do
+// more there. A GPU that several pods of the experiment held one after the other counts once, with
+// the pod that had it longest.
 func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
-	selector := Selector("experiment:gpu:"+string(r.Query.Metric), Chosen(r.Query)...)
-	of := func(what string) question {
-		return r.at(fmt.Sprintf("sum by (cluster, namespace, experiment, node, gpu, UUID, pod) (%s(%s))", what, r.look(selector, r.back())), r.Until)
+	selector, by := Selector("experiment:gpu:"+string(r.Query.Metric), Chosen(r.Query)...), strings.Join(byHeldGPU, ", ")
+	of := func(what, over, expr string) string {
+		return fmt.Sprintf("%s by (%s) (%s_over_time(%s))", what, by, over, r.lookAt(expr, r.back()))
 	}
-	answers, err := r.each(ctx, []question{of("sum_over_time")}, []question{of("count_over_time")})
+	median := selector + " * 0 + on (namespace, experiment) group_left () quantile by (namespace, experiment) (0.5, " + selector + ")"
+	answers, err := r.each(ctx,
+		[]question{r.at(of("sum", "sum", selector)+" or "+labelled(of("sum", "sum", median), "median"), r.Until)},
+		[]question{r.at(of("sum", "count", selector)+" or "+labelled(of("max", "max", "timestamp("+selector+")"), "last"), r.Until)})
 	if err != nil {
 		return nil, err
 	}
@@ -48,58 +56,74 @@ func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	return r.stragglerFrames(limitRows(r, rows, "GPUs")), nil
 }
 
-// findStragglers takes sums and counts of samples by GPU and pod. short is how many GPUs were not
-// held long enough to be judged.
+// labelled gives the series of an expression a label of this name, so that those of several stand
+// in one answer.
+func labelled(expr, name string) string {
+	return fmt.Sprintf(`label_replace(%s, %q, "yes", "", "")`, expr, name)
+}
+
+// told are the values of series by the labels of by, those with one of the labels of kinds apart.
+func told(series []prom.Series, by []string, kinds ...string) map[string]map[string]float64 {
+	out := map[string]map[string]float64{"": {}}
+	for _, s := range series {
+		kind := ""
+		for _, k := range kinds {
+			if s.Labels[k] != "" {
+				kind = k
+			}
+		}
+		if out[kind] == nil {
+			out[kind] = map[string]float64{}
+		}
+		out[kind][key(s.Labels, by...)] = s.Value()
+	}
+	return out
+}
+
+// held is a GPU of an experiment over all pods that had it: sums over the looks at which it was
+// held, how many those are, at most with one pod, and the last of them.
+type held struct {
+	straggler
+	sum, medians, count, longest, last float64
+}
+
+// findStragglers takes sums and counts of samples by GPU and pod; those labelled median are sums of
+// the medians of the same looks, those labelled last the times of the last of them. short is how
+// many GPUs were not held long enough to be judged.
 func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, short int) {
-	labels := []string{"cluster", "namespace", "experiment", "node", "gpu", "UUID", "pod"}
-	sum := map[string]float64{}
-	for _, s := range sums {
-		sum[key(s.Labels, labels...)] = s.Value()
-	}
-	type gpu struct {
-		straggler
-		sum, count, longest float64
-	}
+	sum, last := told(sums, byHeldGPU, "median"), told(counts, byHeldGPU, "last")["last"]
 	// An experiment of one name in two namespaces is two; in two clusters it is one.
-	experiments := map[string]map[string]*gpu{}
+	experiments := map[string]map[string]*held{}
 	for _, s := range counts {
 		l := s.Labels
+		if l["last"] != "" {
+			continue
+		}
 		all := experiments[key(l, "namespace", "experiment")]
 		if all == nil {
-			all = map[string]*gpu{}
+			all = map[string]*held{}
 			experiments[key(l, "namespace", "experiment")] = all
 		}
 		k := key(l, "cluster", "node", "gpu", "UUID")
 		if all[k] == nil {
-			all[k] = &gpu{straggler: straggler{cluster: l["cluster"], node: l["node"], gpu: l["gpu"], uuid: l["UUID"]}}
+			all[k] = &held{straggler: straggler{cluster: l["cluster"], node: l["node"], gpu: l["gpu"], uuid: l["UUID"]}}
 		}
-		g, n := all[k], s.Value()
-		g.sum += sum[key(l, labels...)]
-		g.count += n
+		g, n, pod := all[k], s.Value(), key(l, byHeldGPU...)
+		g.sum, g.medians, g.count = g.sum+sum[""][pod], g.medians+sum["median"][pod], g.count+n
+		g.last = max(g.last, last[pod])
 		if n > g.longest || n == g.longest && l["pod"] < g.pod {
 			g.longest, g.pod = n, l["pod"]
 		}
 	}
 	for _, all := range experiments {
-		most := 0.0
+		least := minPresence * r.mostOfLast(all)
 		for _, g := range all {
-			most = max(most, g.count)
-		}
-		var judged []*gpu
-		var values []float64
-		for _, k := range slices.Sorted(maps.Keys(all)) {
-			g := all[k]
-			if g.count < minPresence*most {
+			if g.count < least {
 				short++
 				continue
 			}
-			g.value = g.sum / g.count
-			judged, values = append(judged, g), append(values, g.value)
-		}
-		m := median(values)
-		for _, g := range judged {
-			if g.value < r.Settings.StragglerBelow*m {
-				g.median, g.share = m, g.value/m
+			if g.sum < r.Settings.StragglerBelow*g.medians {
+				g.value, g.median, g.share = g.sum/g.count, g.medians/g.count, g.sum/g.medians
 				rows = append(rows, g.straggler)
 			}
 		}
@@ -112,17 +136,18 @@ func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, shor
 	return rows, short
 }
 
-// median is the middle value, or the mean of the two in the middle; 0 of none.
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
+// mostOfLast is the largest count of the GPUs that an experiment held last.
+func (r *Run) mostOfLast(gpus map[string]*held) float64 {
+	last, most := 0.0, 0.0
+	for _, g := range gpus {
+		last = max(last, g.last)
 	}
-	values = slices.Sorted(slices.Values(values))
-	mid := len(values) / 2
-	if len(values)%2 == 1 {
-		return values[mid]
+	for _, g := range gpus {
+		if g.last >= last-r.lookStep(r.back()).Seconds() {
+			most = max(most, g.count)
+		}
 	}
-	return (values[mid-1] + values[mid]) / 2
+	return most
 }
 
 func (r *Run) stragglerFrames(rows []straggler) data.Frames {
