@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// leastEvaluations is how many Intervals a range has of which it is told that evaluations of
-	// the rules are missing: in shorter ones a single one is much.
+	// leastEvaluations is in how many Intervals of a range a series is there of which it is told
+	// that evaluations of the rules are missing: of fewer a single one is much, and where a range
+	// ends within an Interval there is one more or less than of these.
 	leastEvaluations = 20
 	// mostRecorded is the share of a range from which on all of it counts as recorded.
 	mostRecorded = 0.95
@@ -36,8 +37,8 @@ type holding struct {
 
 // evaluated looks whether the rules were evaluated once in each Interval, which is what GPU hours
 // are counted from, and says in a notice where they were not. rate is how many evaluations there
-// were for each Interval in which what is counted was there. Of more than maxIdleSamples
-// evaluations only the last ones are looked at.
+// were for each Interval in which what is counted was there; 1 where that was never for long. Of
+// more than maxIdleSamples evaluations only the last ones are looked at.
 func (r *Run) evaluated(ctx context.Context, l holding) (rate float64, err error) {
 	interval, length := r.Settings.Interval(), l.until.Sub(l.from)
 	if length < leastEvaluations*interval {
@@ -50,9 +51,9 @@ func (r *Run) evaluated(ctx context.Context, l holding) (rate float64, err error
 	}
 	counts := Selector("experiment:pods:count", append(l.matchers[:len(l.matchers):len(l.matchers)], OneOf("phase", "Running"))...)
 	counted := "max by (cluster) (" + Selector(nodesCounted, OneOf("cluster", l.clusters.names()...)) + ")"
+	there := fmt.Sprintf("count_over_time(%s[%s:%s]) >= %d", counts, seconds(late), seconds(interval), leastEvaluations)
 	answers, err := r.each(ctx,
-		[]question{r.at(fmt.Sprintf("sum (count_over_time(%[1]s[%[2]s])) / sum (count_over_time(%[1]s[%[2]s:%[3]s]))",
-			counts, seconds(late), seconds(interval)), l.until)},
+		[]question{r.at(fmt.Sprintf("sum (count_over_time(%[1]s[%[2]s]) and %[3]s) / sum (%[3]s)", counts, seconds(late), there), l.until)},
 		scaled(r.lookStep(d).Seconds()/d.Seconds(), r.at("count_over_time("+r.lookAt(counted, d)+")", l.until)))
 	if err != nil { // it is for notices alone
 		if ctx.Err() != nil || errors.Is(err, ErrPanic) {

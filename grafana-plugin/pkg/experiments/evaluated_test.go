@@ -1,6 +1,7 @@
 package experiments
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,33 @@ func TestCostOfEvaluations(t *testing.T) {
 		equal(t, c.experiment, rows(t, frames[0]), []string{c.want})
 		if got := noticesOf(r); !strings.Contains(got, c.notice) || c.notice == "" && got != "" || strings.Contains(got, "\n") {
 			t.Errorf("%s: notices %q, want %q", c.experiment, got, c.notice)
+		}
+	}
+}
+
+// Of what was there for a few evaluations nothing is told of how many were too few or too many: one
+// more or less than whole Intervals is much of them. An alert is evaluated.
+func TestCostOfFewEvaluations(t *testing.T) {
+	for _, c := range []struct {
+		chosen      string
+		from, until time.Duration
+		hours       float64
+	}{
+		{`"brief"`, 60 * minute, 119*minute + 50*time.Second, 5},
+		{`"over"`, 60*minute + 50*time.Second, 119*minute + 50*time.Second, 3},
+		{`"brief","over"`, 60*minute + 50*time.Second, 119*minute + 50*time.Second, 8},
+		// Others tell for them.
+		{`"brief","even"`, 60 * minute, 119*minute + 50*time.Second, 64},
+	} {
+		r := worldOf(t, "late").run(t, settingsOf(t, ""), `{"queryType":"cost","view":"total","experiments":[`+c.chosen+`]}`, c.from, c.until)
+		r.Alert = true
+		frames, err := r.Do(t.Context())
+		if err != nil {
+			t.Errorf("an alert on %s: %v", c.chosen, err)
+			continue
+		}
+		if got := values[float64](t, frames[0], "Value")[0] * 60; math.Abs(got-c.hours) > 1e-6 || noticesOf(r) != "" {
+			t.Errorf("%s: %g minutes, want %g; notices %q", c.chosen, got, c.hours, noticesOf(r))
 		}
 	}
 }
