@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/data"
 
@@ -16,6 +17,10 @@ import (
 // experiment held last, for which a GPU must have been held to be compared with others: one that
 // came a moment ago has seen the start only.
 const minPresence = 0.25
+
+// firstMoments is for how long a node must have been held of which it is told that it was not
+// measured: what begins is measured a little later.
+const firstMoments = 5 * time.Minute
 
 // straggler is a GPU that did less than the others of its experiment.
 type straggler struct {
@@ -39,21 +44,39 @@ func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	median := selector + " * 0 + on (namespace, experiment) group_left () quantile by (namespace, experiment) (0.5, " + selector + ")"
 	answers, err := r.each(ctx,
 		[]question{r.at(of("sum", "sum", selector)+" or "+labelled(of("sum", "sum", median), "median"), r.Until)},
-		[]question{r.at(of("sum", "count", selector)+" or "+labelled(of("max", "max", "timestamp("+selector+")"), "last"), r.Until)})
+		[]question{r.at(of("sum", "count", selector)+" or "+labelled(of("max", "max", "timestamp("+selector+")"), "last")+
+			" or "+labelled(r.unjudged(selector), "unmeasured"), r.Until)})
 	if err != nil {
 		return nil, err
 	}
-	if len(answers[1]) == 0 {
+	if len(answers[0]) == 0 {
 		return r.stragglerFrames(nil), r.Empty(ctx, NeedPods|NeedGPUs, "GPUs with this metric")
 	}
 	rows, short := r.findStragglers(answers[0], answers[1])
 	if short > 0 {
 		r.Notice(data.NoticeSeverityInfo, "%d GPUs are left out, which were held for less than %g %% of the time that others of their experiment were.", short, 100*minPresence)
 	}
+	measured := ""
+	if n := told(answers[1], nil, "unmeasured")["unmeasured"][""]; n > 0 {
+		measured = " that was measured"
+		r.LeftOut("The GPUs of %g nodes are left out, or judged by less than half of the time in which they were held, since this metric "+
+			"of them was not measured: the slowest may be among them; the health check of the datasource says why.", n)
+	}
 	if len(rows) == 0 {
-		r.Notice(data.NoticeSeverityInfo, "No GPU is below %g %% of the median of its experiment.", 100*r.Settings.StragglerBelow)
+		r.Notice(data.NoticeSeverityInfo, "No GPU%s is below %g %% of the median of its experiment.", measured, 100*r.Settings.StragglerBelow)
 	}
 	return r.stragglerFrames(limitRows(r, rows, "GPUs")), nil
+}
+
+// unjudged counts the nodes on which GPUs were held for firstMoments, and of which the series of
+// selector are fewer than half of these.
+func (r *Run) unjudged(selector string) string {
+	of := func(what, over, selector string) string {
+		return fmt.Sprintf("%s by (cluster, node) (%s_over_time(%s))", what, over, r.look(selector, r.back()))
+	}
+	gpus := Selector("experiment:pod:gpus", Chosen(r.Query)...)
+	return fmt.Sprintf("count(%[1]s unless on (cluster, node) %[2]s >= 0.5 * %[1]s and on (cluster, node) %[3]s > %[4]d)",
+		of("sum", "sum", gpus), of("sum", "count", selector), of("max", "count", gpus), firstMoments/r.lookStep(r.back()))
 }
 
 // labelled gives the series of an expression a label of this name, so that those of several stand
@@ -88,15 +111,15 @@ type held struct {
 }
 
 // findStragglers takes sums and counts of samples by GPU and pod; those labelled median are sums of
-// the medians of the same looks, those labelled last the times of the last of them. short is how
-// many GPUs were not held long enough to be judged.
+// the medians of the same looks, those labelled last the times of the last of them; of nodes it
+// takes nothing. short is how many GPUs were not held long enough to be judged.
 func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, short int) {
 	sum, last := told(sums, byHeldGPU, "median"), told(counts, byHeldGPU, "last")["last"]
 	// An experiment of one name in two namespaces is two; in two clusters it is one.
 	experiments := map[string]map[string]*held{}
 	for _, s := range counts {
 		l := s.Labels
-		if l["last"] != "" {
+		if l["last"] != "" || l["unmeasured"] != "" {
 			continue
 		}
 		all := experiments[key(l, "namespace", "experiment")]
