@@ -153,7 +153,7 @@ function(c, e)
 
       e.row('Slow and sick', [
         e.table('Stragglers', {
-          empty: 'No GPU is far behind the others',
+          empty: 'No GPU that was measured is far behind the others',
           description: 'GPUs that do less than the others of the experiment, by the share of its median that they reach: a job goes at the pace of its slowest GPU.',
           quiet: 'no GPU is far behind',
           w: 12,

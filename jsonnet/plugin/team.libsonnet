@@ -3,12 +3,18 @@ function(c, e)
   local ours = e.of(['team', 'cluster']);
   local q(type, o={}, several=false) = e.q(type, ours, o, several);
   local promql(expr, legend, several=false) = q('promql', { expr: expr, legend: legend }, several);
+  local now(expr, legend) = q('promql', { expr: expr, legend: legend, instant: true });
   local kept(series) = 'sum(%s{%s=~"$cluster", team=~"$team"})' % [series, c.clusterLabel];
 
   // Idle GPUs, as type cost counts them: each of a pod weighs as much as the pod holds of each that is measured, a quarter of a card a quarter.
   local pod = 'cluster, namespace, pod, node, experiment, team';
   local idle(sum) = '%(sum)s (avg by (%(pod)s) (experiment:gpu:util{$__experiment} < bool $__idle_below) * on (%(pod)s) sum by (%(pod)s) (experiment:pod:gpus{$__experiment}))'
                     % { sum: sum, pod: pod };
+  // GPUs of pods of which nothing is measured, where there are any: nobody knows whether they are idle.
+  local unmeasured = 'sum(sum by (%(pod)s) (experiment:pod:gpus{$__experiment}) unless on (%(pod)s) experiment:gpu:util{$__experiment}) > 0' % { pod: pod };
+  // What is of nothing has no value. It is nought while kube-state-metrics and the rules say which nodes there are.
+  local held = 'sum(experiment:pod:gpus{$__experiment})';
+  local nought = '0 * sum(cluster:nodes:count{%s=~"$cluster"})' % c.clusterLabel;
 
   local toExperiment = e.link('This experiment', 'experiment', { experiment: e.field('experiment'), team: e.field('team') });
 
@@ -39,21 +45,17 @@ function(c, e)
           thresholds: [[null, 'text']],
         }),
         e.stat('GPUs held', {
-          description: 'GPUs that its running pods hold.',
+          description: 'GPUs that its running pods hold now.',
           w: 3,
           decimals: 0,
-          sparkline: true,
-          maxDataPoints: 60,
-          targets: [promql('sum(experiment:pod:gpus{$__experiment})', 'held')],
+          targets: [now(held + ' or ' + nought, 'held')],
         }) + { options+: { textMode: 'value' } },
         e.stat('Idle GPUs', {
-          description: 'GPUs that its pods hold and that do next to nothing now: less than `idleBelow` of the data source, 5 % where it is not set. A part of a card counts as that part. A few between two steps of a job are normal.',
+          description: 'GPUs that its pods hold and that do next to nothing now: less than `idleBelow` of the data source, 5 % where it is not set. A part of a card counts as that part. A few between two steps of a job are normal. GPUs of pods of which nothing is measured stand beside them.',
           w: 3,
           decimals: 1,
-          sparkline: true,
-          maxDataPoints: 60,
-          targets: [promql(idle('sum'), 'idle')],
-        }) + { options+: { textMode: 'value' } },
+          targets: [now('%s or (%s unless %s)' % [idle('sum'), nought, held], 'idle'), now(unmeasured, 'not measured')],
+        }),
         e.stat('Cost in this time', {
           description: 'Money, GPU hours, and those of them in which the GPU did next to nothing. Money needs prices in the settings of the data source.',
           w: 8,
@@ -120,14 +122,14 @@ function(c, e)
           targets: [q('gpu_timeseries', { metric: 'util', groupBy: ['experiment'], rank: 'bottom', k: 15 }, true)],
         }),
         e.timeseries('Idle GPUs by experiment', {
-          noValue: 'No GPU was idle in this time',
-          description: 'GPUs that an experiment holds and that do next to nothing: less than `idleBelow` of the data source.',
+          noValue: 'No GPU that was measured was idle in this time',
+          description: 'GPUs that an experiment holds and that do next to nothing: less than `idleBelow` of the data source; and those of pods of which nothing is measured.',
           quiet: 'no GPU is idle',
           stack: true,
           draw: 'bars',  // what is idle for one step stands alone, and an area of it has no width
           decimals: 1,
           maxDataPoints: 120,
-          targets: [promql(idle('sum by (experiment)') + ' > 0', '{{experiment}}', true)],
+          targets: [promql('%s > 0 or label_replace(%s, "experiment", "not measured", "", "")' % [idle('sum by (experiment)'), unmeasured], '{{experiment}}', true)],
         }),
       ]),
 
