@@ -71,7 +71,7 @@ func cost(ctx context.Context, r *Run) (data.Frames, error) {
 	}
 	seen, err := r.each(ctx, []question{r.measured(Chosen(r.Query), min(r.back(), mostBack))})
 	if err != nil { // it is for a notice alone
-		if ctx.Err() != nil {
+		if r.Alert || ctx.Err() != nil {
 			return nil, err
 		}
 		seen = [][]prom.Series{nil}

@@ -56,7 +56,7 @@ func (r *Run) evaluated(ctx context.Context, l holding) (rate float64, err error
 		[]question{r.at(fmt.Sprintf("sum (count_over_time(%[1]s[%[2]s]) and %[3]s) / sum (%[3]s)", counts, seconds(late), there), l.until)},
 		scaled(r.lookStep(d).Seconds()/d.Seconds(), r.at("count_over_time("+r.lookAt(counted, d)+")", l.until)))
 	if err != nil { // it is for notices alone
-		if ctx.Err() != nil || errors.Is(err, ErrPanic) {
+		if r.Alert || ctx.Err() != nil || errors.Is(err, ErrPanic) {
 			return 1, err
 		}
 		return 1, nil

@@ -1,6 +1,7 @@
 package experiments
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -88,11 +89,12 @@ func TestCostNotices(t *testing.T) {
 // unmeasured refuses what is asked for a notice, as a proxy does that looks back 31 days.
 type unmeasured struct {
 	scripted
-	asked string
+	refused string // what is in such a question; clamp_max where it is empty
+	asked   string
 }
 
 func (u *unmeasured) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
-	if strings.Contains(query, "clamp_max") {
+	if strings.Contains(query, cmp.Or(u.refused, "clamp_max")) {
 		u.asked = query
 		return prom.Answer{}, &prom.Failure{Status: http.StatusUnprocessableEntity, Message: "too far back"}
 	}
@@ -112,6 +114,26 @@ func TestCostOfMonths(t *testing.T) {
 	}
 	if !strings.Contains(u.asked, "[2678400s:") {
 		t.Errorf("asked %s", u.asked)
+	}
+}
+
+// An alert is not evaluated where it cannot be asked how much was measured, or how often the rules
+// were evaluated.
+func TestAlertOnCostOfUnknownUse(t *testing.T) {
+	labels := []string{"team", "t", "experiment", "e", "cluster", "c", "node", "n"}
+	for _, refused := range []string{"clamp_max", "count_over_time"} {
+		for _, alert := range []bool{false, true} {
+			r := hourly(t, &unmeasured{refused: refused, scripted: func(query string) prom.Answer {
+				if strings.Contains(query, " unless ") { // no cluster is lost, no node replaced
+					return prom.Answer{}
+				}
+				return of(one(60, labels...))
+			}}, "", `{"queryType":"cost"}`)
+			r.Alert = alert
+			if _, err := r.Do(t.Context()); (err != nil) != alert || alert && !strings.Contains(err.Error(), "too far back") {
+				t.Errorf("%s, alert %t: %v", refused, alert, err)
+			}
+		}
 	}
 }
 
