@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grafana/grafana-plugin-sdk-go/backend"
+	"github.com/grafana/grafana-plugin-sdk-go/data"
 
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/experiments"
 	"github.com/spillwayproject/spillway/grafana-plugin/pkg/model"
@@ -22,8 +23,10 @@ const (
 	// defaultDays is how many days back what is chosen from is listed where no days are given,
 	// mostDays the most that can be: as many as runs that are compared are looked for.
 	defaultDays, mostDays = 7, 30
-	// defaultLimit is how many names of experiments are listed where no limit is given.
-	defaultLimit = 100
+	// defaultLimit is how many names of experiments are listed where no limit is given: one more
+	// than a query may choose, so that a variable that stands for all of them is refused where
+	// there are more.
+	defaultLimit = model.MaxNames + 1
 )
 
 // resource answers one path with what becomes JSON.
@@ -139,7 +142,8 @@ type found struct {
 }
 
 // listExperiments lists as many names as the limit says, a name in each cluster, namespace and team
-// that it is of, and MaxRows of these at most.
+// that it is of, and MaxRows of these at most. A warning says how many names are left out that
+// nobody asked to leave out.
 func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any, error) {
 	limit := defaultLimit
 	if v := params.Get("limit"); v != "" {
@@ -158,12 +162,22 @@ func listExperiments(ctx context.Context, d *Datasource, params url.Values) (any
 		return nil, err
 	}
 	out := []found{}
-	names := map[string]bool{}
+	names, more := map[string]bool{}, map[string]bool{}
 	for _, e := range list[:min(d.settings.MaxRows, len(list))] {
-		if names[e.Name] = true; len(names) > limit {
+		if !names[e.Name] && len(names) == limit {
 			break
 		}
+		names[e.Name] = true
 		out = append(out, found{e.Name, e.Team, e.Cluster, e.Namespace, e.State})
+	}
+	for _, e := range list[len(out):] {
+		if !names[e.Name] {
+			more[e.Name] = true
+		}
+	}
+	if len(more) > 0 && (params.Get("limit") == "" || len(names) < limit) {
+		run.Notice(data.NoticeSeverityWarning, "%d experiments are not listed, since others were seen later; choose a team or a cluster, or raise the list's "+
+			"limit or the datasource's maxRows.", len(more))
 	}
 	return listOf(params, out, run), nil
 }

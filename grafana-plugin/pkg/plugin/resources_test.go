@@ -116,6 +116,39 @@ func TestExperimentsByName(t *testing.T) {
 	}
 }
 
+// What nobody asked to leave out is told. Without a limit the list has one name more than a query
+// may choose, so that all of them are refused, and not taken for the newest.
+func TestExperimentsThatAreNotListed(t *testing.T) {
+	text := "load 1m\n"
+	for i := range 130 {
+		text += fmt.Sprintf("  experiment:pods:count{cluster=\"c\", namespace=\"n\", experiment=\"e-%03d\", team=\"t\", phase=\"Running\"} 1x100\n", i)
+	}
+	for _, c := range []struct {
+		settings, params string
+		names            int
+		says             string
+	}{
+		{"", "", model.MaxNames + 1, "29 experiments are not listed"},
+		{"", "limit=20", 20, ""},
+		{"", "limit=200", 130, ""},
+		{`{"maxRows":42}`, "limit=200", 42, "88 experiments are not listed"},
+		{"", "q=e-00", 10, ""},
+	} {
+		_, body, _ := get(t, loaded(t, text, c.settings), "GET", "experiments", c.params+"&warnings=1")
+		var got struct {
+			List     []found
+			Warnings []string
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			t.Fatal(err)
+		}
+		said := strings.Join(got.Warnings, "\n")
+		if len(got.List) != c.names || !strings.Contains(said, c.says) || c.says == "" && said != "" {
+			t.Errorf("%s?%s: %d names, %q; want %d, %q", c.settings, c.params, len(got.List), said, c.names, c.says)
+		}
+	}
+}
+
 // What can be compared is as old as a month, and can be chosen as long.
 func TestListedForAMonth(t *testing.T) {
 	d := setup(t)
