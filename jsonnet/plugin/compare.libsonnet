@@ -52,9 +52,9 @@ function(c, e)
         metric('Temperature', 'temp', 'Degrees of a GPU on average.'),
       ]),
       e.row('Cost', [
-        e.table('Cost of the runs', {
+        e.table('Cost in this time', {
           empty: 'No GPU was held in this time',
-          description: 'GPU hours of this time, how many of them did next to nothing, and the money, by run, cluster and model of GPU.',
+          description: 'GPU hours of this time alone, how many of them did next to nothing, and the money, by run, cluster and model of GPU. Runs has the whole of each: of one that began before this time, or went on after it, there are fewer here. Choose a time that holds all of both before you compare what they cost.',
           h: 9,
           targets: [e.q('cost', runs)],
           columns: [
