@@ -63,7 +63,7 @@ func TestShardThatNeverStarts(t *testing.T) {
 }
 
 // TestAwaitedAndRefused: while what is found cannot be used, an awaited shard whose keep has ended
-// is no reason to look again: time alone changes nothing then.
+// is looked after once a second: time alone changes nothing then.
 func TestAwaitedAndRefused(t *testing.T) {
 	s := sourceOf(t, "{dns_srv: [a.test, b.test], keep: 10m, refresh_interval: 1h}")
 	now := time.Unix(1e9, 0)
@@ -96,7 +96,7 @@ func TestAwaitedAndRefused(t *testing.T) {
 	looks(10 * time.Minute)
 	now = now.Add(10*time.Minute + time.Second)
 	s.take(nil)
-	looks(time.Hour)
+	looks(time.Second)
 	tell("b.test", model.LabelSet{model.AddressLabel: "h3"})
 	if got := s.shape(); got != "h1 h2 h3" && got != "h2 h1 h3" || len(s.awaited) != 0 {
 		t.Errorf("%q are asked, %d are awaited", got, len(s.awaited))

@@ -174,9 +174,7 @@ func (s *source) nextEnd() time.Duration {
 		}
 	}
 	for _, a := range s.awaited {
-		if end := a.since.Add(s.keep()); end.After(s.now()) { // else what is found cannot be used, and time alone mends nothing
-			next = min(next, max(end.Sub(s.now()), time.Millisecond))
-		}
+		next = min(next, max(a.since.Add(s.keep()).Sub(s.now()), time.Second)) // long past where what is found cannot be used
 	}
 	if end := s.silent.Add(s.keep()); !s.silent.IsZero() && end.After(s.now()) {
 		next = min(next, end.Sub(s.now()))

@@ -277,7 +277,7 @@ func (v *View) slice(ctx context.Context, l Leg, from, until int64, how Reading)
 	}
 	g := l.Shard.Group
 	s := &raw.Slice{Name: l.Shard.Name(), Labels: g.Labels, Drop: Owned(g), From: l.From, Until: l.Until}
-	out := l.Shard.LeftOut(from, until, v.now)
+	out := l.Shard.LeftOut(ctx, from, until, v.now, how.Unseen)
 	well, err := l.Shard.Well()
 	if err != nil {
 		return nil, err

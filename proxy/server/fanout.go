@@ -376,7 +376,7 @@ func (x *exchange) copies(s *shard.Shard, from, until int64) (replicas []*shard.
 	if len(s.Replicas) == 1 {
 		return nil, false, nil, nil
 	}
-	out := s.LeftOut(from, until, x.view.Now())
+	out := s.LeftOut(x.ctx, from, until, x.view.Now(), x.unseen())
 	sound, err := x.sound(s)
 	if err != nil {
 		return nil, false, nil, err

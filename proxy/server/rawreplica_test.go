@@ -194,6 +194,37 @@ func TestWhoFailsReadsIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestOneCallersFailuresLeaveNobodyOut: of a pair without a heartbeat one was away, and the other
+// one fails at what one caller reads, again and again. Whoever would not see that a replica is left
+// out is answered from both.
+func TestOneCallersFailuresLeaveNobodyOut(t *testing.T) {
+	t.Parallel()
+	w := newGappyPair(t)
+	var b readFails
+	a := w.replica("a", 2*time.Second, w.away(40*time.Minute, 20*time.Minute))
+	config := w.config(a, b.before(t, w.replica("b", 9*time.Second, nil)))
+	s, base := startProxy(t, t.Context(), strings.Replace(config, "    heartbeat: up\n", "", 1))
+	get := func(partial string) (int, string) {
+		code, body := ask(t, base, "/api/v1/query", url.Values{
+			"query": {"sum(count_over_time(requests_total[50m]))"}, "time": {stamp(w.now.Add(-10 * time.Second))}, "timeout": {"25s"},
+			"partial_response": {partial},
+		})
+		return code, string(body)
+	}
+	for i := range 3 {
+		if code, body := get("false"); code != 200 || !strings.Contains(body, `,"1000"]`) {
+			t.Errorf("a rule, after %d times that somebody's reads have failed: %d %s", i, code, body)
+		}
+		b.so.Store(true)
+		for range 20 {
+			if _, _ = get("true"); s.state.Load().top.Status()[1].Breaker == shard.Open {
+				break
+			}
+		}
+		b.so.Store(false)
+	}
+}
+
 // TestReadOfASlowFiller: a window that is hardly longer than the gaps is read of both everywhere;
 // one that takes longer than five seconds is waited for there too, since it is known to be needed.
 func TestReadOfASlowFiller(t *testing.T) {

@@ -34,7 +34,7 @@ func TestBelied(t *testing.T) {
 			if wholes, err := s.Wholes(t.Context(), from, until, now); err != nil || len(wholes) > 0 {
 				t.Errorf("%s: %d are whole, %v", what, len(wholes), err)
 			}
-			if got := s.LeftOut(from, until, now); !slices.Equal(got, left) {
+			if got := s.LeftOut(t.Context(), from, until, now, false); !slices.Equal(got, left) {
 				t.Errorf("%s: %d are left out, want %d", what, len(got), len(left))
 			}
 			if is := one.up.breaker.current(now); is != state || b.count(1, "/api/v1/query") != asked {
@@ -89,7 +89,8 @@ func TestBeliedIsNeeded(t *testing.T) {
 				t.Errorf("%s: %d are whole, %v; want %d", what, len(wholes), err, whole)
 			}
 			covers, known := s.Covers(t.Context(), s.Replicas[:1], s.Replicas[1:], from, until.UnixMilli(), now)
-			if is := one.up.breaker.current(now); is != state || len(s.LeftOut(from, until.UnixMilli(), now)) != left || covers || !known {
+			out := s.LeftOut(t.Context(), from, until.UnixMilli(), now, false)
+			if is := one.up.breaker.current(now); is != state || len(out) != left || covers || !known {
 				t.Errorf("%s: its breaker is %s, covers %t %t; want %s, and %d left out", what, is, covers, known, state, left)
 			}
 		}

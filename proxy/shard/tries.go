@@ -133,11 +133,7 @@ func (s *Shard) askFailing(t *trying, now time.Time) {
 		var all sync.WaitGroup
 		for i, r := range s.Replicas {
 			if t.of&(1<<i) != 0 {
-				all.Go(func() {
-					if began := time.Now(); r.answersQuery(ctx, wholeWait) == nil {
-						r.works(began)
-					}
-				})
+				all.Go(func() { r.tryAgain(ctx) })
 			}
 		}
 		all.Wait()
@@ -172,12 +168,20 @@ func (s *Shard) belied(now time.Time) (of uint64) {
 	return s.failing(of, now)
 }
 
+// tryAgain asks the server something that costs little, and closes its breaker where it answers.
+func (r *Replica) tryAgain(ctx context.Context) {
+	if began := time.Now(); r.answersQuery(ctx, wholeWait) == nil {
+		r.works(began)
+	}
+}
+
 // leftOut are those of belied that are left out of the window, and not asked again: all are read
-// there, since with them nobody is known to be whole either.
-func (s *Shard) leftOut(from, until int64, now time.Time) uint64 {
+// there, since with them nobody is known to be whole either, of targets that may move or are taken
+// for settled.
+func (s *Shard) leftOut(from, until int64, now time.Time, settled bool) uint64 {
 	at := time.Now()
 	of := s.belied(at)
-	if of == 0 || s.Group.Heartbeat == "" || s.divided(from, until) {
+	if of == 0 || s.Group.Heartbeat == "" || s.differ(from, until) || !settled && s.Divides(until) {
 		return of
 	}
 	w, ok := trust.WindowOf(from, until, now)
@@ -191,9 +195,23 @@ func (s *Shard) leftOut(from, until int64, now time.Time) uint64 {
 }
 
 // LeftOut are replicas that are there and that nobody is whole without, but which are not read in
-// the window now: they failed again right after they had said that they answer.
-func (s *Shard) LeftOut(from, until int64, now time.Time) (out []*Replica) {
-	of := s.leftOut(from, until, now)
+// the window now: they failed again right after they had said that they answer. It may be that one
+// caller's questions fail alone; so for a reader who would not see that somebody is left out they
+// are asked once more, and none is that answers.
+func (s *Shard) LeftOut(ctx context.Context, from, until int64, now time.Time, unseen bool) (out []*Replica) {
+	of := s.leftOut(from, until, now, false)
+	if of != 0 && unseen {
+		ctx, cancel := context.WithTimeoutCause(ctx, wholeWait, errBeatBudget)
+		defer cancel()
+		var all sync.WaitGroup
+		for i, r := range s.Replicas {
+			if of&(1<<i) != 0 {
+				all.Go(func() { r.tryAgain(ctx) })
+			}
+		}
+		all.Wait()
+		of = s.leftOut(from, until, now, false)
+	}
 	for i, r := range s.Replicas {
 		if of&(1<<i) != 0 {
 			out = append(out, r)

@@ -82,7 +82,7 @@ func (s *Shard) wholes(ctx context.Context, from, until int64, now time.Time, se
 	if len(s.Replicas) > trust.MaxReplicas {
 		return order, 0, nil
 	}
-	if out := s.leftOut(from, until, now); out != 0 || s.differ(from, until) || !settled && s.Divides(until) {
+	if out := s.leftOut(from, until, now, settled); out != 0 || s.differ(from, until) || !settled && s.Divides(until) {
 		s.tryFailing(ctx, s.all()&^out, now)
 		return order, 0, nil
 	}
@@ -287,7 +287,7 @@ func (s *Shard) tryUnlessHeld(ctx context.Context, of uint64, w trust.Window, as
 // false the window is not known by heartbeat.
 func (s *Shard) find(ctx context.Context, from, until int64, now time.Time) (part uint64, w trust.Window, known bool) {
 	w, known = trust.WindowOf(from, until, now)
-	s.tryUnlessHeld(ctx, s.all()&^s.leftOut(from, until, now), w, known, now)
+	s.tryUnlessHeld(ctx, s.all()&^s.leftOut(from, until, now, false), w, known, now)
 	part = s.present(time.Now())
 	if bits.OnesCount64(part) < 2 {
 		return part, w, true
