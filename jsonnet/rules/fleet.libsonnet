@@ -215,12 +215,20 @@
                 or on (%(node)s)
                 %(then)s
                 unless on (%(cl)s)
-                (max_over_time(cluster:nodes_unreachable_singly:count[%(flood)s]) >= %(same)g)
+                (
+                  max_over_time(cluster:nodes_unreachable_singly:count[%(flood)s]) >= %(same)g
+                  or on (%(cl)s)
+                  (
+                    max_over_time(cluster:nodes_unreachable_singly:count[%(gone)s]) >= %(same)g
+                    unless on (%(cl)s)
+                    count_over_time(cluster:nodes:count[%(evaluated)s:%(step)s]) >= %(most)g
+                  )
+                )
               )
-            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), singly: sick.unreachable(t.d('3h'), t.d('30m')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('6h'), same: c.thresholds.fleet.failingAlike },
+            ||| % { cl: cl, node: node, now: sick.unreachable(t.d('3h')), 'then': sick.unreachable(t.d('1h'), t.d('3h')), singly: sick.unreachable(t.d('3h'), t.d('30m')), carry: t.recorded('6h'), together: t.recorded('6h'), flood: t.recorded('85m'), gone: t.recorded('6h'), evaluated: t.d('85m'), step: t.d('1m'), most: 80, same: c.thresholds.fleet.failingAlike },
           },
           {
-            // The other ones: ten of them are FleetNodesFailing. As long as they are, and for six hours more, none of them becomes one of before, also where no rule was evaluated in these; a page for something else does not keep them from it. Where nobody knew the cluster that page does not come.
+            // The other ones: ten of them are FleetNodesFailing. As long as they are, and for 85 minutes more, none of them becomes one of before; where no rule was evaluated for some of these, for six hours. A page for something else does not keep them from it. Where nobody knew the cluster that page does not come.
             record: 'cluster:nodes_unreachable_singly:count',
             expr: |||
               count by (%(cl)s) (
