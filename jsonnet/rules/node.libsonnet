@@ -373,7 +373,8 @@
           },
           {
             // 1 for each of these nodes that nobody reaches since the same quarter of an hour as others, and of which no exporter answers:
-            // while that is new, and for one evaluation perhaps.
+            // while that is new, and for one evaluation perhaps. Where nobody probed for an hour it is not known that they could be reached
+            // until then: the probers may be back before the exporters are scraped.
             record: 'cluster_node:unreachable_newly_together:bool',
             expr: |||
               group by (%(n)s) (
@@ -381,7 +382,9 @@
               )
               and on (%(cl)s)
               count by (%(cl)s) (cluster_node:unreachable_dark_newly:bool) >= %(nodes)g
-            ||| % { cl: cl, n: node, lately: std.strReplace(lately('cluster_node:unreachable_dark:bool'), '\n', '\n  '), nodes: c.thresholds.node.unreachableNodes },
+              and on (%(cl)s)
+              last_over_time(cluster:nodes_unreachable:count[%(past)s] offset %(w)s)
+            ||| % { cl: cl, n: node, lately: std.strReplace(lately('cluster_node:unreachable_dark:bool'), '\n', '\n  '), past: t.d('1h'), w: t.d('15m'), nodes: c.thresholds.node.unreachableNodes },
           },
           {
             // 1 for each of these nodes that became so within the same quarter of an hour as others, as long as it is so: machines do not break together, and no reboot mends what they share. A policy, a switch or a power feed
