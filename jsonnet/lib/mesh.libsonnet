@@ -14,7 +14,7 @@ function(config) {
 
   // unreachable is the share of the probers that do not reach a node, of nodes that most do not reach. A machine that its cloud says
   // is off is none of them: the control plane knows best, and NodeNotReady and FleetNodesNotReady tell of it. It stays so for an hour in which
-  // kube-state-metrics says nothing of it, as what was planned does.
+  // kube-state-metrics says nothing of it, as what was planned does; but not where it said last that the node is ready: then it had been started.
   unreachable::
     |||
       (
@@ -37,6 +37,8 @@ function(config) {
         group by (%(node)s) (last_over_time(kube_node_spec_taint{%(ksm)s, key=~"%(off)s"}[%(hour)s]))
         unless on (%(node)s)
         node:ready:max
+        unless on (%(node)s)
+        last_over_time(node:ready:max[%(hour)s]) == 1
       )
     ||| % { hour: t.d('1h'), ksm: config.selectors.ksm, off: config.node.switchedOff, node: node, mesh: config.selectors.nodeMesh, probed: $.probed, w: t.d('5m'), share: th.reachable, probers: th.probers, agree: th.probersAgree },
 
