@@ -215,7 +215,7 @@ func TestStragglers(t *testing.T) {
 		{
 			// At minute 70 gpu-c was held for six minutes of 61.
 			"came a moment ago", "", `"experiments":["llama"]`, 70 * time.Minute,
-			[]string{"eu-1 | gpu-a | 1 | GPU-eu-a1 | llama-w-0 | 30 | 89.97 | 0.3335"},
+			[]string{"eu-1 | gpu-a | 1 | GPU-eu-a1 | llama-w-0 | 30 | 89.98 | 0.3334"},
 			"2 GPUs are left out, which were held for less than 25 % of the time that others of their experiment were.",
 		},
 		{"none", "", `"experiments":["tiny"]`, gpusUntil, nil, "No GPU is below 80 % of the median of its experiment."},

@@ -342,6 +342,21 @@ func TestFindStragglers(t *testing.T) {
 			{"n", "1", "p", 1200, 12, 100},
 			{"n", "2", "p", 1200, 12, 100},
 		}, []string{"0 b 10 100 0.1"}},
+		{
+			"equal ones, each at its own times",
+			[]gpu{{"n", "0", "p", 400, 10, 94}, {"n", "1", "p", 400, 10, 94}, {"n", "2", "p", 420, 10, 94}}, nil,
+		},
+		{
+			"seldom at work, one of them half as much",
+			[]gpu{{"n", "0", "p", 190, 10, 4.5}, {"n", "1", "p", 400, 10, 4.5}, {"n", "2", "p", 400, 10, 4.5}},
+			[]string{"0 p 19 40 0.475"},
+		},
+		{
+			"most of them never at work at a time",
+			[]gpu{{"n", "0", "p", 40, 10, 0}, {"n", "1", "p", 100, 10, 0}, {"n", "2", "p", 100, 10, 0}},
+			[]string{"0 p 4 10 0.4"},
+		},
+		{"idle ones", []gpu{{"n", "0", "p", 0, 10, 0}, {"n", "1", "p", 0, 10, 0}, {"n", "2", "p", 10, 10, 0}}, nil},
 	} {
 		r := &Run{Settings: settingsOf(t, `{"stragglerBelow":0.5}`)}
 		var sums, counts []prom.Series

@@ -32,10 +32,11 @@ type straggler struct {
 var byHeldGPU = []string{"cluster", "namespace", "experiment", "node", "gpu", "UUID", "pod"}
 
 // stragglers are the GPUs whose average over the range is below StragglerBelow times the median of
-// those of their experiment, in whatever clusters it runs; the worst first. The median of a GPU is
-// the average of those of the moments in which it was held: a run that went on elsewhere may do
-// more there. A GPU that several pods of the experiment held one after the other counts once, with
-// the pod that had it longest.
+// those of their experiment, in whatever clusters it runs; the worst first. What a GPU did is taken
+// by the medians of the moments in which it was held, since a run that went on elsewhere may do
+// more there; and that by the median of all GPUs, since where use comes in bursts, each GPU's at
+// times of its own, the medians of moments say little of anybody. A GPU that several pods of the
+// experiment held one after the other counts once, with the pod that had it longest.
 func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	selector, by := Selector("experiment:gpu:"+string(r.Query.Metric), Chosen(r.Query)...), strings.Join(byHeldGPU, ", ")
 	of := func(what, over, expr string) string {
@@ -76,7 +77,7 @@ func (r *Run) unjudged(selector string) string {
 	}
 	gpus := Selector("experiment:pod:gpus", Chosen(r.Query)...)
 	return fmt.Sprintf("count(%[1]s unless on (cluster, node) %[2]s >= 0.5 * %[1]s and on (cluster, node) %[3]s > %[4]d)",
-		of("sum", "sum", gpus), of("sum", "count", selector), of("max", "count", gpus), firstMoments/r.lookStep(r.back()))
+		of("sum", "sum", gpus), of("sum", "count", selector), of("max", "count", gpus), max(1, firstMoments/r.lookStep(r.back())))
 }
 
 // labelled gives the series of an expression a label of this name, so that those of several stand
@@ -140,13 +141,17 @@ func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, shor
 	}
 	for _, all := range experiments {
 		least := minPresence * r.mostOfLast(all)
+		var judged []*held
 		for _, g := range all {
 			if g.count < least {
 				short++
 				continue
 			}
-			if g.sum < r.Settings.StragglerBelow*g.medians {
-				g.value, g.median, g.share = g.sum/g.count, g.medians/g.count, g.sum/g.medians
+			judged = append(judged, g)
+		}
+		for _, g := range shares(judged) {
+			if g.share < r.Settings.StragglerBelow {
+				g.value = g.sum / g.count
 				rows = append(rows, g.straggler)
 			}
 		}
@@ -157,6 +162,33 @@ func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, shor
 			strings.Compare(a.uuid, b.uuid), strings.Compare(a.pod, b.pod))
 	})
 	return rows, short
+}
+
+// shares gives the GPUs of an experiment what their median did, and their shares of it: by the
+// medians of the moments in which each was held, or, where these are 0 for one, by averages alone.
+// The shares are 1 where that median is 0.
+func shares(gpus []*held) []*held {
+	alone := slices.ContainsFunc(gpus, func(g *held) bool { return g.medians == 0 })
+	all := make([]float64, len(gpus))
+	for i, g := range gpus {
+		if g.share = g.sum / g.medians; alone {
+			g.share = g.sum / g.count
+		}
+		all[i] = g.share
+	}
+	slices.Sort(all)
+	if n := len(all); n > 0 {
+		median := (all[(n-1)/2] + all[n/2]) / 2
+		for _, g := range gpus {
+			if g.median = median; !alone {
+				g.median *= g.medians / g.count
+			}
+			if g.share /= median; median == 0 {
+				g.share = 1
+			}
+		}
+	}
+	return gpus
 }
 
 // mostOfLast is the largest count of the GPUs that an experiment held last.
