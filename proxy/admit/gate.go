@@ -489,8 +489,8 @@ func (g *Gate) heads(now int64) (first *waiter, news bool) {
 		news = news || l.awaits != before
 		switch {
 		case w != nil && w.n == 1 && g.yields(l, 1): // one that is wide keeps its turn: nobody passes it but of what is kept
-			l.accrue(now) // what it lacks for that it gets back of a moment, or others would wait while it does
-			l.work = max(l.work, g.work-float64(g.places)*firstCredit)
+			l.accrue(now) // what it lacks for that it gets back of a second, or others would wait while it does
+			l.work = max(l.work, g.work-float64(g.places)/l.nominal*firstCredit)
 		case w != nil && l.room(w.n) && (w.peer == nil || w.peer.room(g, w)):
 			if need := l.need(w.n, now, g.mean); first == nil || need < least {
 				first, least = w, need
