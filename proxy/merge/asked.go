@@ -16,6 +16,9 @@ type Asked struct {
 	// Grid is the times at which there may be samples: those of the evaluation, or, with a step of
 	// a millisecond, the range whose samples are given as they are stored.
 	Grid Grid
+	// Unsorted tells that a matrix may come in any order, as that of an instant query does of a
+	// Prometheus before 3.0. Splice takes it for one whose order the labels have changed.
+	Unsorted bool
 }
 
 // instants holds the times of samples against what was asked. Those of one series come in order.

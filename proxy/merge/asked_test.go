@@ -133,7 +133,7 @@ func TestAsked(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, slow := range []bool{false, true} {
 				for _, pad := range []string{"", strings.Repeat(" ", 200)} { // near the end of what was read each point is read alone
-					err := both(t, envelope(tc.data)+pad, &Asked{tc.kind, tc.grid}, slow)
+					err := both(t, envelope(tc.data)+pad, &Asked{Type: tc.kind, Grid: tc.grid}, slow)
 					if tc.wrong == "" {
 						if err != nil {
 							t.Fatal(err)

@@ -349,6 +349,8 @@ func (a *arm) order() bool {
 	switch c := bytes.Compare(a.before, a.key); {
 	case c == 0:
 		return a.s.fail(OutOfOrder, "%s stands twice", cutNote(a.out))
+	case c > 0 && a.times.asked != nil && a.times.asked.Unsorted:
+		a.turned = true
 	case c > 0:
 		return a.s.fail(OutOfOrder, "%s stands behind a greater label set", cutNote(a.out))
 	}

@@ -290,6 +290,11 @@ func TestSpliceErrors(t *testing.T) {
 			}
 		})
 	}
+	unsorted := shardsOf(matrixOf(`{"metric":{"b":"1"}`+v, `{"metric":{"a":"1"}`+v))
+	unsorted[0].Asked = &Asked{Type: "matrix", Grid: Grid{Start: 1000, End: 1000}, Unsorted: true}
+	if _, _, err := spliced(t, 0, unsorted); !errors.Is(err, ErrReordered) {
+		t.Errorf("of a server that does not sort: %v, want ErrReordered", err)
+	}
 	_, _, err := spliced(t, 0, shardsOf(vectorOf(`{"metric":{}`+one, `{"metric":{}`+one), vectorOf()))
 	var scan *ScanError
 	if !errors.As(err, &scan) || scan.Kind != WrongShape {

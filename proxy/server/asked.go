@@ -20,7 +20,7 @@ func (x *exchange) expected() *merge.Asked {
 	// Prometheus gives all samples the time of the evaluation
 	a := &merge.Asked{Type: string(x.dec.Expr.Type()), Grid: merge.Grid{Start: req.Time.Ms, End: req.Time.Ms}}
 	if x.dec.Expr.Type() == parser.ValueTypeMatrix {
-		a.Grid = storedAt(x.dec.Expr, req.Time.Ms)
+		a.Grid, a.Unsorted = storedAt(x.dec.Expr, req.Time.Ms), true
 	}
 	return a
 }
