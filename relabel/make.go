@@ -424,8 +424,8 @@ func (m *maker) dropped(ctx context.Context) (map[key]propose.Saving, error) {
 // inputs says what was read.
 func (m *maker) inputs() Inputs {
 	in := Inputs{
-		Sources: m.inv.Sources, Uses: map[string]int{}, Lost: m.o.Uses.Lost.Requests, Unrendered: len(m.o.Uses.Unrendered),
-		Risk: string(m.o.Propose.Risk),
+		Sources: m.inv.Sources, BehindRules: inventory.BehindRules(m.o.Source), Uses: map[string]int{},
+		Lost: m.o.Uses.Lost.Requests, Unrendered: len(m.o.Uses.Unrendered), Risk: string(m.o.Propose.Risk),
 	}
 	if in.Risk == "" {
 		in.Risk = string(propose.Medium)

@@ -51,6 +51,9 @@ type Plan struct {
 // Inputs are what a plan was made of.
 type Inputs struct {
 	Sources []string `json:"sources"`
+	// BehindRules says that a source is what a server stores: what its rules in force drop, the
+	// plan does not know.
+	BehindRules bool `json:"behind_rules,omitempty"`
 	// Uses are the numbers of uses, by kind.
 	Uses map[string]int `json:"uses"`
 	// Window is how far back logged queries count; Covered is how far they reach.

@@ -62,7 +62,7 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 	}
 	format := c.Flag("format", strings.Join(words, "; ")+".").Default(formPrometheus).Enum(names...)
 	into := c.Flag("into", "With --format=prometheus: a prometheus.yml into which the rules are merged. The difference is printed; --out, which may be the same file, gets the whole.").PlaceHolder("prometheus.yml").String()
-	remove := c.Flag("remove", "With --into: merge though most of what the rules of an earlier merge drop is stored again then.").Bool()
+	remove := c.Flag("remove", "With --into and a plan of what a server stores: merge though most of what the rules of an earlier merge drop is stored again then.").Bool()
 	out := c.Flag("out", "Write to this file instead of standard output.").Short('o').PlaceHolder("FILE").String()
 	monitors := c.Flag("monitor", "With --format=servicemonitor: where a job's rules go, if its name does not say so; JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=KIND/NAMESPACE/NAME for others; may be given several times.").
 		PlaceHolder("JOB=NAMESPACE/NAME").Strings()
@@ -121,11 +121,12 @@ func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
 }
 
 // mergeOptions say into which file rules are merged, where that is written, whose rules are left
-// out, and whether earlier ones may go.
+// out, whether earlier ones may go, and whether the plan is made of what a server stores.
 type mergeOptions struct {
 	file, out string
 	skipped   []string
 	remove    bool
+	behind    bool
 }
 
 // madeBehindRules is why a plan may have nothing for what rules drop that are in force.
@@ -140,6 +141,7 @@ func mergeInto(e *Env, p *relabel.Plan, o mergeOptions) error {
 	if err != nil {
 		return fmt.Errorf("--into=%s: %w", o.file, err)
 	}
+	o.behind = p.Inputs.BehindRules
 	if err := bringsBack(e, text, merged, o); err != nil {
 		return fmt.Errorf("--into=%s: %w", o.file, err)
 	}
@@ -156,8 +158,8 @@ func mergeInto(e *Env, p *relabel.Plan, o mergeOptions) error {
 	return err
 }
 
-// bringsBack tells of series that are stored again with the new rules, and refuses where these are
-// most of them.
+// bringsBack tells of series that are stored again with the new rules. It refuses where these are
+// most of them and the plan may not have known them; one of pages did, but may count other targets.
 func bringsBack(e *Env, text, merged []byte, o mergeOptions) error {
 	was, err := emit.OursIn(text, o.skipped...)
 	if err != nil {
@@ -167,10 +169,10 @@ func bringsBack(e *Env, text, merged []byte, o mergeOptions) error {
 	if err != nil {
 		return err
 	}
-	back := fmt.Sprintf("by their comments its %d rules of an earlier merge drop %d series, and those %d that take their place %d: the rest is stored again",
+	back := fmt.Sprintf("its %d rules of an earlier merge drop %d series, and those %d that take their place %d, each as its own plan counted: what only the former drop is stored again",
 		was.Rules, was.Series, is.Rules, is.Series)
 	switch {
-	case was.BringsBack(is) && !o.remove:
+	case o.behind && was.BringsBack(is) && !o.remove:
 		return fmt.Errorf("%s. %s; or say --remove", back, madeBehindRules)
 	case is.Series < was.Series:
 		fmt.Fprintf(e.Stderr, "spillway: --into=%s: %s\n", o.file, back)

@@ -41,8 +41,8 @@ func OursIn(promYAML []byte, but ...string) (Ours, error) {
 }
 
 // BringsBack says whether most of what the rules drop is stored again with others in their place.
-// As a rule the plan was then made of a server where they are in force: of what they drop it knows
-// nothing.
+// Where the plan is made of what a server stores, they are then most likely in force there: of what
+// they drop it knows nothing.
 func (o Ours) BringsBack(later Ours) bool {
 	return o.Rules > 0 && later.Rules == 0 || 2*later.Series < o.Series
 }
