@@ -74,3 +74,46 @@ func TestBehindRulesInForce(t *testing.T) {
 		}
 	}
 }
+
+// What other jobs have is not what the rules of this one take: of what a query selects in other
+// jobs alone it loses at most what nobody knows to be there, and nothing by rules that do not speak
+// of the metric.
+func TestBehindRulesOfOtherJobs(t *testing.T) {
+	const (
+		lists = "- {source_labels: [__name__], regex: '(container_memory|other)', action: drop}"
+		all   = "- {source_labels: [__name__], regex: 'container_.*', action: drop}"
+		keep  = "- {source_labels: [__name__], regex: 'mine|more', action: keep}"
+		pod   = "- {regex: pod, action: labeldrop}"
+		clear = "- {action: replace, source_labels: [__name__], regex: m, target_label: pod, replacement: ''}"
+	)
+	for name, c := range map[string]struct {
+		rules, query string
+		stored       []string
+		warnings     int
+		broken       bool
+	}{
+		"by name":                      {lists, `container_memory{job=~"j|k"}`, []string{"container_memory job=k", "mine a=1"}, 1, false},
+		"by a beginning":               {all, `container_memory{job=~"j|k"}`, []string{"container_memory job=k", "mine a=1"}, 1, false},
+		"a list of what stays":         {keep, "container_memory", []string{"container_memory job=k", "mine a=1"}, 0, false},
+		"one that this job has":        {keep, "mine", []string{"mine job=k", "mine a=1"}, 0, false},
+		"by name, and nobody has it":   {lists, `container_memory{job=~"j|k"}`, []string{"mine job=k", "mine a=1"}, 0, true},
+		"a label of the metric":        {clear, `sum by (pod) (m{job=~"j|k"})`, []string{"m job=k pod=a", "mine a=1"}, 1, false},
+		"a label that others have":     {pod, "sum by (pod) (m)", []string{"m job=k pod=a", "m a=1"}, 0, false},
+		"a named one that others have": {clear, "sum by (pod) (m)", []string{"m job=k pod=a", "m a=1"}, 1, false},
+		"a label that nobody has":      {pod, "sum by (pod) (m)", []string{"m job=k", "m a=1"}, 0, true},
+	} {
+		o := verify.Options{
+			Prometheus: []string{file(t, "prometheus.yml", "scrape_configs:\n  - job_name: k\n  - job_name: j\n    metric_relabel_configs:\n"+indent(c.rules, "      "))},
+			Uses:       queries(t, c.query), Source: server{series(t, c.stored...)},
+		}
+		r, warnings := check(t, o), 0
+		for _, f := range r.Findings {
+			if f.Severity == verify.Doubtful && f.Check == verify.CheckLost {
+				warnings++
+			}
+		}
+		if warnings != c.warnings || (r.State == verify.Faulty) != c.broken {
+			t.Errorf("%s:\n%s", name, textOf(t, r))
+		}
+	}
+}

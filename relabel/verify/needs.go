@@ -56,7 +56,7 @@ func (r *Result) judgeNeeds(ctx context.Context, o Options, jobs []*job, index *
 			n.unseen = seen == nil
 			if seen != nil {
 				n.stays = seen.stays[j]
-				n.behind(seen, o.Source)
+				n.behind(seen)
 			}
 			n.judge(r)
 		}
@@ -110,9 +110,12 @@ type need struct {
 	// takes are, where the rules may be in force where the stored series are from, what each takes
 	// of these; nil where they have shown all.
 	takes map[*rule]map[string]bool
+	// stored are the labels of each stored metric there, in whatever job.
+	stored map[[2]string]bool
 	// unseen: no stored series were given.
 	unseen bool
-	// elsewhere: stored series of other jobs are selected, and this job has none.
+	// elsewhere: stored series of other jobs are selected, and this job has none, or none of them
+	// where its rules may be in force.
 	elsewhere bool
 	// stays are the names and edges of stored buckets of the job that the rules leave.
 	stays    map[[2]string]bool

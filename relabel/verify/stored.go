@@ -22,6 +22,9 @@ type seen struct {
 	// takes are the metrics of which each rule takes something that is stored, so that it is not in
 	// force where that is: what it takes is all there.
 	takes map[*rule]map[string]bool
+	// behind are the jobs in which each need selects something, where the rules may be in force;
+	// nil elsewhere.
+	behind *behind
 }
 
 // took notes that a rule takes something of a stored metric.
@@ -72,7 +75,7 @@ func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *u
 		seen: &seen{
 			index:   set.Index(o.External, func(metric, label string) bool { return known[[2]string{metric, label}] }),
 			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{}, stays: map[*job]map[[2]string]bool{},
-			takes: map[*rule]map[string]bool{},
+			takes: map[*rule]map[string]bool{}, behind: newBehind(o.Source, known),
 		},
 		of:     assign(distinct(jobs), present),
 		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{},
@@ -193,6 +196,7 @@ func (s *scan) series(ls labels.Labels) {
 	label := ls.Get(model.JobLabel)
 	for _, j := range s.of[label] {
 		s.jobs[j] = s.jobs[j] || !neverSeen(name)
+		s.behind.observe(s.index, j, name, ls)
 		if j.neverScraped(name, s.recorded) {
 			continue
 		}

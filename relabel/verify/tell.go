@@ -73,6 +73,10 @@ func (n *need) tell(r *Result, l *loss) {
 		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
 		f.Advice = "Give --scrape to know: the stored series decide."
 	}
+	if n.elsewhere && f.Severity == Broken {
+		f.Severity = Doubtful
+		f.Text += ", if this job has it"
+	}
 	n.doubt(&f, l)
 	r.remotely(n.job, &f)
 	if n.Absent {
