@@ -344,7 +344,8 @@ func TestFindStragglers(t *testing.T) {
 		}, []string{"0 b 10 100 0.1"}},
 		{
 			"equal ones, each at its own times",
-			[]gpu{{"n", "0", "p", 400, 10, 94}, {"n", "1", "p", 400, 10, 94}, {"n", "2", "p", 420, 10, 94}}, nil,
+			[]gpu{{"n", "0", "p", 400, 10, 94}, {"n", "1", "p", 400, 10, 94}, {"n", "2", "p", 420, 10, 94}},
+			nil,
 		},
 		{
 			"seldom at work, one of them half as much",
