@@ -16,7 +16,8 @@
 //   - While a lane that is First has a place that it took within the last quarter of a second,
 //     others get none but what is kept for them, and that for its share of the time at most. Places
 //     are idle for that; and where who wants several of them has to wait so, others wait behind
-//     him, those of such a lane too that are beyond what is kept for it.
+//     him, those of such a lane too that are beyond what is kept for it. What a lane lacks for that
+//     it gets back of a second at most.
 //   - What a flow has had counts from half a call, of the widest of late, below the average of its
 //     lane, to a call above it, or to what its longest call was worth, two minutes of its part at
 //     most. So nobody waits for longer than that for what somebody else could not use, or he had.

@@ -30,15 +30,9 @@ func TestDividedAnewIsReadRaw(t *testing.T) {
 		t.Helper()
 		of := g
 		of.Shards = g.Shards[:n]
-		next, err := shard.New([]config.Group{of}, shard.Options{}, top)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(next.Close)
-		top = next
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		awaitTrust(ctx, t, top)
+		top = follow(ctx, t, top, of)
 		at := func(until time.Time) Mode {
 			p, err := NewView(top, time.Now()).Query(ctx, rangeOf(t, "sum(up)", until))
 			if err != nil {
@@ -114,15 +108,9 @@ func TestDividedBesideThanos(t *testing.T) {
 			for n := 2; n <= 3; n++ {
 				g := main
 				g.Shards = slices.Concat(main.Shards[:n], c.own)
-				next, err := shard.New(append([]config.Group{g}, c.beside...), shard.Options{}, top)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(next.Close)
-				top = next
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				awaitTrust(ctx, t, top)
+				top = follow(ctx, t, top, append([]config.Group{g}, c.beside...)...)
 				for text, want := range map[string]Mode{"sum(up)": ModePush, `sum(up{cluster="main"})`: c.alone} {
 					if n == 2 {
 						want = ModePush
@@ -181,13 +169,7 @@ func TestMissingWhileDivided(t *testing.T) {
 			for n := 2; n <= c.shards; n++ {
 				of := g
 				of.Shards = g.Shards[:n]
-				next, err := shard.New([]config.Group{of}, shard.Options{}, top)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(next.Close)
-				top = next
-				awaitTrust(ctx, t, top)
+				top = follow(ctx, t, top, of)
 			}
 			now := time.Now()
 			w := Window{now.Add(-time.Hour).UnixMilli(), now.UnixMilli()}
@@ -204,4 +186,16 @@ func TestMissingWhileDivided(t *testing.T) {
 			}
 		})
 	}
+}
+
+// follow is a topology of the groups in the place of top, nil for none, that is trusted.
+func follow(ctx context.Context, t *testing.T, top *shard.Topology, groups ...config.Group) *shard.Topology {
+	t.Helper()
+	next, err := shard.New(groups, shard.Options{}, top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(next.Close)
+	awaitTrust(ctx, t, next)
+	return next
 }
