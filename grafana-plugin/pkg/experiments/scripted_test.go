@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,11 +91,15 @@ func TestCostNotices(t *testing.T) {
 type unmeasured struct {
 	scripted
 	refused string // what is in such a question; clamp_max where it is empty
-	asked   string
+
+	mu    sync.Mutex // questions are asked side by side
+	asked string     // the last one refused
 }
 
 func (u *unmeasured) Instant(ctx context.Context, query string, at time.Time) (prom.Answer, error) {
 	if strings.Contains(query, cmp.Or(u.refused, "clamp_max")) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
 		u.asked = query
 		return prom.Answer{}, &prom.Failure{Status: http.StatusUnprocessableEntity, Message: "too far back"}
 	}
