@@ -50,12 +50,16 @@ type silence struct{ from, to time.Time }
 func (h silence) length() time.Duration { return h.to.Sub(h.from) }
 
 // holesOf are the times of a day and more, between the first line that the window needs and now, of
-// which no line is there; the latest first. They are counted by the hour.
+// which no line is there; the latest first. They are counted by the hour, and no hour to come
+// counts.
 func holesOf(hours map[int64]bool, since, now time.Time) []silence {
 	var out []silence
 	to := now
 	for _, h := range slices.Backward(slices.Sorted(maps.Keys(hours))) {
 		begin := time.Unix(h*3600, 0)
+		if begin.After(now) { // by a clock that is ahead: it ends nothing
+			continue
+		}
 		if end := begin.Add(time.Hour); to.Sub(end) > quiet {
 			out = append(out, silence{later(end, since), to})
 		}
@@ -115,6 +119,9 @@ func (l *logReader) coverage(set *Set, warn func(format string, args ...any)) {
 	case l.options.Window > 0 && young:
 		warn("the log begins on %s and covers %s of the %s asked for: what is used more rarely than that is not in it",
 			l.oldest.UTC().Format(time.DateTime), l.options.Now.Sub(l.oldest).Round(time.Hour), model.Duration(l.options.Window))
+	}
+	if end := l.options.Now; l.to.After(end.Add(time.Hour)) && !l.oldest.After(end.Add(slack)) {
+		warn("the log has lines up to %s, which has not come yet: was the clock right of the machine that wrote them?", l.to.UTC().Format(time.DateTime))
 	}
 	if !l.from.IsZero() {
 		set.From = earlier(set.From, l.from)

@@ -317,6 +317,12 @@ func TestLogWarnsAndRefuses(t *testing.T) {
 	if set, err := read(old, day); err != nil || len(set.Warnings) != 0 || len(set.Uses) != 1 || set.Coverage.Little() {
 		t.Errorf("%v %q", err, set.Warnings)
 	}
+	// One line of a clock that was ahead, among those of thirty days, does not end the log today.
+	set, err := read(old+asked(-20*24*time.Hour, "query", "new"), day)
+	if err != nil || len(set.Warnings) != 1 || !strings.Contains(set.Warnings[0], "has not come yet") || set.Coverage.Ended != 0 ||
+		set.Coverage.Holes != "" || set.Coverage.Little() {
+		t.Errorf("%v %q, %+v", err, set.Warnings, set.Coverage)
+	}
 	for text, want := range map[string]string{
 		asked(0, "query", "x") + `{"v":3,"time":"2026-11-21T12:00:00Z"}` + "\n": "u:2: the line is of version 3",
 		`{"v":3}`:                 "u:1: the line is of version 3",
