@@ -456,68 +456,6 @@ func TestRulesOfAnotherVersionStay(t *testing.T) {
 	}
 }
 
-// TestBrokenFile: what is no file of rules is put aside, and the table goes on without; where
-// nothing can be written, a rule is in force all the same.
-func TestBrokenFile(t *testing.T) {
-	for _, text := range []string{
-		"", "[]", "{", `{"version":2,"rules":[]}`, `{"version":1,"more":1}`,
-	} {
-		path := filepath.Join(t.TempDir(), "deny.json")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var table Table
-		if err := table.Open(path, now); err == nil || !strings.Contains(err.Error(), path+".broken") {
-			t.Errorf("%q: %v", text, err)
-		}
-		if kept, err := os.ReadFile(path + ".broken"); err != nil || string(kept) != text {
-			t.Errorf("%q was lost: %v", text, err)
-		}
-		if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); err != nil {
-			t.Error(err)
-		}
-	}
-	var table Table
-	if err := table.Open(filepath.Join(t.TempDir(), "gone", "deny.json"), now); err != nil {
-		t.Fatal(err)
-	}
-	var file *FileError
-	if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); !errors.As(err, &file) {
-		t.Errorf("a rule that is not kept: %v", err)
-	}
-	if table.Look(subject(t), now).Rule == nil {
-		t.Error("it is not in force")
-	}
-}
-
-// TestFull: there are so many rules and no more, and those that have ended make room.
-func TestFull(t *testing.T) {
-	var table Table
-	for i := range MaxRegexes {
-		if err := table.Add(Rule{Name: fmt.Sprint("x", i), Reason: "b", Regex: "a"}, API, now); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := table.Add(Rule{Name: "y", Reason: "b", Regex: "a"}, API, now); !errors.Is(err, ErrFull) {
-		t.Error(err)
-	}
-	for i := range MaxRules - MaxRegexes {
-		if err := table.Add(Rule{Name: fmt.Sprint("r", i), Reason: "b", User: "a", Until: now.Add(time.Hour)}, API, now); err != nil {
-			t.Fatal(err)
-		}
-	}
-	one := Rule{Name: "z", Reason: "b", User: "a"}
-	if err := table.Add(one, API, now); !errors.Is(err, ErrFull) {
-		t.Error(err)
-	}
-	if err := table.Add(one, API, now.Add(time.Hour)); err != nil {
-		t.Error(err)
-	}
-	if n := table.Count(now.Add(time.Hour)); n[API] != MaxRegexes+1 || n[Config] != 0 {
-		t.Errorf("%v", n)
-	}
-}
-
 // FuzzOpen: no file brings the table down, and what it takes it writes again.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte(`{"version":1,"rules":[{"name":"a","reason":"b","user":"c","source":"api","hits":1}]}`))

@@ -28,6 +28,7 @@ type Table struct {
 	own    []*rule // of sources API and Crash
 	aside  []Entry // of the file, which are no rules of this version and stay there
 	path   string  // where both are kept; empty: nowhere
+	lost   error   // why they are not kept there: it would be over what is not put aside
 }
 
 // Found is what rules say of a request.
@@ -142,7 +143,7 @@ func (r *rule) dear() int {
 var (
 	// ErrTaken is a name that another rule has.
 	ErrTaken = errors.New("another rule has this name")
-	// ErrFull is a table with MaxRules rules that were added, or MaxRegexes with a regex.
+	// ErrFull is a table with MaxRules rules of that source, or MaxRegexes with a regex.
 	ErrFull = fmt.Errorf("there are %d rules, or %d with a regular expression; remove others", MaxRules, MaxRegexes)
 	// ErrUnknown is a name that no rule has.
 	ErrUnknown = errors.New("no rule has this name")
@@ -169,13 +170,31 @@ func (t *Table) Add(r Rule, source Source, now time.Time) error {
 			regexes++
 		}
 	}
-	if len(t.own) >= MaxRules || c.regex != nil && regexes >= MaxRegexes {
+	if c.regex != nil && regexes >= MaxRegexes || !t.makeRoom(source, now) {
 		return ErrFull
 	}
 	t.own = append(t.own, c)
 	t.aside = slices.DeleteFunc(t.aside, func(e Entry) bool { return e.Name == r.Name })
 	t.publish()
 	return t.keep()
+}
+
+// makeRoom tells whether there is room for one more added rule of a source. What was under way at a
+// kill long ago gives way to what was at this one. t.mu is held.
+func (t *Table) makeRoom(source Source, now time.Time) bool {
+	n, first := 0, -1
+	for i, r := range t.own {
+		if r.source != source {
+			continue
+		}
+		if n++; source == Crash && r.over(now) && (first < 0 || r.Until.Before(t.own[first].Until)) {
+			first = i
+		}
+	}
+	if n >= MaxRules && first >= 0 {
+		t.own, n = slices.Delete(t.own, first, first+1), n-1
+	}
+	return n < MaxRules
 }
 
 // Remove ends a rule that was added, or takes one that was left out of the file. The error of the
@@ -252,8 +271,9 @@ type kept struct {
 const maxFileBytes = 32 << 20
 
 // Open reads the rules that were kept in the file, and keeps them there from now on. A file that
-// holds something else is renamed to the same name with .broken at its end, and the error says so;
-// the table is usable all the same. A rule that is none in this version is named in the error, left
+// holds something else, or cannot be read, is renamed to the same name with .broken at its end, and
+// the error says so; where it cannot be renamed either nothing is kept. The table is usable all the
+// same. A rule that is none in this version is named in the error, left
 // out, and stays in the file. One that has the name of one of the configuration's does not: that
 // one is meant.
 func (t *Table) Open(path string, now time.Time) error {
@@ -265,11 +285,11 @@ func (t *Table) Open(path string, now time.Time) error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return t.putAside(err)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+		return t.putAside(err)
 	}
 	var k kept
 	if len(text) > maxFileBytes {
@@ -282,7 +302,7 @@ func (t *Table) Open(path string, now time.Time) error {
 		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s does not hold rules, and was put aside as %s.broken: %w", path, path, err), os.Rename(path, path+".broken"))
+		return t.putAside(err)
 	}
 	replaced := false
 	for _, e := range k.Rules {
@@ -296,7 +316,7 @@ func (t *Table) Open(path string, now time.Time) error {
 			if len(t.aside) < MaxRules {
 				t.aside = append(t.aside, e)
 			}
-		case len(t.own) < MaxRules:
+		case t.makeRoom(e.Source, now):
 			t.own = append(t.own, c)
 		}
 	}
@@ -307,11 +327,25 @@ func (t *Table) Open(path string, now time.Time) error {
 	return err
 }
 
+// putAside takes the file out of the way of the one that will be written, for somebody to look at.
+// t.mu is held.
+func (t *Table) putAside(why error) error {
+	aside := t.path + ".broken"
+	if err := os.Rename(t.path, aside); err != nil {
+		t.lost = fmt.Errorf("%s holds what could not be read, and could not be put aside as %s: %w", t.path, aside, err)
+		return errors.Join(why, t.lost)
+	}
+	return fmt.Errorf("%s cannot be read as rules, and was put aside as %s: %w", t.path, aside, why)
+}
+
 // keep writes the rules that were added, and those that were left out, to their file, which is
 // whole at all times.
 func (t *Table) keep() error {
 	if t.path == "" {
 		return nil
+	}
+	if t.lost != nil {
+		return &FileError{t.lost}
 	}
 	k := kept{Version: 1, Rules: []Entry{}}
 	for _, r := range t.own {

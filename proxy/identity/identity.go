@@ -31,6 +31,9 @@ const (
 // the version, while it asks what is stored. See Caller.Inventory.
 const InventoryAgent = "spillway-relabel"
 
+// rulerAgent is the User-Agent of a Thanos ruler (thanos rule, cmd/thanos/rule.go).
+const rulerAgent = "thanos-rule"
+
 // agents are the products that servers of tools for language models (MCP) name in their User-Agent,
 // before a slash and the version: what asks through them is an agent that chooses its queries by
 // itself. Those that send what their HTTP library does cannot be told.
@@ -53,6 +56,9 @@ type Caller struct {
 	Rule string
 	// Alert tells whether the request says that it evaluates an alert rule.
 	Alert bool
+	// Ruler tells that the request's User-Agent is a ruler's, which sends no headers of its own:
+	// all that it asks is for a rule. It is claimed as Alert is.
+	Ruler bool
 	// Claimed tells that some of User, Dashboard, Panel, Rule and Alert was said by a caller that
 	// is not known to be allowed to say it.
 	Claimed bool
@@ -78,6 +84,7 @@ func FromRequest(r *http.Request) Caller {
 		Alert:     strings.EqualFold(r.Header.Get(HeaderFromAlert), "true"),
 	}
 	c.Claimed = c != (Caller{})
+	c.Ruler = r.UserAgent() == rulerAgent
 	// A gateway that writes this User-Agent on everything leaves the names of those who look at
 	// something.
 	c.Inventory = !c.Claimed && strings.HasPrefix(r.UserAgent(), InventoryAgent+"/")
@@ -86,6 +93,9 @@ func FromRequest(r *http.Request) Caller {
 	}
 	return c
 }
+
+// ForRule tells whether the request says that it is asked for an alert or a rule.
+func (c Caller) ForRule() bool { return c.Alert || c.Rule != "" || c.Ruler }
 
 // LogValue is the fields that are set, in a group. Whoever logs it need not know that they are
 // claimed: the group says so.

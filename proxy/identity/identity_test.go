@@ -51,6 +51,8 @@ func TestFromRequest(t *testing.T) {
 			[]string{"User-Agent", "mcp-grafana/0.7.0", "X-Grafana-User", "ada"},
 			Caller{User: "ada", Claimed: true, Agent: "mcp-grafana"},
 		},
+		{"a ruler", []string{"User-Agent", "thanos-rule"}, Caller{Ruler: true}},
+		{"no ruler", []string{"User-Agent", "thanos-rule-syncer"}, Caller{}},
 		{"no agent", []string{"User-Agent", "prometheus-mcp-else/1"}, Caller{}},
 		{"an agent without a version", []string{"User-Agent", "mcp-grafana"}, Caller{}},
 		{"an agent behind another", []string{"User-Agent", "Go-http-client/1.1 mcp-grafana/1"}, Caller{}},

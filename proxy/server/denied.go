@@ -172,7 +172,7 @@ func (x *exchange) forbid() error {
 	if text := words(x.dec.Request); s.journal != nil && text != "" { // what has none is like any other of its kind
 		x.noted = s.journal.Enter(journal.Leftover{
 			Digest: deny.Digest(string(x.id), x.tenantName(), x.dec.Request.Label, text), Endpoint: string(x.id), Text: text,
-			Rule: x.caller.Alert || x.caller.Rule != "", Began: now.UTC(),
+			Rule: x.caller.ForRule(), Began: now.UTC(),
 		}, x.held)
 	}
 	return nil
@@ -206,7 +206,7 @@ func (x *exchange) denied(now time.Time, asked bool) deny.Found {
 		look = x.s.deny.Look
 	}
 	subject := &deny.Subject{
-		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Rule: c.Alert || c.Rule != "",
+		Endpoint: string(x.id), Tenant: c.Tenant, User: c.User, Dashboard: c.Dashboard, Panel: c.Panel, Rule: c.ForRule(),
 		Digest: func() string { return deny.Digest(string(x.id), x.tenantName(), req.Label, words(req)) },
 		Query: sync.OnceValue(func() string {
 			if x.dec.Expr != nil {

@@ -300,7 +300,7 @@ func (t *Tenant) Caller(c identity.Caller) identity.Caller {
 		case identity.HeaderRule:
 			out.Rule = c.Rule
 		case identity.HeaderFromAlert:
-			out.Alert = c.Alert
+			out.Alert, out.Ruler = c.Alert, c.Ruler
 		}
 	}
 	return out
