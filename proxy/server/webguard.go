@@ -189,7 +189,7 @@ func (g *webGuard) known(c *webConfig, r *http.Request, words *tenant.Passwords,
 	if !somebody {
 		hash = nobodysHash
 	}
-	right, err := words.Right(r, user, hash, password, func() bool {
+	right, err := words.Right(r, user, somebody, hash, password, func() bool {
 		return g.compare([]byte(hash), []byte(password)) == nil && somebody
 	})
 	switch {

@@ -238,7 +238,7 @@ func (d *Directory) password(r *http.Request, user, password string) (*Tenant, e
 	if t != nil {
 		hash = string(t.BasicAuth.PasswordBcrypt)
 	}
-	right, err := d.words.Right(r, user, hash, password, func() bool {
+	right, err := d.words.Right(r, user, t != nil, hash, password, func() bool {
 		return bcrypt.CompareHashAndPassword([]byte(hash), []byte(password)) == nil && t != nil
 	})
 	if err != nil {

@@ -18,8 +18,10 @@ import (
 
 // Passwords are those that were checked. One is checked at a time: bcrypt takes a processor for
 // some 60 ms. Whose is next goes by the address that it came from, each in its turn, so that
-// whoever guesses keeps others waiting for one check at a time, however many of his own wait. They
-// outlive a reload.
+// whoever guesses keeps others waiting for one check at a time, however many of his own wait; and
+// at one address, such as that of a gateway, by the user, all names that are nobody's being one:
+// guesses at one keep another one waiting no longer. Who sends so many can tell by the wait which
+// names are somebody's. They outlive a reload.
 type Passwords struct {
 	key  [32]byte
 	mu   sync.Mutex
@@ -32,11 +34,25 @@ type Passwords struct {
 // line is who waits at one address.
 type line struct {
 	from    string
-	waiting []*waiter // the first to come first; never empty
+	waiting []*waiter      // the first to come first; never empty
+	turns   map[string]int // when each user had the last one
+	turn    int            // how many there were
+}
+
+// following is which of those who wait is the next: of the users whose turn is the longest ago,
+// the first to come.
+func (l *line) following() (first int) {
+	for i, w := range l.waiting {
+		if l.turns[w.user] < l.turns[l.waiting[first].user] {
+			first = i
+		}
+	}
+	return first
 }
 
 // waiter waits for his turn, or until somebody else with the same password had it.
 type waiter struct {
+	user string // empty: a name that is nobody's
 	key  [sha256.Size]byte
 	over chan struct{} // closed when he waits no more
 	// What was found out, before over is closed.
@@ -52,14 +68,18 @@ func NewPasswords() *Passwords {
 }
 
 // Right tells whether a user has the password that a request gives, of which this is the hash: by
-// what is remembered, or else as compare says, when it is the turn of the request's address. The
-// error is a *qerr.Error: Overloaded where its turn has not come in time, or that the client left.
-func (p *Passwords) Right(r *http.Request, user, hash, password string, compare func() bool) (bool, error) {
+// what is remembered, or else as compare says, when it is the turn of the request's address and of
+// the user there; somebody tells that there is such a user. The error is a *qerr.Error: Overloaded
+// where its turn has not come in time, or that the client left.
+func (p *Passwords) Right(r *http.Request, user string, somebody bool, hash, password string, compare func() bool) (bool, error) {
 	key := p.keyOf(user, hash, password)
 	if right, known := p.known(key); known {
 		return right, nil
 	}
-	return p.check(r.Context(), identity.HolderOf(r), key, compare)
+	if !somebody {
+		user = ""
+	}
+	return p.check(r.Context(), identity.HolderOf(r), user, key, compare)
 }
 
 // keyOf is by what a password that was checked is remembered.
@@ -72,8 +92,8 @@ func (p *Passwords) keyOf(user, hash, password string) [sha256.Size]byte {
 
 // check tells whether a password that is not known is right, as compare says, once it is the turn
 // of whoever comes from that address with it.
-func (p *Passwords) check(ctx context.Context, from string, key [sha256.Size]byte, compare func() bool) (right bool, err error) {
-	if w := p.wait(from, key); w != nil {
+func (p *Passwords) check(ctx context.Context, from, user string, key [sha256.Size]byte, compare func() bool) (right bool, err error) {
+	if w := p.wait(from, user, key); w != nil {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
 		select {
@@ -107,7 +127,7 @@ var errBusy = func() *qerr.Error {
 }()
 
 // wait takes a place in the line of an address; nil where it is his turn at once.
-func (p *Passwords) wait(from string, key [sha256.Size]byte) *waiter {
+func (p *Passwords) wait(from, user string, key [sha256.Size]byte) *waiter {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.busy {
@@ -116,9 +136,9 @@ func (p *Passwords) wait(from string, key [sha256.Size]byte) *waiter {
 	}
 	i := slices.IndexFunc(p.lines, func(l *line) bool { return l.from == from })
 	if i < 0 {
-		i, p.lines = len(p.lines), append(p.lines, &line{from: from})
+		i, p.lines = len(p.lines), append(p.lines, &line{from: from, turns: map[string]int{}})
 	}
-	w := &waiter{key: key, over: make(chan struct{})}
+	w := &waiter{user: user, key: key, over: make(chan struct{})}
 	p.lines[i].waiting = append(p.lines[i].waiting, w)
 	return w
 }
@@ -146,8 +166,11 @@ func (p *Passwords) next() {
 		return
 	}
 	l := p.lines[0]
-	w := l.waiting[0]
-	l.waiting = l.waiting[1:]
+	i := l.following()
+	w := l.waiting[i]
+	l.waiting = slices.Delete(l.waiting, i, i+1)
+	l.turn++
+	l.turns[w.user] = l.turn
 	p.lines = append(p.lines[1:], l) // behind all others
 	p.tidy()
 	w.mine = true

@@ -24,8 +24,8 @@ func noPasswords() *Passwords {
 }
 
 // given is the password of that text, coming from an address.
-func (p *Passwords) given(ctx context.Context, from, text string, checked *int) (bool, error) {
-	return p.check(ctx, from, sha256.Sum256([]byte(text)), func() bool {
+func (p *Passwords) given(ctx context.Context, from, user, text string, checked *int) (bool, error) {
+	return p.check(ctx, from, user, sha256.Sum256([]byte(text)), func() bool {
 		*checked++ // one at a time: the race detector sees others
 		time.Sleep(hashing)
 		return text == "right"
@@ -42,7 +42,7 @@ func TestGuessersKeepNobodyWaiting(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 300 {
 			all.Go(func() {
-				_, err := p.given(t.Context(), "192.0.2.1", fmt.Sprint(i), &checked)
+				_, err := p.given(t.Context(), "192.0.2.1", "", fmt.Sprint(i), &checked)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -56,7 +56,7 @@ func TestGuessersKeepNobodyWaiting(t *testing.T) {
 		began := time.Now()
 		for range 40 { // a dashboard, after a restart
 			all.Go(func() {
-				if right, err := p.given(t.Context(), "192.0.2.2", "right", &checked); !right || err != nil {
+				if right, err := p.given(t.Context(), "192.0.2.2", "ann", "right", &checked); !right || err != nil {
 					t.Errorf("the right one: %v, %v", right, err)
 				}
 				if took := time.Since(began); took > 3*hashing {
@@ -74,6 +74,44 @@ func TestGuessersKeepNobodyWaiting(t *testing.T) {
 	})
 }
 
+// TestGuessesBehindOneAddress: behind a gateway all have one address. However many guess there, at
+// names that are nobody's and at one that is somebody's, of the others each has its turn.
+func TestGuessesBehindOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, checked := noPasswords(), 0
+		var all sync.WaitGroup
+		const tenants = 12
+		right := func(i int) string { return fmt.Sprint("right of ", i) }
+		check := func(user, text string) (bool, error) {
+			return p.check(t.Context(), "192.0.2.1", user, sha256.Sum256([]byte(text)), func() bool {
+				checked++
+				time.Sleep(hashing)
+				return text == "right of "+user
+			})
+		}
+		for i := range 300 {
+			all.Go(func() { _, _ = check("", fmt.Sprint(i)) })
+			all.Go(func() { _, _ = check("0", fmt.Sprint("0 ", i)) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		for i := 1; i <= tenants; i++ {
+			all.Go(func() {
+				if ok, err := check(fmt.Sprint(i), right(i)); !ok || err != nil {
+					t.Errorf("%d: %v, %v", i, ok, err)
+				}
+				if took := time.Since(began); took > (tenants+3)*hashing {
+					t.Errorf("%d waited for %s", i, took)
+				}
+			})
+		}
+		all.Wait()
+		if n := int(patience / hashing); checked > n+2 || p.busy || len(p.lines) > 0 {
+			t.Errorf("%d were checked; in the end somebody waits: %+v", checked, p)
+		}
+	})
+}
+
 // TestLeavingTheLine: whoever leaves, or fails, keeps nobody waiting.
 func TestLeavingTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,18 +120,18 @@ func TestLeavingTheLine(t *testing.T) {
 		var all sync.WaitGroup
 		all.Go(func() {
 			defer func() { _ = recover() }()
-			_, _ = p.check(t.Context(), "a", [32]byte{1}, func() bool { time.Sleep(hashing); panic("bcrypt") })
+			_, _ = p.check(t.Context(), "a", "", [32]byte{1}, func() bool { time.Sleep(hashing); panic("bcrypt") })
 		})
 		synctest.Wait()
 		for i := range 3 {
 			all.Go(func() {
-				if _, err := p.given(ctx, "a", fmt.Sprint(i), &checked); qerr.From(err).Kind != qerr.Canceled {
+				if _, err := p.given(ctx, "a", "", fmt.Sprint(i), &checked); qerr.From(err).Kind != qerr.Canceled {
 					t.Errorf("who left: %v", err)
 				}
 			})
 		}
 		all.Go(func() {
-			if right, err := p.given(t.Context(), "a", "right", &checked); !right || err != nil {
+			if right, err := p.given(t.Context(), "a", "", "right", &checked); !right || err != nil {
 				t.Errorf("who stayed: %v, %v", right, err)
 			}
 		})
@@ -114,7 +152,7 @@ func TestLinesAreOfAddresses(t *testing.T) {
 	}
 	d := directory(t, config.Tenant{Name: "b", BasicAuth: config.TenantPassword{Username: "bob", PasswordBcrypt: config.Secret(hash)}})
 	synctest.Test(t, func(t *testing.T) {
-		d.words.wait("", [32]byte{}) // nobody else has a turn
+		d.words.wait("", "", [32]byte{}) // nobody else has a turn
 		var all sync.WaitGroup
 		for i, from := range []string{"192.0.2.1:1", "192.0.2.1:2", "[2001:db8::1]:1", "[2001:db8::2]:1"} {
 			all.Go(func() {
