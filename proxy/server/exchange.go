@@ -316,17 +316,17 @@ func (x *exchange) mayLackNamed(name string) bool {
 }
 
 // concerns tells whether the shard can hold what the request selects. What selects nothing, such as
-// rules, concerns all.
+// rules, concerns all of which the caller may know.
 func (x *exchange) concerns(s *shard.Shard) bool {
 	if c := x.req.ID.Class(); c != endpoint.ClassQuery && c != endpoint.ClassMetadata {
-		return true
+		return x.mayKnow(s.Group)
 	}
 	for _, ms := range x.dec.Selectors {
 		if slices.ContainsFunc(x.view.Legs(ms, x.dec.Start, x.dec.End), func(l plan.Leg) bool { return l.Shard == s }) {
 			return true
 		}
 	}
-	return len(x.dec.Selectors) == 0 && !x.id.Evaluates()
+	return len(x.dec.Selectors) == 0 && !x.id.Evaluates() && x.mayKnow(s.Group)
 }
 
 // wasLate remembers the first server that used up the request's time: should there be none left for

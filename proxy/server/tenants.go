@@ -14,7 +14,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/identity"
 	"github.com/spillwayproject/spillway/proxy/merge"
+	"github.com/spillwayproject/spillway/proxy/plan"
 	"github.com/spillwayproject/spillway/proxy/qerr"
+	"github.com/spillwayproject/spillway/proxy/shard"
 	"github.com/spillwayproject/spillway/proxy/tenant"
 )
 
@@ -75,6 +77,13 @@ func standing() walls {
 		sees: (*tenant.Tenant).Sees, names: (*exchange).seenNames, bare: (*tenant.Tenant).Narrow,
 		reads: func(t *tenant.Tenant, _ endpoint.ID) []*labels.Matcher { return t.Narrowing() },
 	}
+}
+
+// mayKnow tells whether the tenant can have anything in the group, by the labels that the group
+// gives to all that it holds: nothing else is asked for him, fails him or is named to him.
+func (x *exchange) mayKnow(g *shard.Group) bool {
+	_, ok := plan.Strip(g, x.tenant.Narrowing())
+	return ok
 }
 
 // seen lets of the sources' rules and alerts only what the tenant may see.
