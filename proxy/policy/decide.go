@@ -131,6 +131,9 @@ func Decide(req *endpoint.Request, l Limits, group func(label string) bool, now 
 type Known struct {
 	// Regexps are the regular expressions that were compiled.
 	Regexps tree.Regexps
+	// Once are regular expressions that the caller has not written, such as those of a tenant's
+	// matchers in each of its selectors: they count once, however often they stand there.
+	Once []string
 	// Read, where set, is called once, before the first text is parsed, which compiles its regular
 	// expressions. An error is what is decided. It may block.
 	Read func(Effort) error

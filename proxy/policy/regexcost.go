@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/prometheus/prompb"
@@ -42,7 +43,15 @@ func (regexCost) Check(q *Query) error {
 		most = maxMatchRegexCost
 	}
 	var seen map[string]bool // with such classes
+	once := slices.Clone(q.known.Once)
 	add := func(re string) error {
+		if slices.Contains(q.known.Once, re) {
+			i := slices.Index(once, re)
+			if i < 0 {
+				return nil
+			}
+			once = slices.Delete(once, i, i+1)
+		}
 		size := sizeOf(re)
 		if size.wide > 0 {
 			if seen[re] { // it is compiled once

@@ -17,8 +17,9 @@ import (
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
-// everyShard are questions with one request for every shard of which the caller may know. everyReplica asks all replicas of each
-// that can be asked: their rules and alerts are their own, and the most urgent state wins.
+// everyShard are questions with one request for every shard of which the caller may know.
+// everyReplica asks all replicas of each that can be asked: their rules and alerts are their own,
+// and the most urgent state wins.
 func (x *exchange) everyShard(everyReplica bool, change func(*endpoint.Request)) []question {
 	var out []question
 	for _, g := range x.st.top.Groups {

@@ -272,7 +272,7 @@ func (x *exchange) narrow(now time.Time) error {
 	}
 	l := policy.Limits(x.limits)
 	l.MaxQueryBytes += int64(max(len(req.Query)-len(x.req.Query), 0)) + x.tenant.Bytes()
-	var known policy.Known
+	known := policy.Known{Once: x.tenant.Regexps()}
 	for _, ms := range x.dec.Selectors {
 		known.Regexps.Know(ms)
 	}

@@ -48,3 +48,47 @@ func TestGroupsOfOthers(t *testing.T) {
 		}
 	}
 }
+
+// TestTenantsRegexpCountsOnce: what the operator has written for a tenant stands in each selector
+// of its requests, and is nothing that its callers could make shorter.
+func TestTenantsRegexpCountsOnce(t *testing.T) {
+	const matcher = "team-[a-z0-9]{4,12}"
+	fake := fakeshard.Start(t, fakeshard.Config{Series: []map[string]string{{"__name__": "up", "ns": "team-blue"}}})
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("token-of-blue"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := &tenantWorld{t: t, client: newClient(t)}
+	w.s, w.url = startProxy(t, t.Context(), fmt.Sprintf("groups: [{name: g, shards: [{replicas: [{url: %q}]}]}]\n"+
+		"tenants: [{name: blue, bearer_token_file: %s, matchers: ['{ns=~%q}']}]\n", fake.URL(), token, matcher))
+	many := make([]string, 40)
+	for i := range many {
+		many[i] = fmt.Sprintf("m%d", i)
+	}
+	own := func(n int) string { // written by the caller, each another one
+		out := make([]string, n)
+		for i := range out {
+			out[i] = fmt.Sprintf(`m{x=~"%d[a-z0-9]{4,12}"}`, i)
+		}
+		return strings.Join(out, " + ")
+	}
+	for _, c := range []struct {
+		path string
+		form url.Values
+		code int
+	}{
+		{"/api/v1/query", url.Values{"query": {strings.Join(many, " + ")}}, 200},
+		{"/api/v1/series", url.Values{"match[]": many}, 200},
+		{"/api/v1/query", url.Values{"query": {own(8)}}, 200},
+		{"/api/v1/query", url.Values{"query": {own(20)}}, 422},
+	} {
+		if got := w.ask("blue", http.MethodPost, c.path, c.form, nil); got.status != c.code {
+			t.Errorf("%s %.80s: %s", c.path, c.form, got)
+		}
+	}
+	for _, r := range fake.RequestsTo("/api/v1/query") {
+		if q := r.Form.Get("query"); strings.Count(q, matcher) == 0 {
+			t.Errorf("asked without the matcher: %s", q)
+		}
+	}
+}

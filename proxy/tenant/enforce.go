@@ -108,6 +108,16 @@ func (t *Tenant) Narrowing() []*labels.Matcher {
 	return t.matchers
 }
 
+// Regexps are the regular expressions of the matchers.
+func (t *Tenant) Regexps() (out []string) {
+	for _, m := range t.Narrowing() {
+		if m.Type == labels.MatchRegexp || m.Type == labels.MatchNotRegexp {
+			out = append(out, m.Value)
+		}
+	}
+	return out
+}
+
 // selector is the text of a selector with the matchers.
 func (t *Tenant) selector(ms []*labels.Matcher) string {
 	all := append(slices.Clip(ms), t.matchers...)
