@@ -270,7 +270,7 @@ func dearest(write func(n int) string) string {
 	for low < high {
 		mid := (low + high + 1) / 2
 		re := write(mid)
-		q := &Query{Request: &endpoint.Request{ID: endpoint.Query}, Limits: testLimits(), regexps: []string{re}}
+		q := &Query{Request: &endpoint.Request{ID: endpoint.Query}, Limits: testLimits(), regexps: []string{re}, known: &Known{}}
 		if len(re) <= 64<<10 && (regexCost{}).Check(q) == nil {
 			low = mid
 		} else {

@@ -29,7 +29,7 @@ func longest(kind int) string {
 
 // passes tells whether the parser is given a text.
 func passes(text string) bool {
-	q := &Query{Request: &endpoint.Request{ID: endpoint.Query, Query: text}, Limits: testLimits()}
+	q := &Query{Request: &endpoint.Request{ID: endpoint.Query, Query: text}, Limits: testLimits(), known: &Known{}}
 	for _, c := range []Check{queryBytes{}, queryShape{}, regexCost{}} {
 		if c.Check(q) != nil {
 			return false

@@ -30,6 +30,7 @@ func (x *exchange) pieces(q plan.Query, p *plan.Plan) (n int, heavy weights, err
 		Interval: x.evaluationInterval(), Lookback: x.lookback(), LookbackDelta: x.dec.Request.LookbackDelta,
 		Timeout: x.dec.Request.Timeout,
 		Now:     x.view.Now().UnixMilli(), Tenant: x.tenantName(), Lane: x.lane, Known: &x.st.known, Ask: x.countAnswers,
+		Discreet:  x.tenant.Narrow(),
 		Unlearned: x.trial != nil, // which no estimate is to know of
 		Held:      func(s *shard.Shard, w weigh.Weight) { heavy[s] = w },
 	}

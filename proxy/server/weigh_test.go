@@ -2,7 +2,10 @@ package server
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -483,15 +486,28 @@ func TestPiecesKeepTheirWidth(t *testing.T) {
 func TestListsOfMany(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	shard := promShard(t, labels.EmptyLabels(), scraped(100, now.Add(-20*time.Minute), now, 15*time.Second, nil))
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("token-of-research"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const short = "{max_shard_bytes: 128KiB, max_response_bytes: 4KiB}"
 	for _, tc := range []struct {
 		name, limits, query string
 		code                int
+		words               string // of the refusal
 	}{
-		{"few", "{max_shard_bytes: 128KiB}", `count({node=~"n[1-3]"})`, 200},
-		{"more than a server may hold of", "{max_shard_bytes: 32KiB}", `count({node=~"n.+"})`, 422},
-		{"a long list", "{max_shard_bytes: 128KiB, max_response_bytes: 4KiB}", `count({node=~"n.+"})`, 422},
+		{"few", "{max_shard_bytes: 128KiB}", `count({node=~"n[1-3]"})`, 200, ""},
+		{"more than a server may hold of", "{max_shard_bytes: 32KiB}", `count({node=~"n.+"})`, 422, "from the series that it selects there"},
+		{"a long list", short, `count({node=~"n.+"})`, 422, "since the series are more than the"},
+		// Who sees a part is not told how much others have.
+		{"a long list of a tenant", short, `count({node=~"n.+"})`, 422, "its series are more than the"},
 	} {
-		s, base := startProxy(t, t.Context(), strings.TrimSuffix(oneShard(shard.URL(), ""), "\n")+"\nlimits: "+tc.limits+"\n")
+		text := strings.TrimSuffix(oneShard(shard.URL(), ""), "\n") + "\nlimits: " + tc.limits + "\n"
+		ofTenant := strings.HasSuffix(tc.name, "tenant")
+		if ofTenant {
+			text += "tenants: [{name: research, bearer_token_file: " + token + ", matchers: ['{node=~\"n.*\"}']}]\n"
+		}
+		s, base := startProxy(t, t.Context(), text)
 		top := s.state.Load()
 		told := fmt.Sprintf(`{"data":{"headStats":{"numSeries":2000000,"minTime":%d},"seriesCountByMetricName":[{"name":"up","value":7}]}}`,
 			now.Add(-2*time.Hour).UnixMilli())
@@ -499,12 +515,13 @@ func TestListsOfMany(t *testing.T) {
 		if err := sizes.Learn(strings.NewReader(told), time.Now(), 0); err != nil {
 			t.Fatal(err)
 		}
-		code, body := ask(t, base, "/api/v1/query", url.Values{"query": {tc.query}, "time": {stamp(now)}})
-		if code != tc.code || code == 422 && (!strings.Contains(string(body), `"bound":"max_shard_bytes"`) ||
-			strings.Contains(string(body), "since the series are more than the") != (tc.name == "a long list")) {
-			t.Errorf("%s: %d %s", tc.name, code, body)
+		w := &tenantWorld{t: t, s: s, url: base, client: newClient(t)}
+		got := w.ask("research", http.MethodPost, "/api/v1/query", url.Values{"query": {tc.query}, "time": {stamp(now)}}, nil)
+		if text := string(got.body); got.status != tc.code || got.status == 422 && (!strings.Contains(text, `"bound":"max_shard_bytes"`) ||
+			!strings.Contains(text, tc.words) || strings.Contains(text, "hold up to") == ofTenant && strings.HasPrefix(tc.name, "a long")) {
+			t.Errorf("%s: %s", tc.name, text)
 		}
-		if n := seriesCounts(t, s); n != 1 && tc.name == "a long list" {
+		if n := seriesCounts(t, s); n != 1 && strings.HasPrefix(tc.name, "a long") {
 			t.Errorf("%s: it was asked for %v numbers, want one", tc.name, n)
 		}
 	}

@@ -74,6 +74,9 @@ type Scale struct {
 	loaded []*load
 	// Known is what was found before, for all requests of a topology.
 	Known *Known
+	// Discreet tells that the caller is not to know what servers say of their metrics: others have
+	// part in that.
+	Discreet bool
 	// Unlearned tells that no estimate is to learn of what is counted.
 	Unlearned bool
 	// Held is told what a server of a shard would hold of the query, or of each of its pieces where
@@ -570,6 +573,11 @@ func (sc *Scale) tooMuch(q plan.Query, s *shard.Shard, held int64, uncounted boo
 		basis, about = fmt.Sprintf("as estimated from what the server says of its metrics, since the series are more than the %d that are counted", sc.listed()), "up to "
 	}
 	limit := admit.FormatBytes(sc.MaxBytes)
+	if uncounted && sc.Discreet {
+		return qerr.Refuse(policy.BoundMaxShardBytes, limit, "more than that", advice,
+			"evaluating this%s could make a server of shard %s hold more at once than the %s that max_shard_bytes allows: its series are more than the %d that are counted",
+			steps, s.Name(), limit, sc.listed())
+	}
 	return qerr.Refuse(policy.BoundMaxShardBytes, limit, about+admit.FormatBytes(held), advice,
 		"evaluating this%s would make a server of shard %s hold %s%s at once, %s, and max_shard_bytes allows %s",
 		steps, s.Name(), about, admit.FormatBytes(held), basis, limit)
