@@ -497,7 +497,7 @@ func TestListsOfMany(t *testing.T) {
 		words               string // of the refusal
 	}{
 		{"few", "{max_shard_bytes: 128KiB}", `count({node=~"n[1-3]"})`, 200, ""},
-		{"more than a server may hold of", "{max_shard_bytes: 32KiB}", `count({node=~"n.+"})`, 422, "from the series that it selects there"},
+		{"more than a server may hold of", "{max_shard_bytes: 32KiB}", `count({node=~"n.+"})`, 422, "series that it selects there"},
 		{"a long list", short, `count({node=~"n.+"})`, 422, "since the series are more than the"},
 		// Who sees a part is not told how much others have.
 		{"a long list of a tenant", short, `count({node=~"n.+"})`, 422, "its series are more than the"},
