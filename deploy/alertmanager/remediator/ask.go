@@ -23,7 +23,7 @@ func (c *controller) fleetAlert(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if c.watchdog != "" {
-		always, err := c.firing(ctx, `alertname="`+c.watchdog+`"`)
+		always, err := c.firing(ctx, c.alertmanager, `alertname="`+c.watchdog+`"`)
 		if err != nil {
 			return "", err
 		}
@@ -36,7 +36,7 @@ func (c *controller) fleetAlert(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	fleet, err := c.firing(ctx, `alertname=~"`+c.fleetAlerts+`"`, `cluster="`+c.cluster+`"`)
+	fleet, err := c.firing(ctx, c.alertmanager, `alertname=~"`+c.fleetAlerts+`"`, `cluster="`+c.cluster+`"`)
 	if err != nil || len(fleet) == 0 {
 		return "", err
 	}
@@ -52,7 +52,7 @@ const sentWithin = 2 * time.Minute
 
 // watched is an error unless the rules about the fleet are evaluated for the cluster.
 func (c *controller) watched(ctx context.Context) error {
-	all, err := c.firing(ctx, `alertname="`+c.watchdog+`"`, `cluster="`+c.cluster+`"`, `scope="`+c.watchdogScope+`"`)
+	all, err := c.firing(ctx, c.alertmanager, `alertname="`+c.watchdog+`"`, `cluster="`+c.cluster+`"`, `scope="`+c.watchdogScope+`"`)
 	if err != nil {
 		return err
 	}
@@ -97,11 +97,12 @@ type held struct {
 
 func (h held) name() string { return h.Labels["alertname"] }
 
-// firing are the alerts that Alertmanager has for some filters, whether or not they are silenced.
-func (c *controller) firing(ctx context.Context, filters ...string) ([]held, error) {
-	v := url.Values{"filter": filters, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}}
+// firing are the alerts that the Alertmanager of a URL has for some filters, whether or not they
+// are silenced, inhibited or too new to have been looked at.
+func (c *controller) firing(ctx context.Context, base string, filters ...string) ([]held, error) {
+	v := url.Values{"filter": filters, "active": {"true"}, "silenced": {"true"}, "inhibited": {"true"}, "unprocessed": {"true"}}
 	var list []held
-	if err := c.get(ctx, "/api/v2/alerts?"+v.Encode(), &list); err != nil {
+	if err := c.getFrom(ctx, base, "/api/v2/alerts?"+v.Encode(), &list); err != nil {
 		return nil, err
 	}
 	if list == nil {
@@ -112,9 +113,17 @@ func (c *controller) firing(ctx context.Context, filters ...string) ([]held, err
 
 // get reads one answer of Alertmanager's, to the end, so that the connection serves the next call.
 func (c *controller) get(ctx context.Context, call string, into any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.alertmanager+call, nil)
+	return c.getFrom(ctx, c.alertmanager, call, into)
+}
+
+// getFrom is that from one of several Alertmanagers, which is called by the name of all.
+func (c *controller) getFrom(ctx context.Context, base, call string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+call, nil)
 	if err != nil {
 		return err
+	}
+	if u, err := url.Parse(c.alertmanager); err == nil {
+		req.Host = u.Host
 	}
 	if c.tokenFile != "" {
 		bearer, err := bearerOf("--alertmanager-token-file", c.tokenFile)

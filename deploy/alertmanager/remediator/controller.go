@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -73,8 +75,9 @@ type controller struct {
 	settings
 	kube         *kube
 	alertmanager string
-	tokenFile    string       // Alertmanager's, read for each request; empty: none
-	client       *http.Client // for Alertmanager
+	tokenFile    string                                                   // Alertmanager's, read for each request; empty: none
+	client       *http.Client                                             // for Alertmanager
+	resolve      func(ctx context.Context, name string) ([]string, error) // the addresses of a name
 	log          *slog.Logger
 	now          func() time.Time
 
@@ -94,8 +97,9 @@ type controller struct {
 func newController(s settings, k *kube, alertmanager string, log *slog.Logger, reg prometheus.Registerer) *controller {
 	c := &controller{
 		settings: s, kube: k, alertmanager: strings.TrimSuffix(alertmanager, "/"),
-		client: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
-		log:    log, now: time.Now, planned: map[string]plan{}, done: newDone(), waiting: waiting{by: map[string][]wish{}},
+		resolve: net.DefaultResolver.LookupHost,
+		client:  &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{IdleConnTimeout: time.Minute}},
+		log:     log, now: time.Now, planned: map[string]plan{}, done: newDone(), waiting: waiting{by: map[string][]wish{}},
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "remediator_decisions_total", Help: "Alerts and nodes that were decided on, by what was decided and why.",
 		}, []string{"decision", "reason"}),
@@ -131,7 +135,11 @@ func (c *controller) trusts(caFile, tokenFile string) error {
 			return err
 		}
 	}
-	way, err := newTrust("--alertmanager-ca-file", caFile)
+	u, err := url.Parse(c.alertmanager)
+	if err != nil {
+		return fmt.Errorf("--alertmanager: %w", err)
+	}
+	way, err := newTrust("--alertmanager-ca-file", caFile, u.Hostname())
 	if err != nil {
 		return err
 	}
@@ -369,20 +377,8 @@ func (c *controller) one(ctx context.Context, w *wish, silences silencesOnce) (d
 	if ok && p.at.After(c.now().Add(-c.window)) && (!p.light || isLight(w.action)) {
 		return already, "same", nil
 	}
-	firing, err := c.fleetAlert(ctx)
-	if err != nil {
-		return failed, "alertmanager", err
-	}
-	if firing != "" {
-		return refused, byFleet, nil
-	}
-	if left != "" {
-		return refused, left, nil
-	}
-	if quiet, err := silences.match(w); err != nil {
-		return failed, "alertmanager", err
-	} else if quiet {
-		return refused, silenced, nil
+	if decision, reason, err := c.says(ctx, w, left, silences); decision != "" {
+		return decision, reason, err
 	}
 	// A node that was taken out here costs no budget a second time, unless jobs may still run there
 	// and what reads the mark drains or reboots it: others cordoned it, or its mark is light.
@@ -417,6 +413,32 @@ func (c *controller) one(ctx context.Context, w *wish, silences silencesOnce) (d
 	}
 	c.done.add(at, n, isLight(w.action))
 	return cordoned, "ok", nil
+}
+
+// says is what Alertmanager says against an action, "" where it says nothing; left is what the node
+// does.
+func (c *controller) says(ctx context.Context, w *wish, left string, silences silencesOnce) (decision, reason string, err error) {
+	firing, err := c.fleetAlert(ctx)
+	if err != nil {
+		return failed, "alertmanager", err
+	}
+	if firing != "" {
+		return refused, byFleet, nil
+	}
+	if over, err := c.hasEnded(ctx, w); err != nil {
+		return failed, "alertmanager", err
+	} else if over {
+		return ignored, ended, nil
+	}
+	if left != "" {
+		return refused, left, nil
+	}
+	if quiet, err := silences.match(w); err != nil {
+		return failed, "alertmanager", err
+	} else if quiet {
+		return refused, silenced, nil
+	}
+	return "", "", nil
 }
 
 // reasonOf is what stands on the node: short, and nothing that a label of an alert could break.

@@ -15,7 +15,9 @@
 // leaves them, those that an autoscaler takes away. Alerts of another cluster, of another severity,
 // without a node, with an action that it does not know.
 // What waited is left alone while an active silence is for its alert, which Alertmanager would not
-// post. When it cannot ask Alertmanager for silences or whether a fleet alert fires, or the API
+// post, and is over where its alert comes again by itself while there is something to mend and is
+// gone: of one that is inhibited when it ends Alertmanager does not post the end. When it cannot
+// ask Alertmanager for silences, for such an alert or whether a fleet alert fires, or the API
 // server how many nodes there are, it does nothing: an answer that is missing is a no. It never
 // drains, never deletes and never uncordons: the taint tells who does that what is to be done.
 //

@@ -230,6 +230,47 @@ type fakeManager struct {
 
 	silences string // its answer to who asks for silences; "" is none
 	asked    int    // how often somebody did
+
+	alerts    []map[string]string // those that fire, as far as somebody asks by node
+	askedNode int                 // how often somebody did
+	ofNode    string              // its answer to that; "" is the list
+	onNode    func()              // called after such an answer
+}
+
+// hears keeps what a payload says that Alertmanager has.
+func (m *fakeManager) hears(alerts []alert) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range alerts {
+		m.alerts = slices.DeleteFunc(m.alerts, func(l map[string]string) bool { return maps.Equal(l, a.Labels) })
+		if a.Status == "firing" {
+			m.alerts = append(m.alerts, a.Labels)
+		}
+	}
+}
+
+// byNode answers who asks for alerts of one node.
+func (m *fakeManager) byNode(w http.ResponseWriter) {
+	m.askedNode++
+	if m.ofNode != "" {
+		_, _ = io.WriteString(w, m.ofNode)
+		return
+	}
+	list := []any{}
+	for _, labels := range m.alerts {
+		match := func(filter string) bool {
+			name, value, _ := strings.Cut(filter, "=")
+			text, err := strconv.Unquote(value)
+			return err == nil && labels[name] == text
+		}
+		if !slices.ContainsFunc(m.filters, func(f string) bool { return !match(f) }) {
+			list = append(list, map[string]any{"labels": labels})
+		}
+	}
+	_ = json.NewEncoder(w).Encode(list)
+	if m.onNode != nil {
+		m.onNode()
+	}
 }
 
 func newFakeManager(t *testing.T) *fakeManager {
@@ -252,6 +293,10 @@ func newFakeManager(t *testing.T) *fakeManager {
 			return
 		}
 		m.filters = r.URL.Query()["filter"]
+		if slices.ContainsFunc(m.filters, func(f string) bool { return strings.HasPrefix(f, "node=") }) {
+			m.byNode(w)
+			return
+		}
 		list := []any{}
 		if slices.Equal(m.filters, []string{`alertname="Watchdog"`, `cluster="jaguar"`, `scope="fleet"`}) {
 			for _, at := range []any{"2026-11-01T00:00:00Z", m.watched} { // and one of another sender that is gone

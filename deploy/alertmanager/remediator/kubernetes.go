@@ -77,7 +77,7 @@ func newKube(base, tokenFile, caFile string) (*kube, error) {
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("--kubernetes-url=%q: must be like https://10.96.0.1:443", base)
 	}
-	way, err := newTrust("--kubernetes-ca-file", caFile)
+	way, err := newTrust("--kubernetes-ca-file", caFile, "")
 	if err != nil {
 		return nil, err
 	}

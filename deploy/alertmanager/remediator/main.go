@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stderr io.Writer, ready func(net.Ad
 	listen := f.String("listen-address", "127.0.0.1:8080", "where Alertmanager's webhook, /metrics and /-/healthy are served")
 	var s settings
 	s.flags(f)
-	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires, and for silences")
+	alertmanager := f.String("alertmanager", "", "Alertmanager's URL, to ask whether a fleet alert fires, for silences, and whether what waits has ended")
 	managerCA := f.String("alertmanager-ca-file", "", "file with Alertmanager's certificate authority, read again when it changes; empty for the system's")
 	managerToken := f.String("alertmanager-token-file", "", "file with the token that Alertmanager is asked with (Authorization: Bearer), read each time; empty for none")
 	token := f.String("token-file", "", "file with the token that webhooks must bring (Authorization: Bearer); needed with --act")

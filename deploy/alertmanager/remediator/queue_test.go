@@ -127,6 +127,7 @@ func TestWaitsBesideAnother(t *testing.T) {
 		t.Errorf("%+v", w)
 	}
 	r.c.waiting.keep(beside, r.clock)
+	r.manager.hears([]alert{disk}) // it fires again
 	r.manager.names = []string{"FleetNodesFailing"}
 	r.later(t, waitEvery)
 	r.later(t, 8*time.Hour) // that does not count

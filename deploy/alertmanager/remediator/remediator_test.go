@@ -38,6 +38,7 @@ func xid(i int, pairs ...string) alert {
 
 func (r *rig) post(t *testing.T, alerts ...alert) error {
 	t.Helper()
+	r.manager.hears(alerts)
 	return r.c.decide(t.Context(), payload{Version: "4", Alerts: alerts})
 }
 

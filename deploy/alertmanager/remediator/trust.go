@@ -18,6 +18,7 @@ import (
 // whom it named before may be trusted no longer.
 type trust struct {
 	flag, file string // which flag names the file; no file: the system's authorities
+	name       string // of the server, whatever address it is called by; empty: that of the URL
 
 	mu  sync.Mutex
 	pem []byte // what the file had when the way was made
@@ -25,8 +26,8 @@ type trust struct {
 }
 
 // newTrust makes a way, and says what is wrong with the file.
-func newTrust(flag, file string) (*trust, error) {
-	t := &trust{flag: flag, file: file}
+func newTrust(flag, file, name string) (*trust, error) {
+	t := &trust{flag: flag, file: file, name: name}
 	_, err := t.now()
 	return t, err
 }
@@ -45,7 +46,7 @@ func (t *trust) now() (*http.Transport, error) {
 	if t.way != nil && bytes.Equal(pem, t.pem) {
 		return t.way, nil
 	}
-	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.name}
 	if t.file != "" {
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM(pem) {

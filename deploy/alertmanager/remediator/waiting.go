@@ -270,7 +270,7 @@ func (c *controller) settle(w wish, decision, reason string) {
 	switch {
 	case reason == byFleet, decision == failed && reason == "alertmanager": // that nobody can tell is as good as a fleet alert
 		c.waiting.hold(true, c.now())
-	case decision == cordoned, decision == wouldDo, again(decision, reason): // none fired
+	case decision == cordoned, decision == wouldDo, reason == ended, again(decision, reason): // none fired
 		c.waiting.hold(false, c.now())
 	}
 	switch {
@@ -285,7 +285,7 @@ func (c *controller) settle(w wish, decision, reason string) {
 		for _, o := range c.waiting.keep(k, c.now()) {
 			c.note(ignored, queueFull, o.node, o.action, o.alert, nil)
 		}
-	case w.waits && reason == rebooted:
+	case w.waits && (reason == rebooted || reason == ended):
 		c.waiting.over(w)
 	default:
 		c.waiting.drop(w)
