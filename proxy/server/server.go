@@ -96,7 +96,9 @@ type Options struct {
 	HeaderTimeout time.Duration
 	// BodyTimeout is how long its body may take; 10 s.
 	BodyTimeout time.Duration
-	// IdleTimeout is how long a connection may be idle; 60 s.
+	// IdleTimeout is how long a connection may be idle; 130 s: Go's clients give theirs up after
+	// 90 s, load balancers and nginx after 60 s, and a POST that meets the end is lost, since
+	// nobody repeats it. Nor is it a round number, at which rules are evaluated.
 	IdleTimeout time.Duration
 	// DrainTimeout is how long requests may go on after the end was asked for; 15 s.
 	DrainTimeout time.Duration
@@ -234,7 +236,7 @@ func New(o Options) (*Server, error) {
 	}
 	setDefault(&o.HeaderTimeout, 5*time.Second)
 	setDefault(&o.BodyTimeout, 10*time.Second)
-	setDefault(&o.IdleTimeout, 60*time.Second)
+	setDefault(&o.IdleTimeout, 130*time.Second)
 	setDefault(&o.DrainTimeout, 15*time.Second)
 	setDefault(&o.MaxConnections, DefaultMaxConnections)
 	setDefault(&o.MaxPerAddress, max(1, o.MaxConnections*3/4))

@@ -38,6 +38,16 @@ func TestWhoReadsNothingIsEnded(t *testing.T) {
 	r.idle()
 }
 
+// TestClientsGiveConnectionsUpFirst: a POST on a connection that is closed meanwhile is lost, since
+// nobody repeats it. Go's clients keep connections for a while, and others for a minute.
+func TestClientsGiveConnectionsUpFirst(t *testing.T) {
+	s, _ := startProxy(t, t.Context(), oneShard("http://127.0.0.1:1", ""))
+	theirs := http.DefaultTransport.(*http.Transport).IdleConnTimeout
+	if own := s.opts.IdleTimeout; own <= theirs+10*time.Second || own%time.Minute == 0 {
+		t.Errorf("idle connections are closed after %s; Go's clients close theirs after %s", own, theirs)
+	}
+}
+
 // TestWhoReadsNoPage: who asks for pages and reads none of them is given up, on each listener, and
 // keeps nobody from the metrics meanwhile.
 func TestWhoReadsNoPage(t *testing.T) {
