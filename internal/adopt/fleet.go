@@ -127,6 +127,7 @@ func (p *Plan) group() {
 		}
 		g.Servers = slices.DeleteFunc(g.Servers, func(s *Server) bool { return s.Shard == "" })
 		g.divided(p.hashmod)
+		g.scaling()
 	}
 	p.Groups = slices.DeleteFunc(p.Groups, func(g *Group) bool { return len(g.Servers) == 0 })
 	for i, o := range p.Open {

@@ -86,15 +86,12 @@ func (g *Group) config() (config.Group, error) {
 		SourceLabels: []string{"__meta_kubernetes_endpointslice_port_name", "__meta_kubernetes_endpointslice_port"},
 		Regex:        strings.Join(ports, "|"), Action: "keep",
 	}))
-	rules := g.rules()
-	var all []string
-	for _, r := range rules {
-		if r.TargetLabel == "__spillway_shard__" {
-			all = append(all, r.Regex)
-		}
+	take, leave := g.taken()
+	f.Relabel = append(f.Relabel, relabels(config.Relabel{SourceLabels: g.sources(), Regex: strings.Join(take, "|"), Action: "keep"}))
+	if len(leave) > 0 {
+		f.Relabel = append(f.Relabel, relabels(config.Relabel{SourceLabels: g.sources(), Regex: strings.Join(leave, "|"), Action: "drop"}))
 	}
-	f.Relabel = append(f.Relabel, relabels(config.Relabel{SourceLabels: g.sources(), Regex: strings.Join(all, "|"), Action: "keep"}))
-	f.Relabel = append(f.Relabel, rules...)
+	f.Relabel = append(f.Relabel, g.rules()...)
 	prefixes := map[string]bool{}
 	for _, w := range g.Workloads {
 		prefixes[w.Scheme+" "+w.Prefix] = true
@@ -139,26 +136,112 @@ func (g *Group) sources() []string {
 	return []string{targetName}
 }
 
+// at is a pattern of pods' names as one of the sources.
+func (g *Group) at(w *Workload, pods string) string {
+	if g.wide() {
+		return regexp.QuoteMeta(w.Namespace) + ";" + pods
+	}
+	return pods
+}
+
+// front is what stands before the names of a workload's pods and shards.
+func (g *Group) front(w *Workload) string {
+	if g.wide() {
+		return w.Namespace + "/"
+	}
+	return ""
+}
+
+// podNames is a pattern of the names that pods of the workload have, also those of later ones.
+func (w *Workload) podNames() string {
+	name := regexp.QuoteMeta(w.Name)
+	switch w.Kind {
+	case "Prometheus":
+		return `(prometheus-` + name + `(?:-shard-\d+)?)-\d+` // and its shard
+	case "Deployment":
+		return name + `-[a-z0-9]+-[a-z0-9]+`
+	}
+	return name + `-\d+`
+}
+
+// taken are patterns of the pods that are taken, and those of them that are left out. All that
+// workloads have are taken, also later: one that no rule places is refused aloud, while one that is
+// not taken would be missing in answers, and nobody would know.
+func (g *Group) taken() (take, leave []string) {
+	for _, w := range g.Workloads {
+		ours := map[string]bool{}
+		for _, s := range g.Servers {
+			ours[s.Pod] = ours[s.Pod] || s.Workload == w
+		}
+		if w.Kind != "Prometheus" && !slices.ContainsFunc(w.Pods, func(s *Server) bool { return ours[s.Pod] }) {
+			continue
+		}
+		take = append(take, g.at(w, w.podNames()))
+		for _, s := range w.Pods {
+			if w.Kind != "Prometheus" && !ours[s.Pod] {
+				leave = append(leave, g.at(w, regexp.QuoteMeta(s.Pod)))
+			}
+		}
+	}
+	return take, leave
+}
+
+// shardsOf are a workload's servers by their shards.
+func (g *Group) shardsOf(w *Workload) map[string][]*Server {
+	shards := map[string][]*Server{}
+	for _, s := range g.Servers {
+		if s.Workload == w {
+			shards[s.Shard] = append(shards[s.Shard], s)
+		}
+	}
+	return shards
+}
+
+// placing says how pods of a workload without the operator get their places: alike, since all hold
+// the same; alone, since each is a shard of its own, as later ones are then; or by their names,
+// where nobody can know the place of a later one.
+func (g *Group) placing(w *Workload) (alike, alone bool) {
+	shards := g.shardsOf(w)
+	ours := 0
+	alone = g.Modulus == 0 && len(shards) > 1
+	for _, s := range g.Servers {
+		if s.Workload == w {
+			ours++
+		} else if shards[s.Shard] != nil {
+			alone = false
+		}
+	}
+	whole := ours == len(w.Pods)
+	return whole && len(shards) == 1, whole && alone && len(shards) == ours
+}
+
+// scaling remarks what becomes of pods that a workload of several shards has later.
+func (g *Group) scaling() {
+	for _, w := range g.Workloads {
+		if alike, alone := g.placing(w); w.Kind == "Prometheus" || alike || len(g.shardsOf(w)) == 0 {
+			continue
+		} else if alone {
+			g.remark("%s: a pod that it has later is a shard of its own.", w)
+			continue
+		}
+		g.remark("%s: its pods are placed by their names, so run adopt again when it is scaled. Until then what was found before is asked on, "+
+			"the log has the new pod's address, and spillway_discovery_refused is 1 (ProxyDiscoveryRefused). "+
+			"A Spillway that is started meanwhile does not come up.", w)
+	}
+}
+
 // rules are those that say of each pod where it belongs, also of pods that come later: another
 // replica of a shard, another shard of the operator.
 func (g *Group) rules() []config.Relabel {
 	var out []config.Relabel
 	add := func(w *Workload, regex, label, value string) {
-		if g.wide() {
-			regex = regexp.QuoteMeta(w.Namespace) + ";" + regex
-		}
-		out = append(out, relabels(config.Relabel{SourceLabels: g.sources(), Regex: regex, TargetLabel: label, Replacement: value}))
-	}
-	front := func(w *Workload) string {
-		if g.wide() {
-			return w.Namespace + "/"
-		}
-		return ""
+		rule := config.Relabel{SourceLabels: g.sources(), Regex: g.at(w, regex), TargetLabel: label, Replacement: value}
+		out = append(out, relabels(rule))
 	}
 	for _, w := range g.Workloads {
-		name := regexp.QuoteMeta(w.Name)
+		name, front := regexp.QuoteMeta(w.Name), g.front(w)
 		if w.Kind == "Prometheus" {
-			add(w, `(prometheus-`+name+`(?:-shard-\d+)?)-\d+`, "__spillway_shard__", front(w)+"$1")
+			add(w, w.podNames(), "__spillway_shard__", front+"$1")
 			add(w, `prometheus-`+name+`(?:-shard-\d+)?-(\d+)`, "__spillway_replica__", "$1")
 			if g.Modulus > 0 {
 				add(w, `prometheus-`+name+`-\d+`, "__spillway_hash__", "0")
@@ -166,19 +249,18 @@ func (g *Group) rules() []config.Relabel {
 			}
 			continue
 		}
-		shards := map[string][]*Server{}
-		for _, s := range g.Servers {
-			if s.Workload == w {
-				shards[s.Shard] = append(shards[s.Shard], s)
-			}
-		}
-		pods := name + `-\d+`
-		if w.Kind == "Deployment" {
-			pods = name + `-[a-z0-9]+-[a-z0-9]+`
+		shards := g.shardsOf(w)
+		pods := w.podNames()
+		alike, alone := g.placing(w)
+		if alone {
+			add(w, `(`+pods+`)`, "__spillway_shard__", front+"$1")
 		}
 		for _, shard := range sorted(shards) {
+			if alone {
+				break
+			}
 			regex := pods
-			if len(shards) > 1 || len(shards[shard]) < len(w.Pods) {
+			if !alike {
 				regex = ""
 				for _, s := range shards[shard] {
 					regex += "|" + regexp.QuoteMeta(s.Pod)
@@ -191,7 +273,7 @@ func (g *Group) rules() []config.Relabel {
 			}
 		}
 		if len(shards) > 0 {
-			add(w, `(`+pods+`)`, "__spillway_replica__", front(w)+"$1")
+			add(w, `(`+pods+`)`, "__spillway_replica__", front+"$1")
 		}
 	}
 	return out
