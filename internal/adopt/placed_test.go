@@ -105,3 +105,29 @@ func placer(t *testing.T, p *Plan) func(pod string) string {
 		return b.Get("__spillway_shard__") + " " + b.Get("__spillway_replica__") + " " + b.Get("__spillway_hash__")
 	}
 }
+
+// TestDualStack: a pod that slices of two families have is the server at its address of IPv4,
+// whichever slice comes first, since discovery takes that one.
+func TestDualStack(t *testing.T) {
+	for _, service := range []string{"a", "z"} { // before and after that of IPv4, by name
+		f := &fleets[2]
+		c := newCluster(t)
+		c.populate(f)
+		for i, s := range f.servers {
+			for _, o := range f.placed(s, fmt.Sprintf("fd00::%d", i+1), 9090)[1:] {
+				o["addressType"] = "IPv6"
+				object(o).set(service+"-"+s.name, "metadata", "name")
+				c.put(o)
+			}
+		}
+		p := c.plan(Scope{})
+		if len(p.Open) > 0 || len(p.Groups) != 1 || len(p.Groups[0].Servers) != len(f.servers) {
+			t.Fatalf("left open: %q; the groups are %+v", p.Open, p.Groups)
+		}
+		for i, s := range p.Groups[0].Servers {
+			if want := fmt.Sprintf("10.1.0.%d", i); s.IP != want {
+				t.Errorf("slices of IPv6 called %s: %s is at %s, want %s", service, s.Pod, s.IP, want)
+			}
+		}
+	}
+}

@@ -58,7 +58,7 @@ type Reach struct {
 // Direct reaches the servers at the addresses of their pods: from inside the cluster.
 func Direct() (*Reach, error) {
 	return listen(&http.Transport{MaxIdleConnsPerHost: 2, IdleConnTimeout: time.Minute}, nil, func(s *Server) *url.URL {
-		return &url.URL{Scheme: s.Workload.Scheme, Host: net.JoinHostPort(s.IP, strconv.Itoa(int(s.Port)))}
+		return &url.URL{Scheme: s.Workload.Scheme, Host: s.address()}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"path"
 	"regexp"
@@ -102,6 +103,9 @@ type Server struct {
 	hashed  hashRule
 	unasked string // why it could not be asked; empty where it was
 }
+
+// address is the pod's host and port, as it stands in URLs.
+func (s *Server) address() string { return net.JoinHostPort(s.IP, strconv.Itoa(int(s.Port))) }
 
 // custom is what is read of the operator's objects.
 type custom struct {
@@ -486,7 +490,10 @@ func (w *Workload) locate(services []corev1.Service, cut []discoveryv1.EndpointS
 			}
 		}
 	}
-	slices.SortFunc(w.Pods, func(a, b *Server) int { return compareOrdinals(a.Pod, b.Pod) })
+	// Of the addresses of a pod that of IPv4 comes first, as in discovery.
+	slices.SortFunc(w.Pods, func(a, b *Server) int {
+		return cmp.Or(compareOrdinals(a.Pod, b.Pod), cmp.Compare(a.address(), b.address()))
+	})
 	w.Pods = slices.CompactFunc(w.Pods, func(a, b *Server) bool { return a.Pod == b.Pod })
 	for _, s := range services {
 		if _, ours := w.services[s.Name]; ours {

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -119,7 +117,7 @@ func (p *Plan) unseenBy(ctx context.Context, r *Reach, pod *Server) error {
 	var unseen []string
 	for _, g := range p.Groups {
 		for _, s := range g.Servers {
-			if at := net.JoinHostPort(s.IP, strconv.Itoa(int(s.Port))); !up[[2]string{g.Name, at}] {
+			if at := s.address(); !up[[2]string{g.Name, at}] {
 				unseen = append(unseen, s.Workload.Namespace+"/"+s.Pod+" at "+at)
 			}
 		}
