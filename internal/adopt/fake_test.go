@@ -37,6 +37,8 @@ type cluster struct {
 	asked   []Rule
 	// refuse, if not nil, may answer a request in the API server's place.
 	refuse func(r *http.Request) (code int, message string)
+	also   []string          // plurals of collections that are there besides
+	kinds  map[string]string // what is said of which kinds there are, by path
 	// data are the keys of data that adopt has applied, by the path of the object: what it leaves
 	// out the next time goes.
 	data map[string][]string
@@ -161,6 +163,10 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	there, known := c.objects[at]
 	switch r.Method {
 	case http.MethodGet:
+		if kinds, ok := c.kinds[at]; ok {
+			fmt.Fprint(w, kinds)
+			return
+		}
 		if !known {
 			c.list(w, r)
 			return
@@ -241,7 +247,7 @@ func (c *cluster) list(w http.ResponseWriter, r *http.Request) {
 		c.status(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if plural := path.Base(at); !slices.Contains(slices.Collect(maps.Values(collections)), plural) {
+	if plural := path.Base(at); !slices.Contains(slices.AppendSeq(c.also, maps.Values(collections)), plural) {
 		c.status(w, http.StatusNotFound, path.Base(at)+" not found")
 		return
 	}

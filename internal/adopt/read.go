@@ -41,6 +41,10 @@ type Found struct {
 	Remarks []string
 	// policies are those of the namespaces in which servers are, and of Spillway's own.
 	policies []networkingv1.NetworkPolicy
+	// otherPolicies are of kinds that are not followed, and unknown is which could not be listed.
+	otherPolicies []otherPolicy
+	unknown       []string
+
 	blind    string      // why those of Spillway's own could not be read; empty where they were
 	unlisted error       // why Secrets with data sources could not be looked for; nil where they were
 	grafanas []*grafana  // by kind
@@ -183,6 +187,9 @@ func (c *Client) Read(ctx context.Context, s Scope) (*Found, error) {
 		if err := c.readPods(ctx, ns, f); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.readOthers(ctx, namespacesOf(f.Workloads), f); err != nil {
+		return nil, err
 	}
 	if s.Home != "" && !slices.Contains(namespacesOf(f.Workloads), s.Home) {
 		if err := c.readPolicies(ctx, s.Home, f); isStatus(err, http.StatusForbidden) {

@@ -17,6 +17,9 @@ type Rule struct {
 // makes it.
 const roleGrants = "what Spillway's Role grants"
 
+// otherWalls is why policies are listed that adopt does not follow.
+const otherWalls = "what else may keep somebody from them, where there is such a kind"
+
 // Reads are the rights that looking needs, and Writes those of Apply and Undo besides.
 var (
 	Reads = []Rule{
@@ -28,6 +31,16 @@ var (
 		{"", "services", []string{"list"}, "by what they are looked up"},
 		{"discovery.k8s.io", "endpointslices", []string{"list"}, "their addresses"},
 		{"networking.k8s.io", "networkpolicies", []string{"list"}, "what may reach them"},
+		{"cilium.io", "ciliumnetworkpolicies", []string{"list"}, otherWalls},
+		{"cilium.io", "ciliumclusterwidenetworkpolicies", []string{"list"}, otherWalls},
+		{"projectcalico.org", "networkpolicies", []string{"list"}, otherWalls},
+		{"projectcalico.org", "globalnetworkpolicies", []string{"list"}, otherWalls},
+		{"crd.projectcalico.org", "networkpolicies", []string{"list"}, otherWalls},
+		{"crd.projectcalico.org", "globalnetworkpolicies", []string{"list"}, otherWalls},
+		{"policy.networking.k8s.io", "adminnetworkpolicies", []string{"list"}, otherWalls},
+		{"policy.networking.k8s.io", "baselineadminnetworkpolicies", []string{"list"}, otherWalls},
+		{"policy.networking.k8s.io", "clusternetworkpolicies", []string{"list"}, otherWalls},
+		{"security.istio.io", "authorizationpolicies", []string{"list"}, otherWalls},
 		{"", "configmaps", []string{"get", "list"}, "Grafana's data sources"},
 		{"", "secrets", []string{"get", "list"}, "Grafana's data sources, where its Deployment mounts a Secret of them, or Secrets have the label"},
 		{"grafana.integreatly.org", "grafanadatasources", []string{"list"}, "data sources of Grafana's operator"},

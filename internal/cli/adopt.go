@@ -22,7 +22,7 @@ type adopting struct {
 	scope                         adopt.Scope
 	settings                      adopt.Settings
 	apply, undo, objects, hashmod bool
-	evenIfAsked                   bool
+	evenIfAsked, evenIfClosed     bool
 	timeout                       time.Duration
 }
 
@@ -45,6 +45,7 @@ func adoptCommand(e *Env, parent Clause) func() error {
 	c.Flag("apply", "Does it.").BoolVar(&a.apply)
 	c.Flag("undo", "Takes back what --apply did.").BoolVar(&a.undo)
 	c.Flag("even-if-asked", "With --undo: Spillway is deleted though data sources still ask it, which get no answers then.").BoolVar(&a.evenIfAsked)
+	c.Flag("even-if-closed", "With --apply: it is applied though policies of Cilium, Calico, Istio or of administrators may close the servers, which adopt does not follow: whom they keep out may read through Spillway what the servers have.").BoolVar(&a.evenIfClosed)
 	c.Flag("timeout", "How long all of it may take.").Default("5m").DurationVar(&a.timeout)
 	return func() error {
 		switch {
@@ -54,6 +55,8 @@ func adoptCommand(e *Env, parent Clause) func() error {
 			return errUsage{errors.New("--objects only prints; leave --apply and --undo away")}
 		case a.evenIfAsked && !a.undo:
 			return errUsage{errors.New("--even-if-asked says what --undo does; give both, or neither")}
+		case a.evenIfClosed && !a.apply:
+			return errUsage{errors.New("--even-if-closed says what --apply does; give both, or neither")}
 		case a.apply && a.settings.Image == "":
 			return errUsage{errors.New("--apply needs --image: no registry has one of Spillway's yet; docs/image.md says how to build and push it")}
 		}
@@ -119,6 +122,8 @@ func (a *adopting) run(e *Env) error {
 		return errors.New("nothing was applied, since servers are left out: name those that are wanted by --only")
 	case plan.Unsure() != "" && a.apply:
 		return errors.New("nothing was applied: " + adopt.Printable(plan.Unsure()))
+	case len(plan.Unfollowed()) > 0 && a.apply && !a.evenIfClosed:
+		return errors.New("nothing was applied: " + unfollowed)
 	case problems+len(plan.Open) > 0:
 		return errQuiet
 	case a.apply:
@@ -128,9 +133,16 @@ func (a *adopting) run(e *Env) error {
 		say("Nothing was changed, and --apply would not: %s.", why)
 		return nil
 	}
+	if len(plan.Unfollowed()) > 0 {
+		say("Nothing was changed, and --apply would not: %s.", unfollowed)
+		return nil
+	}
 	say("Nothing was changed. To do it: the same with --apply and --image; to see its objects: with --objects.")
 	return nil
 }
+
+// unfollowed is why --apply needs --even-if-closed.
+const unfollowed = "policies that adopt does not follow may close these servers, as was said: make one like them for Spillway's pods, or see that there is none, and then give --even-if-closed"
 
 // propose writes the configuration, proves it, and says what would be changed. It tells in how many
 // ways the servers contradict it.
@@ -175,6 +187,9 @@ func (a *adopting) propose(ctx context.Context, say func(string, ...any), plan *
 	}
 	for _, admitted := range plan.Admitted(a.settings) {
 		say("%s", admitted)
+	}
+	for _, policy := range plan.Unfollowed() {
+		say("%s: who is kept from these servers by it is not kept from Spillway, since adopt follows NetworkPolicies of Kubernetes only.", policy)
 	}
 	return len(problems), nil
 }

@@ -40,6 +40,7 @@ type adopted struct {
 	kubeconfig string
 	pod        *fakeshard.Shard
 	hidden     func(path string) bool // what is not there
+	more       map[string]string      // what there is besides lists
 }
 
 func startAdopted(t *testing.T) *adopted {
@@ -71,7 +72,7 @@ func startAdopted(t *testing.T) *adopted {
 			if !ok { // with --look-in each kind is asked for in a namespace
 				all = lists[strings.Replace(r.URL.Path, "/namespaces/monitoring/", "/", 1)]
 			}
-			fmt.Fprintf(w, `{"items":[%s]}`, all)
+			fmt.Fprintf(w, `{"items":[%s]}`, all+a.more[r.URL.Path])
 		}
 	}))
 	t.Cleanup(api.Close)
@@ -205,5 +206,24 @@ func TestAdoptNoSource(t *testing.T) {
 	}
 	if said := a.run(t, 0, "--out=-", "--no-grafana"); strings.Contains(said, "No data source is changed") {
 		t.Errorf("not asked for it says\n%s", said)
+	}
+}
+
+// TestAdoptUnfollowed: a policy that adopt does not follow is named, and nothing is applied until
+// it is accepted.
+func TestAdoptUnfollowed(t *testing.T) {
+	a := startAdopted(t)
+	a.more = map[string]string{"/apis/cilium.io/v2/namespaces/monitoring/ciliumnetworkpolicies": `{"kind":"CiliumNetworkPolicy",
+		"metadata":{"name":"deny","namespace":"monitoring"},"spec":{"endpointSelector":{},"ingress":[{}]}}`}
+	const named = "CiliumNetworkPolicy monitoring/deny of cilium.io is about pods of Prometheus monitoring/k8s: who is kept from these servers"
+	for want, args := range map[string][]string{
+		"Nothing was changed, and --apply would not: policies that adopt": {},
+		"nothing was applied: policies that adopt does not follow":        {"--apply", "--image=x:1"},
+		"Secret monitoring/spillway-adopt has no record":                  {"--apply", "--image=x:1", "--even-if-closed"},
+	} {
+		said := a.run(t, min(1, len(args)), append(args, "--out=-")...)
+		if !strings.Contains(said, want) || !strings.Contains(said, named) {
+			t.Errorf("%q: it says\n%s", args, said)
+		}
 	}
 }
