@@ -293,6 +293,9 @@ func (m *maker) remediator(on bool) map[string]any {
 func (m *maker) values() map[string]any {
 	v := m.base()
 	maps.Copy(v, m.around())
+	if scaled, ok := v["autoscaling"].(obj); ok && v["existingSecret"] != nil { // its budget is not known
+		scaled["targetBudgetUtilizationPercentage"] = 0
+	}
 	if volumes, ok := v["extraVolumes"].([]any); ok && len(volumes) > 0 {
 		v["extraVolumeMounts"] = []any{obj{"name": volumes[0].(map[string]any)["name"], "mountPath": "/var/lib/spillway"}}
 	}

@@ -164,3 +164,37 @@ func letsIn(t *testing.T, text string) {
 		t.Errorf("it lets in %+v", in)
 	}
 }
+
+// TestWhatTheChartSets: with a Secret of somebody's own the chart writes no configuration, so what
+// it would have set is printed, as the lines that belong there; and it reckons no target of the
+// autoscaler from a budget that it does not know.
+func TestWhatTheChartSets(t *testing.T) {
+	const says = "belongs into its spillway.yaml"
+	values := obj{"existingSecret": "mine", "replicaCount": 2}
+	notes := notesOf(t, values)
+	for _, want := range []string{says, "memory:\n    budget: ", "limits:\n    read_slots: 4", "state_dir: /var/lib/spillway-state"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes do not say %q:\n%s", want, notes)
+		}
+	}
+	if notes := notesOf(t, valuesOf(t, ciFiles(t)["minimal"])); strings.Contains(notes, says) {
+		t.Errorf("with config the notes say\n%s", notes)
+	}
+	values = obj{"existingSecret": "mine", "replicaCount": 1, "state": obj{"enabled": false}, "resources": obj{"limits": nil}}
+	if notes := notesOf(t, values); strings.Contains(notes, says) {
+		t.Errorf("where it sets nothing the notes say\n%s", notes)
+	}
+	values = obj{"existingSecret": "mine", "autoscaling": obj{"enabled": true, "targetBudgetUtilizationPercentage": 50}}
+	const want = "autoscaling.targetBudgetUtilizationPercentage is a share of memory.budget, which existingSecret has"
+	if _, err := render(values); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a share of what is not known: %v", err)
+	}
+	values["autoscaling"].(obj)["targetBudgetUtilizationPercentage"] = 0
+	if _, err := render(values); err != nil {
+		t.Error(err)
+	}
+	values["autoscaling"] = obj{"enabled": false, "targetBudgetUtilizationPercentage": 50}
+	if _, err := render(values); err != nil {
+		t.Error(err)
+	}
+}

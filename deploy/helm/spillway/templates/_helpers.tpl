@@ -95,7 +95,7 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- end -}}
 
 {{/* spillway.yaml: config, with the memory.budget and limits.read_slots that fit, where it has none. */}}
-{{- define "spillway.config" -}}
+{{- define "spillway.configured" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $budget := include "spillway.budget" . | int64 -}}
 {{- if and $budget (not (hasKey (get $config "memory" | default dict) "budget")) -}}
@@ -113,8 +113,12 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if and .Values.usageLog.enabled (not (hasKey $config "usage_log")) -}}
 {{- $_ := set $config "usage_log" (dict "path" "/var/lib/spillway-usage/usage.jsonl") -}}
 {{- end -}}
-# {{ .Release.Name }}: made from the chart's value "config"
 {{ toYaml $config }}
+{{- end -}}
+
+{{- define "spillway.config" -}}
+# {{ .Release.Name }}: made from the chart's value "config"
+{{ include "spillway.configured" . }}
 {{- end -}}
 
 {{/* Where shards are looked up in this cluster's API server, as JSON: {"namespaces": […], "clusterWide": bool, "services": bool}. */}}
@@ -306,6 +310,9 @@ Of the release a-spillway in the namespace team and of spillway in team-a it is 
 {{- end -}}
 {{- if not (or (int .Values.autoscaling.targetCPUUtilizationPercentage) (int .Values.autoscaling.targetBudgetUtilizationPercentage) .Values.autoscaling.metrics) -}}
 {{- fail "autoscaling.enabled needs one of targetCPUUtilizationPercentage, targetBudgetUtilizationPercentage and metrics" -}}
+{{- end -}}
+{{- if and .Values.existingSecret (int .Values.autoscaling.targetBudgetUtilizationPercentage) -}}
+{{- fail "autoscaling.targetBudgetUtilizationPercentage is a share of memory.budget, which existingSecret has, where the chart cannot read it: set it to 0, and write the bytes into autoscaling.metrics (type Pods, metric spillway_memory_budget_used_bytes, target AverageValue)" -}}
 {{- end -}}
 {{- /* Kubernetes takes a limit for the request where there is none. */ -}}
 {{- $cpu := get (get .Values.resources "requests" | default dict) "cpu" | default (get (get .Values.resources "limits" | default dict) "cpu") | default 0 -}}
