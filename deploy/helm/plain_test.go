@@ -4,8 +4,12 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spillwayproject/spillway/proxy/config"
 )
 
 // TestNamespaceAsText: one namespace as a text, as spillway.yaml may have it, is a list of one.
@@ -82,5 +86,64 @@ func TestRouteSaysDefaults(t *testing.T) {
 	b := spec.Rules[0].BackendRefs[0]
 	if b.Group == nil || *b.Group != "" || b.Kind == nil || *b.Kind != "Service" || b.Weight == nil || *b.Weight != 1 {
 		t.Errorf("the backend lacks what is added to it: %+v", b)
+	}
+}
+
+// TestMostPodsTogether: as many pods as an autoscaler may start make a server hold no more, and
+// call it no more, than two with the program's defaults do, as far as one pod is of use: it may
+// hold one of the largest queries, and has twelve calls. What config says stays.
+func TestMostPodsTogether(t *testing.T) {
+	for _, c := range []struct {
+		most     int
+		off      bool // without the autoscaler
+		limits   obj
+		budget   string // "" is the program's own
+		calls    int
+		together int64 // MiB of all pods
+	}{
+		{6, false, nil, "512MiB", 12, 3072},
+		{3, false, nil, "682MiB", 16, 2048},
+		{2, false, nil, "", 0, 2048},
+		{1, false, nil, "", 0, 1024},
+		{6, true, nil, "", 0, 0},
+		{6, false, obj{"max_shard_bytes": "256MiB"}, "341MiB", 12, 2048},
+		{6, false, obj{"max_shard_bytes": 1 << 20}, "341MiB", 12, 2048},
+		{4, false, obj{"max_shard_bytes": "600MiB"}, "600MiB", 12, 2400},
+		{6, false, obj{"shard_budget": "1GiB"}, "1GiB", 12, 0},
+		{6, false, obj{"replica_calls": 20}, "512MiB", 20, 0},
+		{6, false, obj{"read_slots": 16}, "512MiB", 16, 0}, // fewer calls than slots are refused
+	} {
+		values := valuesOf(t, ciFiles(t)["minimal"])
+		if c.limits != nil {
+			values["config"].(obj)["limits"] = c.limits
+		}
+		values["autoscaling"] = obj{"enabled": !c.off, "minReplicas": 1, "maxReplicas": c.most}
+		all, err := render(values)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		text := find[*corev1.Secret](t, all, "spillway").StringData["spillway.yaml"]
+		cfg, err := config.Parse([]byte(text), "/")
+		if err != nil {
+			t.Errorf("%+v: %v\n%s", c, err, text)
+			continue
+		}
+		var written struct {
+			Limits struct {
+				Budget string `json:"shard_budget"`
+				Calls  int    `json:"replica_calls"`
+			}
+		}
+		if err := yaml.Unmarshal([]byte(text), &written); err != nil {
+			t.Fatal(err)
+		}
+		if w := written.Limits; w.Budget != c.budget || w.Calls != c.calls {
+			t.Errorf("%+v: it writes %+v", c, w)
+		}
+		got := int64(c.most) * max(cfg.Limits.ShardBudget, cfg.Limits.MaxShardBytes) >> 20
+		if c.together > 0 && (got > c.together || got < c.together-int64(c.most)) {
+			t.Errorf("%+v: together they may make a server hold %d MiB", c, got)
+		}
 	}
 }

@@ -94,7 +94,7 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if .Values.autoscaling.enabled -}}{{ int .Values.autoscaling.maxReplicas }}{{- else -}}{{ int .Values.replicaCount }}{{- end -}}
 {{- end -}}
 
-{{/* spillway.yaml: config, with the memory.budget and limits.read_slots that fit, where it has none. */}}
+{{/* spillway.yaml: config, with the memory.budget and limits that fit, where it has none. */}}
 {{- define "spillway.configured" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $budget := include "spillway.budget" . | int64 -}}
@@ -106,6 +106,12 @@ twice the budget and 256 MiB, and takes nine tenths of the container's memory at
 {{- if and (gt $most 1) (not (hasKey $limits "read_slots")) -}}
 {{- $limits = merge (dict "read_slots" (max 1 (div 8 $most))) $limits -}}
 {{- $_ := set $config "limits" $limits -}}
+{{- end -}}
+{{- /* More pods that share two pods' part of a server. The program takes a budget that is below max_shard_bytes for that, and refuses fewer calls than read_slots. */ -}}
+{{- if and .Values.autoscaling.enabled (gt $most 2) -}}
+{{- $query := div (include "spillway.size" (get $limits "max_shard_bytes" | default "512MiB") | int64) 1048576 -}}
+{{- $ours := dict "shard_budget" (printf "%dMiB" (max $query (div 2048 $most))) "replica_calls" (max 12 (div 48 $most) (get $limits "read_slots")) -}}
+{{- $_ := set $config "limits" (merge (deepCopy $limits) $ours) -}}
 {{- end -}}
 {{- if and .Values.state.enabled (not (hasKey $config "state_dir")) -}}
 {{- $_ := set $config "state_dir" "/var/lib/spillway-state" -}}
