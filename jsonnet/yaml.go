@@ -195,7 +195,8 @@ func asObjects(r *rendered) (Files, error) {
 		}
 		spec := mapping()
 		spec.add("groups", list)
-		o := r.object("monitoring.coreos.com/v1", "PrometheusRule", "spillway-"+f.scope+"-"+f.name, map[string]string{scopeLabel: f.scope})
+		scope := map[string]string{scopeLabel: scopeOf(f.scope, f.name)}
+		o := r.object("monitoring.coreos.com/v1", "PrometheusRule", "spillway-"+f.scope+"-"+f.name, scope)
 		o.add("spec", spec.node)
 		b, err := encode(o.node)
 		if err != nil {
@@ -245,6 +246,15 @@ func (r *rendered) grafanaDashboard(short, configMap string) object {
 
 // scopeLabel tells a ruler's selector from that of the Prometheus servers.
 const scopeLabel = "spillway-scope"
+
+// scopeOf is the value of scopeLabel for a rule file: its folder, but for shard/spillway.yaml. What
+// that has to say of Spillway only a server can tell that scrapes it, which most shards do not.
+func scopeOf(folder, name string) string {
+	if folder == "shard" && name == "spillway" {
+		return "spillway"
+	}
+	return folder
+}
 
 // object is a Kubernetes object whose metadata can still be added to.
 type object struct {
