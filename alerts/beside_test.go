@@ -288,7 +288,7 @@ With its manifests (jsonnet):
       controllerManager: 'job="kube-controller-manager", metrics_path="/metrics"'
       kubelet: 'job="kubelet", metrics_path="/metrics"'
       cadvisor: 'job="kubelet", metrics_path="/metrics/cadvisor"'
-      prometheus: 'job="prometheus-k8s"'
+      prometheus: 'job="prometheus-k8s", container="prometheus"'
       alertmanager: 'job="alertmanager-main"'
     targets:
       read: apiserver|kubelet|kube-state-metrics|node-exporter|dcgm-exporter|kube-scheduler|kube-controller-manager|coredns|prometheus-k8s|alertmanager-main|spillway
@@ -299,7 +299,7 @@ With the Helm chart kube-prometheus-stack, whose names of Prometheus and Alertma
       apiserver: 'job="apiserver"'
       kubelet: 'job="kubelet", metrics_path="/metrics"'
       cadvisor: 'job="kubelet", metrics_path="/metrics/cadvisor"'
-      prometheus: 'job="kube-prometheus-stack-prometheus"'
+      prometheus: 'job="kube-prometheus-stack-prometheus", container="prometheus"'
       alertmanager: 'job="kube-prometheus-stack-alertmanager"'
       etcd: 'job="kube-etcd"'
       etcdAll: 'job=~"kube-etcd|etcd-events"'
@@ -315,8 +315,12 @@ What no value can mend has to be done by the monitors. Each list is one of ` + "
 | API server, scheduler, controller manager | with the manifests: both endpoints of their ServiceMonitors, ` + "`/metrics`" + ` and ` + "`/metrics/slis`" + ` (the chart has one) | ` + "`[{sourceLabels: [__metrics_path__], targetLabel: metrics_path}]`" + ` |
 | node_exporter | its ServiceMonitor; in the chart ` + "`prometheus-node-exporter.prometheus.monitor.relabelings`" + ` | ` + "`[{sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}]`" + ` |
 | dcgm-exporter | NVIDIA's GPU operator: ClusterPolicy ` + "`dcgmExporter.serviceMonitor: {enabled: true, honorLabels: true, relabelings: …}`" + `; its own chart: ` + "`serviceMonitor.honorLabels: true`" + ` and ` + "`serviceMonitor.relabelings`" + ` | ` + "`[{action: labeldrop, regex: pod\\|namespace\\|container}, {sourceLabels: [__meta_kubernetes_pod_node_name], targetLabel: node}, {targetLabel: job, replacement: dcgm-exporter}]`" + ` |
+| Prometheus | with the manifests: its ServiceMonitor; in the chart ` + "`prometheus.serviceMonitor.relabelings`" + ` | ` + "`[{targetLabel: prometheus_shard, replacement: \"0\"}, {sourceLabels: [__meta_kubernetes_pod_controller_name], regex: '.+-shard-(\\d+)', targetLabel: prometheus_shard}, {targetLabel: __tmp_disable_sharding, replacement: \"true\"}, {targetLabel: seen_by, replacement: $(SHARD)}]`" + ` |
 
 Without ` + "`metrics_path`" + ` the two pages of a server have the same labels and write one ` + "`up`" + `, which is mostly that of ` + "`/metrics/slis`" + `: it is asked six times as often, and answers while etcd hangs and ` + "`/metrics`" + ` does not. KubeAPIServerNotMeasured then goes by what stands on ` + "`/metrics`" + ` alone, but TargetDown is blind for such a server and KubeLeaderLost comes late. The selectors above find nothing without it.
+
+Prometheus and its config-reloader are two endpoints of one job, hence ` + "`container`" + ` in its selectors: else the board counts the reloaders as servers that are not ready. With ` + "`shards`" + ` the operator divides the servers among them like any target, so that most are seen by one shard that sees no copy of theirs: the third relabeling lets all shards scrape all servers, as [exporters.md](exporters.md#one-shards-prometheus) has it, the fourth tells what each of them saw (the operator fills ` + "`$(SHARD)`" + ` in), and the first two give the copies of a shard one number, by which [alertmanager.yml](../deploy/alertmanager/alertmanager.yml) knows a shard. Without them PrometheusHAPairDown
+tells shards by the names of pods, and says nothing of a server that it sees alone; PrometheusStoresNothing and PrometheusHACrashLooping take all that one shard sees for copies of each other.
 
 The node has to be called as kube-state-metrics calls it. ` + "`instance`" + ` is the node's name with the manifests alone; with the chart it is an address, and a ` + "`node`" + ` that is copied from it is that of no node: NodeExporterMissing says nothing then, nor does any alert that asks kube-state-metrics about the node. The job of the GPU operator is ` + "`nvidia-dcgm-exporter`" + `, and its targets have no node: without the third line no alert on GPUs ever fires, FleetGPUExporterMissing and GPUExporterMissing among them, which want one GPU on a node that they know.
 

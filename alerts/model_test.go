@@ -92,6 +92,8 @@ var notSimulated = map[string]string{
 
 	"prometheus_remote_storage_highest_timestamp_in_seconds": newServers,
 	"prometheus_remote_storage_samples_pending":              newServers,
+
+	"reloader_last_reload_successful": "no operator made its servers, so that they have no config-reloader beside them",
 }
 
 const newServers = "its servers are new, and what each queue says itself, which they have, is read first"

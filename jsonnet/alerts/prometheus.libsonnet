@@ -75,6 +75,12 @@
     ) > %(least)s
   ||| % { c: c.clusterLabel, s: servers, w: t.d('5m'), least: number(th.remoteWriteBehindSeconds) },
 
+  // answers is how much of the time servers answered. Not their config-reloaders, which the operator makes targets of the same job, and which run on while Prometheus is dead: those that answered tell of themselves.
+  local answers(shard) = 'avg_over_time(up{%(s)s}[%(w)s]) unless last_over_time(reloader_last_reload_successful{%(s)s}[%(w)s])' % {
+    s: '%s,%s%s' % [c.selectors.prometheus, c.prometheusShardLabel, shard],
+    w: t.d('5m'),
+  },
+
   // refused is what remote write of some servers gives up, as a share.
   local refused(servers) = |||
     sum by (%(c)s, instance, remote_name) (rate(prometheus_remote_storage_samples_failed_total{%(s)s}[%(w)s]))
@@ -195,9 +201,16 @@
             description: '1%% of calls of /api/v1/series of Prometheus {{ $labels.instance }} of %(name)s take longer than %(seriesAPISeconds)s s. It bounds neither their time nor their memory: whoever calls should go through Spillway.',
           }),
           own('PrometheusHAPairDown', {
+            // Where no label tells the shard the name of the pod does, without its number; and one that is seen alone may have a copy that answers, as among targets that the operator's shards divide.
             expr: |||
-              max by (%(cluster)s, %(shard)s) (avg_over_time(up{%(prometheus)s}[%(w)s])) < %(pairUp)s
-            |||,
+              max by (%(cluster)s, %(shard)s) (%(answers)s) < %(pairUp)s
+              or
+              (
+                max by (%(cluster)s, %(shard)s) (%(unnamed)s) < %(pairUp)s
+                and
+                count by (%(cluster)s, %(shard)s) (%(unnamed)s) > 1
+              )
+            ||| % (f { answers: answers('!=""'), unnamed: 'label_replace(%s, "%s", "$1", "%s", "(.+)-[0-9]+")' % [answers('=""'), c.prometheusShardLabel, c.podLabel] }),
             hold: '2m',
             severity: 'critical',
             summary: 'All Prometheus servers of a shard are down.',
