@@ -69,6 +69,7 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 	existing := c.Flag("monitors", "With --format=servicemonitor: a file or folder with the monitors as they are, so that their own rules are kept, and with their Services, which say whose job is whose; may be given several times.").PlaceHolder("FILE|DIR").Strings()
 	jobs := c.Flag("ksm-job", "With --format=ksm: a job that scrapes kube-state-metrics; those with kube-state-metrics in their name by default; may be given several times.").PlaceHolder("JOB").Strings()
 	labels := c.Flag("rule-label", "With --format=rules and prometheusrule: a label of the recorded series, such as cluster=jaguar for a ruler over many clusters; may be given several times.").PlaceHolder("NAME=VALUE").StringMap()
+	objectLabels := c.Flag("object-label", "With --format=prometheusrule: a label of the object, by which the operator finds it, such as release=kube-prometheus-stack; may be given several times.").PlaceHolder("NAME=VALUE").StringMap()
 	namespace := c.Flag("namespace", "With --format=prometheusrule: its namespace.").String()
 	skip := c.Flag("skip-job", "A job whose rules are left out, and taken out of the file of --into where they stand in it; may be given several times.").PlaceHolder("JOB").Strings()
 	file := c.Arg("plan", "The plan.").Required().String()
@@ -94,7 +95,8 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 		}
 		form := emitForms[slices.IndexFunc(emitForms, func(f emitForm) bool { return f.name == *format })]
 		write := func(w io.Writer) error {
-			return form.write(p, w, emitOptions{emit.RuleOptions{Labels: *labels, Namespace: *namespace}, *jobs, *monitors, *existing})
+			rules := emit.RuleOptions{Labels: *labels, Namespace: *namespace, ObjectLabels: *objectLabels}
+			return form.write(p, w, emitOptions{rules, *jobs, *monitors, *existing})
 		}
 		if *out == "" {
 			return write(e.Stdout)

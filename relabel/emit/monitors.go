@@ -254,6 +254,12 @@ func makePatch(p *relabel.Plan, of []jobRules, m Monitor, endpoints []target) (P
 		"# " + comment(fmt.Sprintf("%s of job %s.", m, strings.Join(out.Jobs, " and "))),
 		"# " + comment(fmt.Sprintf("kubectl -n %s patch %s %s --type json --patch-file FILE", m.Namespace, strings.ToLower(m.Kind), m.Name)),
 	}
+	// kubectl takes the first document of a file that has several, whatever its command names.
+	name, err := scalar(m.Name)
+	if err != nil {
+		return Patch{}, err
+	}
+	lines = append(lines, "- op: test", "  path: /metadata/name", "  value: "+name)
 	for _, e := range endpoints {
 		others, err := withoutOurs(e)
 		if err != nil {

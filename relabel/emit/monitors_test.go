@@ -227,6 +227,22 @@ func mustYAML(t testing.TB, v any) []byte {
 	return text
 }
 
+// A patch fails on any other monitor than its own: kubectl takes the first document of a file for
+// each command that names it.
+func TestMonitorOfAnotherName(t *testing.T) {
+	patches, err := Patches(planOf(dropNames("serviceMonitor/ns/a/0", "x")), MonitorOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		endpoints := []any{map[string]any{"port": "p"}}
+		monitor := map[string]any{"metadata": map[string]any{"name": name}, "spec": map[string]any{"endpoints": endpoints}}
+		if _, err := patchObject(t, monitor, patches[0].Body); (err == nil) != (name == "a") {
+			t.Errorf("a patch of a, on %s: %v", name, err)
+		}
+	}
+}
+
 // Without a look at the monitor, the patch is for one that has no rules.
 func TestMonitorUnseen(t *testing.T) {
 	p := planOf(dropNames("serviceMonitor/ns/a/0", "x"), dropNames("ns/pods", "x"), dropNames("scrapeConfig/ns/s", "x"))
@@ -235,7 +251,8 @@ func TestMonitorUnseen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"# PodMonitor/ns/pods of job ns/pods.\n# kubectl -n ns patch podmonitor pods --type json --patch-file FILE\n- op: test\n  path: '/spec/podMetricsEndpoints/0/metricRelabelings'\n  value: null\n- op: add\n",
+		"# PodMonitor/ns/pods of job ns/pods.\n# kubectl -n ns patch podmonitor pods --type json --patch-file FILE\n- op: test\n  path: /metadata/name\n  value: pods\n" +
+			"- op: test\n  path: '/spec/podMetricsEndpoints/0/metricRelabelings'\n  value: null\n- op: add\n",
 		"path: '/spec/endpoints/1/metricRelabelings'", "path: '/spec/metricRelabelings'", "    - sourceLabels: [job, __name__]\n      regex: '(?:ns/pods;x)(?P<spillway_",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -246,10 +263,11 @@ func TestMonitorUnseen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := patchObject(t, map[string]any{"spec": map[string]any{}}, patches[0].Body); err != nil {
+	named := map[string]any{"name": "s"}
+	if _, err := patchObject(t, map[string]any{"metadata": named, "spec": map[string]any{}}, patches[0].Body); err != nil {
 		t.Error(err)
 	}
-	has := map[string]any{"spec": map[string]any{"metricRelabelings": []any{map[string]any{"action": "drop"}}}}
+	has := map[string]any{"metadata": named, "spec": map[string]any{"metricRelabelings": []any{map[string]any{"action": "drop"}}}}
 	if _, err := patchObject(t, has, patches[0].Body); err == nil {
 		t.Error("the rules of somebody else were replaced")
 	}
@@ -351,7 +369,8 @@ func FuzzMonitors(f *testing.F) {
 			if len(e.Endpoints) > 0 && len(patches[0].Jobs) == 0 {
 				t.Fatalf("no job\n%s", patches[0].Body)
 			}
-			if err := yaml.Unmarshal(patches[0].Body, &ops); err != nil || len(ops) > 2*len(e.Endpoints) || len(ops)%2 != 0 {
+			most := 1 + 2*len(e.Endpoints) // the name, and two for each endpoint
+			if err := yaml.Unmarshal(patches[0].Body, &ops); err != nil || len(ops) > most || len(ops)%2 != 1 {
 				t.Fatalf("%v: %d operations for %d endpoints\n%s", err, len(ops), len(e.Endpoints), patches[0].Body)
 			}
 		}
