@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -62,7 +63,7 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 	}
 	format := c.Flag("format", strings.Join(words, "; ")+".").Default(formPrometheus).Enum(names...)
 	into := c.Flag("into", "With --format=prometheus: a prometheus.yml into which the rules are merged. The difference is printed; --out, which may be the same file, gets the whole.").PlaceHolder("prometheus.yml").String()
-	remove := c.Flag("remove", "With --into and a plan of what a server stores: merge though most of what the rules of an earlier merge drop is stored again then.").Bool()
+	remove := c.Flag("remove", "With --into: merge though rules of an earlier merge go that are for jobs which the plan does not have, or, of a plan of what a server stores, though most of what they drop is stored again then.").Bool()
 	out := c.Flag("out", "Write to this file instead of standard output.").Short('o').PlaceHolder("FILE").String()
 	monitors := c.Flag("monitor", "With --format=servicemonitor: where a job's rules go, if its name does not say so; JOB=NAMESPACE/NAME for a ServiceMonitor, JOB=KIND/NAMESPACE/NAME for others; may be given several times.").
 		PlaceHolder("JOB=NAMESPACE/NAME").Strings()
@@ -78,17 +79,25 @@ func relabelEmitCommand(e *Env, parent Clause) func() error {
 		if err != nil {
 			return err
 		}
-		if p, err = p.Without(*skip...); err != nil {
+		merge := mergeOptions{file: *into, out: *out, skipped: *skip, remove: *remove}
+		planned := *skip
+		if *into != "" {
+			if *format != formPrometheus {
+				return errUsage{fmt.Errorf("--into is for --format=%s", formPrometheus)}
+			}
+			if merge.text, err = plainfile.Read(*into); err != nil {
+				return fmt.Errorf("--into: %w", err)
+			}
+			planned = merge.skippedOf(p)
+		}
+		if p, err = p.Without(planned...); err != nil {
 			return errUsage{fmt.Errorf("--skip-job: %w", err)}
 		}
 		for _, warning := range emit.Warnings(p) {
 			fmt.Fprintf(e.Stderr, "spillway: %s\n", warning)
 		}
 		if *into != "" {
-			if *format != formPrometheus {
-				return errUsage{fmt.Errorf("--into is for --format=%s", formPrometheus)}
-			}
-			return mergeInto(e, p, mergeOptions{file: *into, out: *out, skipped: *skip, remove: *remove})
+			return mergeInto(e, p, merge)
 		}
 		if len(p.Rules) == 0 {
 			fmt.Fprintln(e.Stderr, "spillway: the plan has no rules. "+madeBehindRules)
@@ -123,28 +132,43 @@ func monitorOptions(monitors, files []string) (emit.MonitorOptions, error) {
 }
 
 // mergeOptions say into which file rules are merged, where that is written, whose rules are left
-// out, whether earlier ones may go, and whether the plan is made of what a server stores.
+// out, and whether earlier ones may go.
 type mergeOptions struct {
 	file, out string
+	text      []byte // of file
 	skipped   []string
 	remove    bool
-	behind    bool
+}
+
+// skippedOf are the jobs that are left out of the plan. One that it does not have may be one of
+// which the file has rules.
+func (o mergeOptions) skippedOf(p *relabel.Plan) []string {
+	was, err := emit.OursIn(o.text)
+	if err != nil {
+		return o.skipped // Merge says it
+	}
+	return slices.DeleteFunc(slices.Clone(o.skipped), func(job string) bool {
+		return slices.Contains(was.Jobs, job) && !slices.Contains(jobNames(p), job)
+	})
+}
+
+func jobNames(p *relabel.Plan) []string {
+	names := make([]string, len(p.Jobs))
+	for i, j := range p.Jobs {
+		names[i] = j.Job
+	}
+	return names
 }
 
 // madeBehindRules is why a plan may have nothing for what rules drop that are in force.
 const madeBehindRules = "A plan that is made of a server where rules are in force does not know what they drop: make it of scraped pages, or leave these rules as they are"
 
 func mergeInto(e *Env, p *relabel.Plan, o mergeOptions) error {
-	text, err := plainfile.Read(o.file)
-	if err != nil {
-		return fmt.Errorf("--into: %w", err)
-	}
-	merged, diff, err := emit.Merge(p, text)
+	merged, diff, err := emit.Merge(p, o.text)
 	if err != nil {
 		return fmt.Errorf("--into=%s: %w", o.file, err)
 	}
-	o.behind = p.Inputs.BehindRules
-	if err := bringsBack(e, text, merged, o); err != nil {
+	if err := bringsBack(e, p, merged, o); err != nil {
 		return fmt.Errorf("--into=%s: %w", o.file, err)
 	}
 	if lines := emit.RemoteWrites(merged); len(lines) > 0 && len(p.Rules) > 0 {
@@ -160,12 +184,20 @@ func mergeInto(e *Env, p *relabel.Plan, o mergeOptions) error {
 	return err
 }
 
-// bringsBack tells of series that are stored again with the new rules. It refuses where these are
-// most of them and the plan may not have known them; one of pages did, but may count other targets.
-func bringsBack(e *Env, text, merged []byte, o mergeOptions) error {
-	was, err := emit.OursIn(text, o.skipped...)
+// bringsBack tells of series that are stored again with the new rules. It refuses where the plan
+// does not have the job of an earlier rule, and where these are most of them and it may not have
+// known them; one of pages did, but may count other targets.
+func bringsBack(e *Env, p *relabel.Plan, merged []byte, o mergeOptions) error {
+	was, err := emit.OursIn(o.text, o.skipped...)
 	if err != nil {
 		return err
+	}
+	foreign, err := emit.OursIn(o.text, slices.Concat(o.skipped, jobNames(p))...)
+	if err != nil {
+		return err
+	}
+	if foreign.Rules > 0 && !o.remove {
+		return foreignRules(foreign)
 	}
 	is, err := emit.OursIn(merged)
 	if err != nil {
@@ -174,12 +206,27 @@ func bringsBack(e *Env, text, merged []byte, o mergeOptions) error {
 	back := fmt.Sprintf("its %d rules of an earlier merge drop %d series, and those %d that take their place %d, each as its own plan counted: what only the former drop is stored again",
 		was.Rules, was.Series, is.Rules, is.Series)
 	switch {
-	case o.behind && was.BringsBack(is) && !o.remove:
+	case p.Inputs.BehindRules && was.BringsBack(is) && !o.remove:
 		return fmt.Errorf("%s. %s; or say --remove", back, madeBehindRules)
 	case is.Series < was.Series:
 		fmt.Fprintf(e.Stderr, "spillway: --into=%s: %s\n", o.file, back)
 	}
 	return nil
+}
+
+// foreignRules refuses to take out rules of jobs that the plan does not have.
+func foreignRules(of emit.Ours) error {
+	var names, skip []string
+	for _, job := range of.Jobs {
+		names, skip = append(names, strconv.Quote(job)), append(skip, "--skip-job="+job)
+	}
+	jobs := "job"
+	if len(names) > 1 {
+		jobs = "jobs"
+	}
+	return fmt.Errorf("its %d rules of an earlier merge for %s %s would go, which the plan does not have: what they drop (%d series) is stored again. "+
+		"Give what is stored of them, too, when you plan; or say %s, or --remove",
+		of.Rules, jobs, strings.Join(names, ", "), of.Series, strings.Join(skip, " "))
 }
 
 // relabelReportCommand writes the page about a plan.

@@ -12,9 +12,31 @@ type Ours struct {
 	Rules int
 	// Series is what they save together, as they say themselves.
 	Series int64
+	// Jobs are those that the rules are for, sorted.
+	Jobs []string
 }
 
-var savesLine = regexp.MustCompile(`^ *# Saves ([0-9]+) series,`)
+var (
+	savesLine = regexp.MustCompile(`^ *# Saves ([0-9]+) series,`)
+	// ruleID is how the ids of rules are made: see Rule.ID.
+	ruleID = regexp.MustCompile(`^(.*?)/(?:(?:names|buckets)/[0-9]+$|slice/|label/)`)
+)
+
+// isOf says whether a rule is for the job. One job may have the name of another one with more
+// behind it.
+func isOf(id, job string) bool {
+	rest, ok := strings.CutPrefix(id, job)
+	m := ruleID.FindStringSubmatch(rest)
+	return ok && m != nil && m[1] == ""
+}
+
+// jobOf is the job of a rule, as far as its id says.
+func jobOf(id string) string {
+	if m := ruleID.FindStringSubmatch(id); m != nil {
+		return m[1]
+	}
+	return id
+}
 
 // OursIn counts the rules of ours in a prometheus.yml, but for those of some jobs. An error is one
 // that Merge has, too.
@@ -26,10 +48,17 @@ func OursIn(promYAML []byte, but ...string) (Ours, error) {
 	}
 	var out Ours
 	for _, b := range blocks {
-		if slices.ContainsFunc(but, func(job string) bool { return strings.HasPrefix(b.id, strings.TrimSuffix(comment(job+"/"), `"`)) }) {
+		id := b.id
+		if plain, err := strconv.Unquote(id); err == nil { // see comment
+			id = plain
+		}
+		if slices.ContainsFunc(but, func(job string) bool { return isOf(id, job) }) {
 			continue
 		}
 		out.Rules++
+		if job := jobOf(id); !slices.Contains(out.Jobs, job) {
+			out.Jobs = append(out.Jobs, job)
+		}
 		for _, line := range lines[b.begin : b.end+1] {
 			if m := savesLine.FindStringSubmatch(line); m != nil {
 				n, _ := strconv.ParseInt(m[1], 10, 64) // of digits: what is too large is the largest
@@ -37,6 +66,7 @@ func OursIn(promYAML []byte, but ...string) (Ours, error) {
 			}
 		}
 	}
+	slices.Sort(out.Jobs)
 	return out, nil
 }
 
