@@ -41,6 +41,8 @@ func (l Labels) Or(o Labels) Labels {
 	return allBut(slices.DeleteFunc(slices.Clone(l.Names), o.Has)...)
 }
 
+func (l Labels) equal(o Labels) bool { return l.Except == o.Except && slices.Equal(l.Names, o.Names) }
+
 // String is for messages: `all`, `none`, `a, b`, `all but a, b`.
 func (l Labels) String() string {
 	names := strings.Join(l.Names, ", ")

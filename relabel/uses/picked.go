@@ -3,11 +3,13 @@ package uses
 import (
 	"slices"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 )
 
 // authored are the needs of uses that somebody wrote down, each once, by the names that they are
-// about: a value that one of these asks for is not one that somebody picked.
+// about, with the labels of their matchers among those that they read: a value that one of these
+// asks for is not one that somebody picked.
 type authored struct {
 	exact    map[string][]*Need
 	open     []*Need
@@ -23,7 +25,8 @@ func authoredBy(all []*Use, external map[string]bool) *authored {
 			continue
 		}
 		for i := range u.Needs {
-			bare := Need{Matchers: u.Needs[i].Matchers}
+			n := &u.Needs[i]
+			bare := Need{Matchers: n.Matchers, Labels: n.Labels.Or(some(matched(n.Matchers)...)), Quantile: n.Quantile}
 			key := bare.key()
 			if seen[key] {
 				continue
@@ -41,7 +44,7 @@ func authoredBy(all []*Use, external map[string]bool) *authored {
 
 // whole is the need without the values of which nobody knows whether they are all that is asked
 // for: its metrics with any job and any label. It is false where the need has none such, where it
-// names no metric, and where something that was written down selects all that it does, such as the
+// names no metric, and where something that was written down asks for all that it does, such as the
 // panel that it is from: then that one says what is asked for.
 func (a *authored) whole(n *Need) (Need, bool) {
 	if n.everything() {
@@ -82,9 +85,27 @@ func (a *authored) of(n *Need) []*Need {
 	return have
 }
 
-// covers says whether a need surely selects all series that n selects.
+// covers says whether a need surely selects all series that n selects, and asks as much of them:
+// it reads the labels that n reads, and its buckets go elsewhere than into quantiles where those of
+// n do. The label job stays anyway.
 func (a *authored) covers(w, n *Need) bool {
-	return !slices.ContainsFunc(w.Matchers, func(m *labels.Matcher) bool { return !a.external[m.Name] && !implied(m, n.Matchers) })
+	if w.Quantile && !n.Quantile ||
+		slices.ContainsFunc(w.Matchers, func(m *labels.Matcher) bool { return !a.external[m.Name] && !implied(m, n.Matchers) }) {
+		return false
+	}
+	read := slices.DeleteFunc(matched(n.Matchers), func(label string) bool { return label == model.JobLabel || a.external[label] })
+	return w.Labels.Or(n.Labels).Or(some(read...)).equal(w.Labels)
+}
+
+// matched are the labels of matchers, but for the name.
+func matched(by []*labels.Matcher) []string {
+	var out []string
+	for _, m := range by {
+		if !isName(m) {
+			out = append(out, m.Name)
+		}
+	}
+	return out
 }
 
 // implied says whether matchers let nothing through that m does not.

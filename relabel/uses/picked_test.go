@@ -22,6 +22,14 @@ func TestWholeNeeds(t *testing.T) {
 		{`sum(x{gpu="3"})`, `x{gpu="3",node="a"}`, `x gpu`},
 		{`{__name__=~"x|y",gpu="3"}`, `x`, `{__name__=~"x|y"} all`},
 		{`{gpu="3"}`, `x`, ``},
+		{`sum by (uid) (x{job="a"})`, `sum by (id) (x)`, `x job, uid`},
+		{`sum by (uid) (x{job="a"})`, `sum by (id, uid) (x)`, ``},
+		{`sum by (uid) (x{job="a"})`, `sum by (id) (x) or sum by (uid) (x)`, ``},
+		{`sum without (id) (x{job="a"})`, `sum without (id, uid) (x)`, `x all but id`},
+		{`x{job="a"}`, `sum(x)`, `x all`},
+		{`sum by (uid) (x{job="a"})`, `x`, ``},
+		{`sum(x_bucket{job="a",le="1"})`, `histogram_quantile(0.9, sum by (le) (x_bucket))`, `x_bucket job, le`},
+		{`histogram_quantile(0.9, sum by (le) (x_bucket{job="a"}))`, `histogram_quantile(0.5, sum by (le) (x_bucket))`, ``},
 		{`x`, `y`, ``},
 	} {
 		set := new(Set)
