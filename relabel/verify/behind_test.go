@@ -75,6 +75,13 @@ func TestBehindRulesInForce(t *testing.T) {
 	}
 }
 
+// besideOther is a configuration with the rules in job j, and none in job k.
+func besideOther(t *testing.T, rules string) []string {
+	t.Helper()
+	return []string{file(t, "prometheus.yml",
+		"scrape_configs:\n  - job_name: k\n  - job_name: j\n    metric_relabel_configs:\n"+indent(rules, "      "))}
+}
+
 // What other jobs have is not what the rules of this one take: of what a query selects in other
 // jobs alone it loses at most what nobody knows to be there, and nothing by rules that do not speak
 // of the metric.
@@ -85,6 +92,7 @@ func TestBehindRulesOfOtherJobs(t *testing.T) {
 		keep  = "- {source_labels: [__name__], regex: 'mine|more', action: keep}"
 		pod   = "- {regex: pod, action: labeldrop}"
 		clear = "- {action: replace, source_labels: [__name__], regex: m, target_label: pod, replacement: ''}"
+		slice = "- {source_labels: [__name__, mode], regex: 'cpu;(user|iowait)', action: drop}"
 	)
 	for name, c := range map[string]struct {
 		rules, query string
@@ -101,11 +109,14 @@ func TestBehindRulesOfOtherJobs(t *testing.T) {
 		"a label that others have":     {pod, "sum by (pod) (m)", []string{"m job=k pod=a", "m a=1"}, 0, false},
 		"a named one that others have": {clear, "sum by (pod) (m)", []string{"m job=k pod=a", "m a=1"}, 1, false},
 		"a label that nobody has":      {pod, "sum by (pod) (m)", []string{"m job=k", "m a=1"}, 0, true},
+		"a label of this job alone":    {pod, `sum by (pod) (m{job="j"})`, []string{"m job=k pod=a", "m a=1"}, 0, true},
+		"a label of both jobs":         {pod, `sum by (pod) (m{job=~"j|k"})`, []string{"m job=k pod=a", "m a=1"}, 0, false},
+		"a named one of this job":      {clear, `sum by (pod) (m{job="j"})`, []string{"m job=k pod=a", "m a=1"}, 0, true},
+		"a label of a third job":       {pod, `sum by (pod) (m{job=~"j|k"})`, []string{"m job=i pod=a", "m job=k", "m a=1"}, 0, true},
+		"a value of what it has":       {slice, `cpu{job=~"j|k",mode="user"}`, []string{"cpu job=k mode=user", "cpu mode=idle"}, 0, true},
+		"a value of what it has not":   {slice, `cpu{job=~"j|k",mode="user"}`, []string{"cpu job=k mode=user", "mine a=1"}, 1, false},
 	} {
-		o := verify.Options{
-			Prometheus: []string{file(t, "prometheus.yml", "scrape_configs:\n  - job_name: k\n  - job_name: j\n    metric_relabel_configs:\n"+indent(c.rules, "      "))},
-			Uses:       queries(t, c.query), Source: server{series(t, c.stored...)},
-		}
+		o := verify.Options{Prometheus: besideOther(t, c.rules), Uses: queries(t, c.query), Source: server{series(t, c.stored...)}}
 		r, warnings := check(t, o), 0
 		for _, f := range r.Findings {
 			if f.Severity == verify.Doubtful && f.Check == verify.CheckLost {
@@ -115,5 +126,18 @@ func TestBehindRulesOfOtherJobs(t *testing.T) {
 		if warnings != c.warnings || (r.State == verify.Faulty) != c.broken {
 			t.Errorf("%s:\n%s", name, textOf(t, r))
 		}
+	}
+}
+
+// Of a job without pages nothing is known but what the rules say, whatever other jobs have: a label
+// that a rule takes there is lost.
+func TestLabelsOfJobsWithoutPages(t *testing.T) {
+	const clear = "- {action: replace, source_labels: [__name__], regex: m, target_label: pod, replacement: ''}"
+	r := check(t, verify.Options{
+		Prometheus: besideOther(t, clear), Uses: queries(t, `sum by (pod) (m{job=~"j|k"})`), Source: series(t, "m job=k pod=a"),
+	})
+	if text := textOf(t, r); r.State != verify.Faulty || !strings.Contains(text, "needs label pod of m") ||
+		strings.Contains(text, "if this job has it") {
+		t.Error(text)
 	}
 }

@@ -18,7 +18,8 @@
 // matches), of the values that the rules name, and of one value and none where neither does. What
 // is lost in every such case is an error, what is lost in some is a warning. So it is for what a
 // rule takes of a metric where the series are from a server and it takes none of these: it may be
-// in force there. Of what is selected in other jobs alone that is a warning.
+// in force there. Of what is selected in other jobs alone that is a warning, where this job has
+// nothing of the metric.
 //
 // What rules read that are used and not given is not known: Result.Unrecorded has their names, and
 // an alarm says so first. What such a name itself names is looked at, and its loss is a warning.
@@ -30,6 +31,6 @@
 //
 // # Memory
 //
-// The uses, the label names of each metric, and 8 bytes (some 20 in a map) for each series that
-// loses a label. Series are streamed.
+// The uses, the label names of each metric (behind rules in force, in each job), and 8 bytes (some
+// 20 in a map) for each series that loses a label. Series are streamed.
 package verify

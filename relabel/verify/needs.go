@@ -110,13 +110,13 @@ type need struct {
 	// takes are, where the rules may be in force where the stored series are from, what each takes
 	// of these; nil where they have shown all.
 	takes map[*rule]map[string]bool
-	// stored are the labels of each stored metric there, in whatever job.
-	stored map[[2]string]bool
+	// inForce is what is stored there.
+	inForce *behind
 	// unseen: no stored series were given.
 	unseen bool
 	// elsewhere: stored series of other jobs are selected, and this job has none, or none of them
-	// where its rules may be in force.
-	elsewhere bool
+	// where its rules may be in force. here: of the metric that is looked at it has some there.
+	elsewhere, here bool
 	// stays are the names and edges of stored buckets of the job that the rules leave.
 	stays    map[[2]string]bool
 	external map[string]bool
@@ -212,6 +212,7 @@ type loss struct {
 	foreign         bool     // the rule asks for a job that is none of the entry's own, and the need lets it through
 	inf             bool
 	quantileBuckets bool
+	here            bool // it is of a metric that the job has: see need
 	unmentioned     bool // by a label of which the need says nothing
 	typed           bool // what somebody may type into a text box, which was not saved with it
 }
@@ -247,6 +248,7 @@ func (n *need) judge(r *Result) {
 func (n *need) judgeNames(names []string, losses map[*rule]*loss) {
 	for _, name := range names {
 		if n.job.touches(name) {
+			n.here = n.inForce != nil && n.inForce.has(n.job, name)
 			n.judgeBehind(name, losses)
 			n.judgeName(name, losses)
 		}
@@ -332,7 +334,7 @@ func (n *need) combine(name string, fixed, free []string, values map[string][]st
 			}
 			by, taken := n.run(ls)
 			if by != nil && len(taken) > 0 {
-				l := of(losses, by)
+				l := n.of(losses, by)
 				l.labels = union(l.labels, taken)
 				l.example = ls.String()
 				l.foreign = l.foreign || n.foreign(by, name, combination)
@@ -348,19 +350,19 @@ func (n *need) combine(name string, fixed, free []string, values map[string][]st
 				f.full = by
 			}
 			if by != nil {
-				of(losses, by).example = ls.String()
+				n.of(losses, by).example = ls.String()
 			}
 		}
 		switch {
 		case f.full != nil && f.bare != nil:
-			l := of(losses, f.full)
+			l := n.of(losses, f.full)
 			gone[f.full]++
 			l.foreign = l.foreign || n.foreign(f.full, name, combination)
 			l.note(n, name, combination, fixed)
 		case f.full != nil:
-			of(losses, f.full).maybe = true
+			n.of(losses, f.full).maybe = true
 		case f.bare != nil:
-			of(losses, f.bare).maybe = true
+			n.of(losses, f.bare).maybe = true
 		}
 	}
 	for ru, count := range gone {
@@ -468,7 +470,7 @@ func (n *need) listedByRules(name string, fixed []string, losses map[*rule]*loss
 			if by == nil || len(taken) > 0 {
 				continue
 			}
-			l := of(losses, by)
+			l := n.of(losses, by)
 			l.maybe = true
 			l.example = ls.String()
 			if text := open + "=" + strconv.Quote(ls.Get(open)); !slices.Contains(l.values, text) {
@@ -506,10 +508,11 @@ func (n *need) mentions(label string) bool {
 	return len(n.matchers[label]) > 0 || !n.Labels.Except && slices.Contains(n.Labels.Names, label)
 }
 
-func of(losses map[*rule]*loss, ru *rule) *loss {
+func (n *need) of(losses map[*rule]*loss, ru *rule) *loss {
 	if losses[ru] == nil {
 		losses[ru] = &loss{rule: ru}
 	}
+	losses[ru].here = losses[ru].here || n.here
 	return losses[ru]
 }
 

@@ -342,7 +342,7 @@ func (n *need) mayLose(r *Result, losses map[*rule]*loss, ru *rule, name, exampl
 	if was := losses[ru]; was != nil && len(was.metrics) == 0 {
 		return
 	}
-	l := of(losses, ru)
+	l := n.of(losses, ru)
 	l.metrics, l.example = union(l.metrics, []string{name}), example
 	if n.unseen && ru.Config.Action != relabel.Keep {
 		r.unsure(ru, n)

@@ -71,13 +71,14 @@ func (c *count) add(ls labels.Labels) {
 // judgeStored runs every stored series through the rules of its job.
 func (r *Result) judgeStored(ctx context.Context, o Options, jobs []*job, set *uses.Set, facts *facts) (*seen, error) {
 	known, present := facts.labels, facts.jobs
+	of := assign(distinct(jobs), present)
 	s := &scan{
 		seen: &seen{
 			index:   set.Index(o.External, func(metric, label string) bool { return known[[2]string{metric, label}] }),
 			entries: map[*uses.Entry]bool{}, jobs: map[*job]bool{}, stays: map[*job]map[[2]string]bool{},
-			takes: map[*rule]map[string]bool{}, behind: newBehind(o.Source, known),
+			takes: map[*rule]map[string]bool{}, behind: newBehind(o.Source, of),
 		},
-		of:     assign(distinct(jobs), present),
+		of:     of,
 		losses: map[taken]*count{}, merged: map[taken]*count{}, more: map[taken]*count{}, hashes: map[*job]map[uint64]struct{}{},
 		names: map[string]bool{}, recorded: set.Recorded(),
 	}
@@ -194,6 +195,7 @@ func (s *scan) series(ls labels.Labels) {
 	}
 	s.index.Observe(ls)
 	label := ls.Get(model.JobLabel)
+	s.behind.note(s.index, label, name, ls)
 	for _, j := range s.of[label] {
 		s.jobs[j] = s.jobs[j] || !neverSeen(name)
 		s.behind.observe(s.index, j, name, ls)

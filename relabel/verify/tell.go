@@ -18,6 +18,7 @@ func (n *need) tell(r *Result, l *loss) {
 	}
 	selector := n.Selector()
 	exact := n.named(l.rule)
+	elsewhere := n.elsewhere && !l.here
 	switch {
 	case len(l.metrics) > 0:
 		f.Severity = Doubtful
@@ -53,7 +54,7 @@ func (n *need) tell(r *Result, l *loss) {
 		}
 		f.Text = fmt.Sprintf("loses %s of %s", what, selector)
 		f.Advice = "Take it out of the rule, or remove the query if nobody needs it."
-		if n.elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
+		if elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
 			f.Severity = Doubtful
 			f.Text += " in this job, if it has them"
 		}
@@ -73,7 +74,7 @@ func (n *need) tell(r *Result, l *loss) {
 		f.Text = fmt.Sprintf("may lose %s of %s, such as %s", what, selector, l.example)
 		f.Advice = "Give --scrape to know: the stored series decide."
 	}
-	if n.elsewhere && f.Severity == Broken {
+	if elsewhere && n.takes != nil && f.Severity == Broken {
 		f.Severity = Doubtful
 		f.Text += ", if this job has it"
 	}

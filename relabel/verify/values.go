@@ -37,7 +37,7 @@ func (n *need) byValue(name string, fixed []string, losses map[*rule]*loss) {
 			if by, taken := n.run(ls); by != ru || len(taken) > 0 {
 				continue
 			}
-			l := of(losses, ru)
+			l := n.of(losses, ru)
 			if n.mentions(open) {
 				l.maybe = true
 			} else {
