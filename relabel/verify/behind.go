@@ -2,6 +2,7 @@ package verify
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/common/model"
@@ -19,6 +20,9 @@ type behind struct {
 	blind map[*job]map[string][]*uses.Entry
 	// labels are those that each label job has of each metric that some need may be about.
 	labels map[[3]string]bool
+	// unstored are, of each metric in each job, the labels with the values that a rule lists, where
+	// a need asks by the label and no series had the value so far.
+	unstored map[*job]map[string]map[[2]string]bool
 	// of are the jobs through whose rules the series of each label job go.
 	of map[string][]*job
 }
@@ -28,7 +32,13 @@ func newBehind(src inventory.Source, of map[string][]*job) *behind {
 	if !inventory.BehindRules(src) {
 		return nil
 	}
-	return &behind{map[*job]map[*uses.Entry]bool{}, map[*job]map[string][]*uses.Entry{}, map[[3]string]bool{}, of}
+	return &behind{
+		map[*job]map[*uses.Entry]bool{},
+		map[*job]map[string][]*uses.Entry{},
+		map[[3]string]bool{},
+		map[*job]map[string]map[[2]string]bool{},
+		of,
+	}
 }
 
 // note notes the labels of a series.
@@ -67,12 +77,18 @@ func (b *behind) observe(x *uses.Index, j *job, name string, ls labels.Labels) {
 	}
 	if b.blind[j] == nil {
 		b.selects[j], b.blind[j] = map[*uses.Entry]bool{}, map[string][]*uses.Entry{}
+		b.unstored[j] = map[string]map[[2]string]bool{}
 	}
 	left, ok := b.blind[j][name]
 	if !ok {
 		name = strings.Clone(name)
 		left = slices.Clone(x.For(name))
-	} else if len(left) == 0 {
+		b.unstored[j][name] = j.lists(name, left)
+	}
+	if missing := b.unstored[j][name]; len(missing) > 0 {
+		ls.Range(func(l labels.Label) { delete(missing, [2]string{l.Name, canonical(l.Name, l.Value)}) })
+	}
+	if ok && len(left) == 0 {
 		return
 	}
 	b.blind[j][name] = slices.DeleteFunc(left, func(e *uses.Entry) bool {
@@ -123,7 +139,10 @@ func (n *need) judgeBehind(name string, losses map[*rule]*loss) {
 	as.spellingOnly, as.takes, as.unseen = false, nil, true
 	as.judgeName(name, made)
 	for ru, l := range made {
-		if n.takes[ru][name] || n.ofOthers(name, l) {
+		if n.takes[ru][name] {
+			continue // see judgeExtended
+		}
+		if n.ofOthers(name, l) {
 			continue
 		}
 		if have := losses[ru]; have != nil {
@@ -132,6 +151,110 @@ func (n *need) judgeBehind(name string, losses map[*rule]*loss) {
 			losses[ru] = l
 		}
 	}
+}
+
+// canonical is a value as Prometheus 3 stores it.
+func canonical(label, value string) string {
+	if isNumeric(label) {
+		return stored(value)
+	}
+	return value
+}
+
+// listing are the values of the source labels of what a rule lists that it drops of a metric.
+func (ru *rule) listing(name string) (out [][]string) {
+	c := ru.Config
+	at := slices.Index(c.SourceLabels, model.MetricNameLabel)
+	if c.Action != relabel.Drop || !ru.known || at >= 0 && !ru.names()[name] {
+		return nil
+	}
+	for _, w := range ru.words.words {
+		if values := split(c, w); values != nil && (at < 0 || values[at] == name) {
+			for i, l := range c.SourceLabels {
+				values[i] = canonical(string(l), values[i])
+			}
+			out = append(out, values)
+		}
+	}
+	return out
+}
+
+// lists are the labels of a metric, with values that rules of the job list, on which the needs have
+// matchers.
+func (j *job) lists(name string, needs []*uses.Entry) map[[2]string]bool {
+	asked := map[string]bool{}
+	for _, e := range needs {
+		for _, m := range e.Matchers {
+			asked[m.Name] = m.Name != model.MetricNameLabel && m.Name != model.JobLabel
+		}
+	}
+	out := map[[2]string]bool{}
+	for _, ru := range j.rules {
+		if !slices.ContainsFunc(ru.Config.SourceLabels, func(l model.LabelName) bool { return asked[string(l)] }) {
+			continue
+		}
+		for _, values := range ru.listing(name) {
+			for i, l := range ru.Config.SourceLabels {
+				if asked[string(l)] && values[i] != "" {
+					out[[2]string{string(l), values[i]}] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// judgeExtended looks for values that the need names itself and a rule lists, of which the job has
+// none, where the rule takes something else that is stored of the metric: it may have been in force
+// for these before it was extended.
+func (n *need) judgeExtended(name string, losses map[*rule]*loss) {
+	if n.takes == nil || len(n.inForce.unstored[n.job][name]) == 0 {
+		return
+	}
+	for _, ru := range n.job.rules {
+		if !n.takes[ru][name] {
+			continue
+		}
+		for _, values := range ru.listing(name) {
+			ls, lost := n.unstored(ru, name, values)
+			if len(lost) == 0 {
+				continue
+			}
+			if by, taken := n.run(ls); by == ru && len(taken) == 0 {
+				if losses[ru] == nil {
+					losses[ru] = &loss{rule: ru, some: true, here: true, extended: true, example: ls.String()}
+				}
+				losses[ru].values = union(losses[ru].values, lost)
+			}
+		}
+	}
+}
+
+// unstored is a series with values that a rule lists, and which of them the need names and no
+// stored one of the job has; none where the need does not select it.
+func (n *need) unstored(ru *rule, name string, values []string) (ls labels.Labels, lost []string) {
+	lb := labels.NewBuilder(labels.FromStrings(model.MetricNameLabel, name))
+	if len(n.jobs) > 0 {
+		lb.Set(model.JobLabel, n.jobs[0])
+	}
+	for i, l := range ru.Config.SourceLabels {
+		label, v := string(l), values[i]
+		if label == model.MetricNameLabel {
+			continue
+		}
+		ok := matchAll(n.matchers[label], v)
+		if isNumeric(label) {
+			ok = slices.ContainsFunc(spellings(v), func(s string) bool { return matchAll(n.matchers[label], s) })
+		}
+		if !ok || label == model.JobLabel && len(n.jobs) > 0 && !slices.Contains(n.jobs, v) {
+			return ls, nil
+		}
+		lb.Set(label, v)
+		if _, names := n.parsed.pinned(n.matchers[label]); names && n.inForce.unstored[n.job][name][[2]string{label, v}] {
+			lost = union(lost, []string{label + "=" + strconv.Quote(v)})
+		}
+	}
+	return lb.Labels(), lost
 }
 
 // join adds what is lost of another metric to the same rule.

@@ -56,6 +56,21 @@ func TestBehindRulesInForce(t *testing.T) {
 		"not in force": {
 			slice, `cpu_total{mode=~"idle|iowait"}`,
 			[]string{"cpu_total mode=idle", "cpu_total mode=user"},
+			verify.OK, `warning: loses mode="iowait" of cpu_total{mode=~"idle|iowait"}, if this job has it`,
+		},
+		"extended, one value": {
+			slice, `cpu_total{mode="iowait"} or cpu_total{mode="idle"}`,
+			[]string{"cpu_total mode=idle", "cpu_total mode=user", "cpu_total mode=iowait job=k"},
+			verify.OK, `warning: loses mode="iowait" of cpu_total{mode="iowait"}`,
+		},
+		"extended, a value that stays": {
+			slice, `cpu_total{mode=~"idle|nice"}`,
+			[]string{"cpu_total mode=idle", "cpu_total mode=user"},
+			verify.OK, "ok: 0 errors, 0 warnings",
+		},
+		"extended, any value": {
+			slice, `cpu_total{mode!="user"}`,
+			[]string{"cpu_total mode=idle", "cpu_total mode=user"},
 			verify.OK, "ok: 0 errors, 0 warnings",
 		},
 		"and seen to be lost": {

@@ -19,7 +19,8 @@
 // is lost in every such case is an error, what is lost in some is a warning. So it is for what a
 // rule takes of a metric where the series are from a server and it takes none of these: it may be
 // in force there. Of what is selected in other jobs alone that is a warning, where this job has
-// nothing of the metric.
+// nothing of the metric; so are values that a query names and this job does not have where a rule
+// that lists them takes something else of the metric: it may have been extended.
 //
 // What rules read that are used and not given is not known: Result.Unrecorded has their names, and
 // an alarm says so first. What such a name itself names is looked at, and its loss is a warning.

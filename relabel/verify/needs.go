@@ -213,6 +213,7 @@ type loss struct {
 	inf             bool
 	quantileBuckets bool
 	here            bool // it is of a metric that the job has: see need
+	extended        bool // by a rule that takes other values that are stored: see judgeExtended
 	unmentioned     bool // by a label of which the need says nothing
 	typed           bool // what somebody may type into a text box, which was not saved with it
 }
@@ -224,8 +225,18 @@ func (n *need) judge(r *Result) {
 	n.labels = n.interesting()
 	losses, saved := map[*rule]*loss{}, map[*rule]*loss{}
 	n.judgeNames(n.saved, saved)
-	n.judgeNames(union(n.names, n.shaped.sure), losses)
+	names := union(n.names, n.shaped.sure)
+	n.judgeNames(names, losses)
 	n.judgeShaped(r, losses)
+	extended := map[*rule]*loss{}
+	for _, name := range names {
+		n.judgeExtended(name, extended)
+	}
+	for ru, l := range extended {
+		if losses[ru] == nil {
+			losses[ru] = l
+		}
+	}
 	for _, ru := range n.job.rules { // in the order of the rules
 		if l := saved[ru]; l != nil {
 			as := *n

@@ -54,7 +54,10 @@ func (n *need) tell(r *Result, l *loss) {
 		}
 		f.Text = fmt.Sprintf("loses %s of %s", what, selector)
 		f.Advice = "Take it out of the rule, or remove the query if nobody needs it."
-		if elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
+		if l.extended {
+			f.Severity = Doubtful
+			f.Text += ", if this job has it: none of its stored series does, as where the rule is in force for that"
+		} else if elsewhere || n.wide && n.others || n.anyJob && n.others && !exact {
 			f.Severity = Doubtful
 			f.Text += " in this job, if it has them"
 		}
