@@ -323,15 +323,17 @@ func TestFindStragglers(t *testing.T) {
 		sum, count, median  float64
 	}
 	for _, c := range []struct {
-		name string
-		gpus []gpu
-		want []string
+		name  string
+		gpus  []gpu
+		want  []string
+		still int
 	}{
-		{"at the limit", []gpu{{"n", "0", "p", 500, 10, 100}, {"n", "1", "p", 1000, 10, 100}, {"n", "2", "p", 1000, 10, 100}}, nil},
+		{"at the limit", []gpu{{"n", "0", "p", 500, 10, 100}, {"n", "1", "p", 1000, 10, 100}, {"n", "2", "p", 1000, 10, 100}}, nil, 0},
 		{
 			"below it",
 			[]gpu{{"n", "0", "p", 499, 10, 100}, {"n", "1", "p", 1000, 10, 100}, {"n", "2", "p", 1000, 10, 100}},
 			[]string{"0 p 49.9 100 0.499"},
+			0,
 		},
 		{"one name in two namespaces is two experiments", []gpu{
 			{"a", "0", "p", 900, 10, 90},
@@ -339,30 +341,63 @@ func TestFindStragglers(t *testing.T) {
 			{"a", "2", "p", 900, 10, 90},
 			{"b", "3", "q", 400, 10, 40},
 			{"b", "4", "q", 400, 10, 40},
-		}, nil},
+		}, nil, 0},
 		{"with the pod that had it longest", []gpu{
 			{"n", "0", "a", 10, 1, 100},
 			{"n", "0", "b", 90, 9, 100},
 			{"n", "0", "c", 20, 2, 100},
 			{"n", "1", "p", 1200, 12, 100},
 			{"n", "2", "p", 1200, 12, 100},
-		}, []string{"0 b 10 100 0.1"}},
+		}, []string{"0 b 10 100 0.1"}, 0},
 		{
 			"equal ones, each at its own times",
 			[]gpu{{"n", "0", "p", 400, 10, 94}, {"n", "1", "p", 400, 10, 94}, {"n", "2", "p", 420, 10, 94}},
-			nil,
+			nil, 0,
 		},
 		{
 			"seldom at work, one of them half as much",
 			[]gpu{{"n", "0", "p", 190, 10, 4.5}, {"n", "1", "p", 400, 10, 4.5}, {"n", "2", "p", 400, 10, 4.5}},
 			[]string{"0 p 19 40 0.475"},
+			0,
 		},
 		{
 			"most of them never at work at a time",
 			[]gpu{{"n", "0", "p", 40, 10, 0}, {"n", "1", "p", 100, 10, 0}, {"n", "2", "p", 100, 10, 0}},
 			[]string{"0 p 4 10 0.4"},
+			0,
 		},
-		{"idle ones", []gpu{{"n", "0", "p", 0, 10, 0}, {"n", "1", "p", 0, 10, 0}, {"n", "2", "p", 10, 10, 0}}, nil},
+		{"idle ones", []gpu{{"n", "0", "p", 0, 10, 0}, {"n", "1", "p", 0, 10, 0}, {"n", "2", "p", 10, 10, 0}}, nil, 0},
+		{"one held alone, before the first step", []gpu{
+			{"n", "9", "a", 0, 10, 0},
+			{"n", "0", "p", 40, 10, 9},
+			{"n", "1", "p", 90, 10, 9},
+			{"n", "2", "p", 90, 10, 9},
+		}, []string{"0 p 4 9 0.4444"}, 1},
+		{"attempts that hung, each on nodes of its own", []gpu{
+			{"n", "5", "a", 0, 10, 0},
+			{"n", "6", "a", 0, 10, 0},
+			{"n", "7", "b", 0, 10, 0},
+			{"n", "8", "b", 0, 10, 0},
+			{"n", "0", "p", 40, 10, 9},
+			{"n", "1", "p", 90, 10, 9},
+			{"n", "2", "p", 90, 10, 9},
+		}, []string{"0 p 4 9 0.4444"}, 4},
+		{"one that loaded while all others waited for it", []gpu{
+			{"n", "9", "a", 20, 10, 0},
+			{"n", "0", "p", 90, 10, 9},
+			{"n", "1", "p", 90, 10, 9},
+			{"n", "2", "p", 90, 10, 9},
+		}, nil, 1},
+		{"dead among those at work", []gpu{
+			{"n", "0", "p", 0, 10, 9},
+			{"n", "1", "p", 90, 10, 9},
+			{"n", "2", "p", 90, 10, 9},
+		}, []string{"0 p 0 9 0"}, 0},
+		{"dead among those that work in bursts", []gpu{
+			{"n", "0", "p", 0, 10, 0},
+			{"n", "1", "p", 90, 10, 0},
+			{"n", "2", "p", 90, 10, 0},
+		}, []string{"0 p 0 9 0"}, 0},
 	} {
 		r := &Run{Settings: settingsOf(t, `{"stragglerBelow":0.5}`)}
 		var sums, counts []prom.Series
@@ -374,13 +409,13 @@ func TestFindStragglers(t *testing.T) {
 			sums = append(sums, one(g.sum, labels...), one(g.median*g.count, append(labels, "median", "yes")...))
 			counts = append(counts, one(g.count, labels...))
 		}
-		rows, short := r.findStragglers(sums, counts)
+		rows, short, still := r.findStragglers(sums, counts)
 		var got []string
 		for _, s := range rows {
 			got = append(got, fmt.Sprintf("%s %s %g %g %.4g", s.gpu, s.pod, s.value, s.median, s.share))
 		}
-		if !slices.Equal(got, c.want) || short != 0 {
-			t.Errorf("%s: %q, want %q; %d were held too short", c.name, got, c.want, short)
+		if !slices.Equal(got, c.want) || short != 0 || still != c.still {
+			t.Errorf("%s: %q, want %q; %d were held too short, %d while nothing was done, want %d", c.name, got, c.want, short, still, c.still)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	of := func(what, over, expr string) string {
 		return fmt.Sprintf("%s by (%s) (%s_over_time(%s))", what, by, over, r.lookAt(expr, r.back()))
 	}
-	median := selector + " * 0 + on (namespace, experiment) group_left () quantile by (namespace, experiment) (0.5, " + selector + ")"
+	median := selector + " * 0 + on (namespace, experiment) group_left () quantile by (namespace, experiment) (0.5, " + selector + " * 1)"
 	answers, err := r.each(ctx,
 		[]question{r.at(of("sum", "sum", selector)+" or "+labelled(of("sum", "sum", median), "median"), r.Until)},
 		[]question{r.at(of("sum", "count", selector)+" or "+labelled(of("max", "max", "timestamp("+selector+")"), "last")+
@@ -53,9 +53,12 @@ func stragglers(ctx context.Context, r *Run) (data.Frames, error) {
 	if len(answers[0]) == 0 {
 		return r.stragglerFrames(nil), r.Empty(ctx, NeedPods|NeedGPUs, "GPUs with this metric")
 	}
-	rows, short := r.findStragglers(answers[0], answers[1])
+	rows, short, still := r.findStragglers(answers[0], answers[1])
 	if short > 0 {
 		r.Notice(data.NoticeSeverityInfo, "%d GPUs are left out, which were held for less than %g %% of the time that others of their experiment were.", short, 100*minPresence)
+	}
+	if still > 0 {
+		r.Notice(data.NoticeSeverityInfo, "%d GPUs are left out, which were held while most GPUs of their experiment did nothing.", still)
 	}
 	measured := ""
 	if n := told(answers[1], nil, "unmeasured")["unmeasured"][""]; n > 0 {
@@ -113,8 +116,9 @@ type held struct {
 
 // findStragglers takes sums and counts of samples by GPU and pod; those labelled median are sums of
 // the medians of the same looks, those labelled last the times of the last of them; of nodes it
-// takes nothing. short is how many GPUs were not held long enough to be judged.
-func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, short int) {
+// takes nothing. short is how many GPUs were not held long enough to be judged, still how many were
+// held only while the median did nothing, as before the first step or in an attempt that hung.
+func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, short, still int) {
 	sum, last := told(sums, byHeldGPU, "median"), told(counts, byHeldGPU, "last")["last"]
 	// An experiment of one name in two namespaces is two; in two clusters it is one.
 	experiments := map[string]map[string]*held{}
@@ -149,7 +153,13 @@ func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, shor
 			}
 			judged = append(judged, g)
 		}
-		for _, g := range shares(judged) {
+		alone := inBursts(judged)
+		if !alone {
+			n := len(judged)
+			judged = slices.DeleteFunc(judged, func(g *held) bool { return g.medians == 0 })
+			still += n - len(judged)
+		}
+		for _, g := range shares(judged, alone) {
 			if g.share < r.Settings.StragglerBelow {
 				g.value = g.sum / g.count
 				rows = append(rows, g.straggler)
@@ -161,14 +171,28 @@ func (r *Run) findStragglers(sums, counts []prom.Series) (rows []straggler, shor
 			strings.Compare(a.gpu, b.gpu),
 			strings.Compare(a.uuid, b.uuid), strings.Compare(a.pod, b.pod))
 	})
-	return rows, short
+	return rows, short, still
+}
+
+// inBursts tells whether most of those GPUs that did anything did so while the median did nothing:
+// each works at times of its own, and medians of moments say nothing of anybody.
+func inBursts(gpus []*held) bool {
+	did, apart := 0, 0
+	for _, g := range gpus {
+		if g.sum > 0 {
+			did++
+			if g.medians == 0 {
+				apart++
+			}
+		}
+	}
+	return did == 0 || 2*apart > did
 }
 
 // shares gives the GPUs of an experiment what their median did, and their shares of it: by the
-// medians of the moments in which each was held, or, where these are 0 for one, by averages alone.
-// The shares are 1 where that median is 0.
-func shares(gpus []*held) []*held {
-	alone := slices.ContainsFunc(gpus, func(g *held) bool { return g.medians == 0 })
+// medians of the moments in which each was held, or by their averages alone. The shares are 1 where
+// that median is 0.
+func shares(gpus []*held, alone bool) []*held {
 	all := make([]float64, len(gpus))
 	for i, g := range gpus {
 		if g.share = g.sum / g.medians; alone {
