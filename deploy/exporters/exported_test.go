@@ -91,8 +91,8 @@ var byDefault = map[string][]string{
 	},
 }
 
-// notThere are metrics that a genuine page lacks, since nothing of the kind had happened where it
-// was taken; alerts/metrics.yaml says where they come from.
+// notThere are metrics that a genuine page lacks, since nothing of the kind had happened, or ran,
+// where it was taken; alerts/metrics.yaml says where they come from.
 var notThere = map[string][]string{
 	"thanos-rule": {
 		"prometheus_remote_storage_highest_timestamp_in_seconds", "prometheus_remote_storage_queue_highest_sent_timestamp_seconds",
@@ -100,6 +100,7 @@ var notThere = map[string][]string{
 		"prometheus_remote_storage_samples_pending", "prometheus_remote_storage_samples_total",
 	},
 	"kube-apiserver":          {"apiserver_admission_webhook_fail_open_count"},
+	"prometheus":              {"reloader_last_reload_successful"}, // of the operator's config-reloader, which is scraped under this job
 	"kube-controller-manager": {"leader_election_master_status"},
 	"kube-scheduler":          {"leader_election_master_status"},
 	"kubelet": {
