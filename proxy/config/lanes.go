@@ -74,7 +74,7 @@ func (Lane) meaning() map[string]string {
 func (LaneMatch) meaning() map[string]string {
 	return map[string]string{
 		"tenant": "The name of one of `tenants`.",
-		"source": "What the request comes from, as far as its tenant may say so (`may_set`): `alerting` (Fromalert, X-Rule-Uid), `dashboard` (X-Dashboard-Uid), " +
+		"source": "What the request comes from, as far as its tenant may say so (`may_set`): `alerting` (Fromalert, X-Rule-Uid, or, where it may set Fromalert, a Thanos ruler), `dashboard` (X-Dashboard-Uid), " +
 			"`explore` (X-Grafana-User without a dashboard), `batch` (agents and `spillway relabel`, by their User-Agent), or `api`, which is everything else.",
 		"user":      "The login that X-Grafana-User says, from tenants that may set it.",
 		"dashboard": "The uid that X-Dashboard-Uid says, likewise.",

@@ -9,8 +9,8 @@
 //   - Rules come from the configuration, which replaces them whole, from whoever runs Spillway
 //     while it does, and from package journal. The last two outlive a reload, and, where there is a
 //     file for them, the process.
-//   - A file that cannot be read, or holds something else, keeps nobody from being served: it is
-//     put aside, and said.
+//   - A file that cannot be read, or holds something else, keeps nobody from being served: the one
+//     is left alone for the next start, the other put aside, and either is said.
 //
 // # Refusals
 //

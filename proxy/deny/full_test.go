@@ -116,43 +116,70 @@ func TestFullOfCrashes(t *testing.T) {
 	}
 }
 
-// TestUnreadableFile: a file that cannot be read is put aside as well, or else nothing is written
-// over it, and that is said of each rule.
+// TestUnreadableFile: a file that cannot be read now is left for the next start, and nothing is
+// written over it; which is said of each rule.
 func TestUnreadableFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "deny.json")
+	mine := Rule{Name: "a", Reason: "b", User: "ann"}
+	var before Table
+	if err := before.Open(path, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Add(mine, API, now); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".real"); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(path, 0o700); err != nil { // which nobody can read as a file, root neither
 		t.Fatal(err)
 	}
 	var table Table
-	if err := table.Open(path, now); err == nil || !strings.Contains(err.Error(), path+".broken") {
+	if err := table.Open(path, now); err == nil || !strings.Contains(err.Error(), "left for the next one") {
 		t.Errorf("%v", err)
 	}
-	if err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now); err != nil {
-		t.Error(err)
-	}
-	if s, err := os.Stat(path + ".broken"); err != nil || !s.IsDir() {
-		t.Errorf("it is not beside the new one: %v", err)
-	}
-
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(path+".broken", "full"), nil, 0o600); err != nil { // so that none can take its name
-		t.Fatal(err)
-	}
-	table = Table{}
-	if err := table.Open(path, now); err == nil {
-		t.Error("nothing is said")
-	}
 	var file *FileError
-	err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now)
-	if !errors.As(err, &file) || !strings.Contains(err.Error(), "put aside") {
-		t.Errorf("a rule that is not kept: %v", err)
+	err := table.Add(Rule{Name: "c", Reason: "b", User: "ann"}, API, now)
+	if !errors.As(err, &file) || !strings.Contains(err.Error(), "could not be read") || table.Look(subject(t), now).Rule == nil {
+		t.Errorf("a rule that is in force and not kept: %v", err)
 	}
-	if s, err := os.Stat(path); err != nil || !s.IsDir() {
-		t.Errorf("what could not be put aside is lost: %v", err)
+	if err := os.Remove(path); err != nil { // it is still there, and empty
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".real", path); err != nil {
+		t.Fatal(err)
+	}
+	var after Table
+	if err := after.Open(path, now); err != nil || len(after.List(now)) != 1 || after.List(now)[0].Name != "a" {
+		t.Errorf("the next start: %v, %v", err, after.List(now))
+	}
+}
+
+// TestPutAsideTwice: what was put aside before is not lost by what is put aside now.
+func TestPutAsideTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "deny.json")
+	for i := range maxAside + 1 {
+		if err := os.WriteFile(path, []byte(fmt.Sprint("broken ", i)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var table Table
+		if err := table.Open(path, now); err == nil {
+			t.Errorf("%d: nothing is said", i)
+		}
+		var file *FileError
+		err := table.Add(Rule{Name: "a", Reason: "b", User: "ann"}, API, now)
+		if full := i == maxAside; errors.As(err, &file) != full {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	files, err := filepath.Glob(path + ".broken*")
+	if err != nil || len(files) != maxAside {
+		t.Errorf("%v, %v", files, err)
+	}
+	for i, name := range append([]string{path + ".broken"}, path+".broken.1", path+".broken.9") {
+		want := []string{"broken 0", "broken 1", "broken 9"}[i]
+		if text, err := os.ReadFile(name); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
 	}
 }

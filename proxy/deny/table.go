@@ -28,7 +28,7 @@ type Table struct {
 	own    []*rule // of sources API and Crash
 	aside  []Entry // of the file, which are no rules of this version and stay there
 	path   string  // where both are kept; empty: nowhere
-	lost   error   // why they are not kept there: it would be over what is not put aside
+	lost   error   // why they are not kept there: it would be over what was not read
 }
 
 // Found is what rules say of a request.
@@ -271,9 +271,10 @@ type kept struct {
 const maxFileBytes = 32 << 20
 
 // Open reads the rules that were kept in the file, and keeps them there from now on. A file that
-// holds something else, or cannot be read, is renamed to the same name with .broken at its end, and
-// the error says so; where it cannot be renamed either nothing is kept. The table is usable all the
-// same. A rule that is none in this version is named in the error, left
+// holds something else is renamed to the same name with .broken at its end, or a number behind that
+// where there is such a file, and the error says so. One that cannot be read stays, for the next
+// start to read, and nothing is kept meanwhile; nor is it where it cannot be renamed. The table is
+// usable all the same. A rule that is none in this version is named in the error, left
 // out, and stays in the file. One that has the name of one of the configuration's does not: that
 // one is meant.
 func (t *Table) Open(path string, now time.Time) error {
@@ -285,11 +286,11 @@ func (t *Table) Open(path string, now time.Time) error {
 		return nil
 	}
 	if err != nil {
-		return t.putAside(err)
+		return t.unread(err)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return t.putAside(err)
+		return t.unread(err)
 	}
 	var k kept
 	if len(text) > maxFileBytes {
@@ -331,11 +332,30 @@ func (t *Table) Open(path string, now time.Time) error {
 // t.mu is held.
 func (t *Table) putAside(why error) error {
 	aside := t.path + ".broken"
-	if err := os.Rename(t.path, aside); err != nil {
-		t.lost = fmt.Errorf("%s holds what could not be read, and could not be put aside as %s: %w", t.path, aside, err)
+	for i := 1; i < maxAside; i++ {
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		aside = fmt.Sprintf("%s.broken.%d", t.path, i)
+	}
+	if _, err := os.Lstat(aside); err == nil {
+		t.lost = fmt.Errorf("%s holds no rules, and %s and the others like it are in its way; look at them, and remove them", t.path, aside)
 		return errors.Join(why, t.lost)
 	}
-	return fmt.Errorf("%s cannot be read as rules, and was put aside as %s: %w", t.path, aside, why)
+	if err := os.Rename(t.path, aside); err != nil {
+		t.lost = fmt.Errorf("%s holds no rules, and could not be put aside as %s: %w", t.path, aside, err)
+		return errors.Join(why, t.lost)
+	}
+	return fmt.Errorf("%s does not hold rules, and was put aside as %s: %w", t.path, aside, why)
+}
+
+// maxAside is how many files are put aside at most.
+const maxAside = 10
+
+// unread leaves a file alone that could not be read now. t.mu is held.
+func (t *Table) unread(why error) error {
+	t.lost = fmt.Errorf("%s could not be read at the start, and is left for the next one: %w", t.path, why)
+	return t.lost
 }
 
 // keep writes the rules that were added, and those that were left out, to their file, which is

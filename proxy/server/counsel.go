@@ -115,6 +115,9 @@ func (x *exchange) tellTrouble(e *qerr.Error) {
 	}
 	others, well := 0, 0
 	for _, g := range x.st.top.Groups {
+		if !x.mayKnow(g) {
+			continue
+		}
 		for _, s := range g.Shards {
 			if slices.Contains(failed, s) {
 				continue

@@ -186,7 +186,7 @@ func (x *exchange) nextAttempt(err error) bool {
 	}
 	query, now := x.dec.Request.Query, x.s.now()
 	in := answer.Case{
-		Over: x.ctx.Err() != nil || x.client.wrote, MayLack: x.mayLackNamed, Shards: x.st.shards, Gone: x.gone.sorted(),
+		Over: x.ctx.Err() != nil || x.client.wrote, MayLack: x.mayLackNamed, Shards: x.shards(), Gone: x.gone.sorted(),
 	}
 	next, reason := x.attempt.Next(err, in)
 	switch reason {
@@ -266,7 +266,7 @@ func (x *exchange) loseEjected() {
 		}
 	}
 	gone = append(gone, x.notWell(failing)...)
-	if len(gone) == x.st.shards {
+	if len(gone) == x.shards() {
 		return
 	}
 	x.attempt = x.attempt.Leaving(gone...)

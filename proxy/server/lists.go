@@ -14,6 +14,7 @@ import (
 	"github.com/spillwayproject/spillway/proxy/endpoint"
 	"github.com/spillwayproject/spillway/proxy/merge"
 	"github.com/spillwayproject/spillway/proxy/plan"
+	"github.com/spillwayproject/spillway/proxy/qerr"
 	"github.com/spillwayproject/spillway/proxy/shard"
 )
 
@@ -187,6 +188,9 @@ func (x *exchange) features() error {
 // nothing else.
 func (x *exchange) buildinfo() error {
 	questions := x.everyShard(false, nil)
+	if len(questions) == 0 {
+		return qerr.New(qerr.Forbidden, "tenant %s can have nothing in any group, so that there is no server to tell of: its matchers fit the labels of none", x.tenant.Name)
+	}
 	if own := slices.DeleteFunc(slices.Clone(questions), func(q question) bool { return q.shard.Thanos() }); len(own) > 0 {
 		questions = own
 	}

@@ -86,6 +86,20 @@ func (x *exchange) mayKnow(g *shard.Group) bool {
 	return ok
 }
 
+// shards is how many shards the caller may know of.
+func (x *exchange) shards() int {
+	if !x.tenant.Narrow() {
+		return x.st.shards
+	}
+	n := 0
+	for _, g := range x.st.top.Groups {
+		if x.mayKnow(g) {
+			n += len(g.Shards)
+		}
+	}
+	return n
+}
+
 // seen lets of the sources' rules and alerts only what the tenant may see.
 func (x *exchange) seen(src []merge.Source) []merge.Source {
 	if x.tenant.Narrow() {

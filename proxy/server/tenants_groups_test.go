@@ -26,7 +26,9 @@ func TestGroupsOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	text := fmt.Sprintf("groups:\n- {name: jaguar, labels: {cluster: jaguar}, shards: [{replicas: [{url: %q}]}]}\n"+
 		"- {name: secret-lynx, labels: {cluster: lynx}, shards: [{replicas: [{url: %q}]}]}\ntenants:\n", mine.URL(), theirs.URL())
-	for name, matchers := range map[string]string{"research": `, matchers: ['{cluster="jaguar"}']`, "all": ""} {
+	for name, matchers := range map[string]string{
+		"research": `, matchers: ['{cluster="jaguar"}']`, "all": "", "nobody": `, matchers: ['{cluster="none"}']`,
+	} {
 		token := filepath.Join(dir, name)
 		if err := os.WriteFile(token, []byte("token-of-"+name), 0o600); err != nil {
 			t.Fatal(err)
@@ -35,6 +37,11 @@ func TestGroupsOfOthers(t *testing.T) {
 	}
 	w := &tenantWorld{t: t, client: newClient(t)}
 	w.s, w.url = startProxy(t, t.Context(), text)
+	for _, r := range routes {
+		if got := w.ask("nobody", http.MethodGet, r.Path, nil, nil); strings.Contains(string(got.body), `"version":""`) {
+			t.Errorf("%s of who can have nothing: %s", r.Path, got)
+		}
+	}
 	theirs.Close()
 	for _, r := range routes {
 		for _, form := range []url.Values{nil, {"partial_response": {"true"}}} {
@@ -44,6 +51,16 @@ func TestGroupsOfOthers(t *testing.T) {
 			}
 			if got := w.ask("all", http.MethodGet, r.Path, form, nil); got.status == 200 && len(got.message.Warnings) == 0 {
 				t.Errorf("who sees everything is told nothing: %s %v: %s", r.Path, form, got)
+			}
+		}
+	}
+	// Where his own is away nothing is left, and the others are none of his.
+	mine.Close()
+	for _, r := range routes {
+		for _, form := range []url.Values{nil, {"partial_response": {"true"}}} {
+			got := w.ask("research", http.MethodGet, r.Path, form, nil)
+			if got.status == 200 || strings.Contains(string(got.body), "lynx") || strings.Contains(string(got.body), "other shard") {
+				t.Errorf("%s %v, all of his away: %s", r.Path, form, got)
 			}
 		}
 	}

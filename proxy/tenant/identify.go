@@ -270,7 +270,7 @@ func (t *Tenant) Source(c identity.Caller) string {
 	switch {
 	case t == nil || len(t.MaySet) == 0:
 		return config.SourceAPI
-	case c.Alert || c.Rule != "":
+	case c.ForRule():
 		return config.SourceAlerting
 	case c.Inventory || c.Agent != "":
 		return config.SourceBatch
