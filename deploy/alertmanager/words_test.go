@@ -33,7 +33,7 @@ func texts(at string, node any, out map[string]string) {
 
 // TestPagesSayWhatTheyAreAbout renders what receivers say with amtool, in Alertmanager's own way:
 // whatever alerts there are in a group, and though these have no summary in common, a page says its
-// alert, its cluster and what it is about, and nothing is empty.
+// alert, its cluster, what tells it from another page and what it is about, and nothing is empty.
 func TestPagesSayWhatTheyAreAbout(t *testing.T) {
 	amtool, err := Find("amtool")
 	if err != nil {
@@ -62,8 +62,9 @@ func TestPagesSayWhatTheyAreAbout(t *testing.T) {
 	} {
 		data, err := json.Marshal(map[string]any{
 			"receiver": "critical", "status": "firing", "alerts": c.alerts, "externalURL": "https://alertmanager.example.com",
-			"groupLabels": ls("alertname", "RulerFailing", "cluster", "jaguar"), "commonAnnotations": c.common,
-			"commonLabels": ls("alertname", "RulerFailing", "cluster", "jaguar", "severity", "critical"),
+			"groupLabels":       ls("alertname", "RulerFailing", "cluster", "jaguar", "reason", "stuck", "zone", ""),
+			"commonAnnotations": c.common,
+			"commonLabels":      ls("alertname", "RulerFailing", "cluster", "jaguar", "severity", "critical"),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +88,7 @@ func TestPagesSayWhatTheyAreAbout(t *testing.T) {
 				continue
 			}
 			pages++
-			if want := "RulerFailing: " + one + " [jaguar]"; said != want {
+			if want := "RulerFailing: " + one + " [jaguar stuck]"; said != want {
 				t.Errorf("%s of %d alerts: %q, want %q", at, len(c.alerts), said, want)
 			}
 		}

@@ -19,6 +19,12 @@ var alertmanagerPod = app("alertmanager-0", "monitoring", "alertmanager")
 // that is drained.
 var toAlertmanager = []way{
 	{rulerPod, alertmanagerPod, 9093, true},
+	{app("ruler", "monitoring", "thanos-ruler"), alertmanagerPod, 9093, true},
+	{app("ruler", "monitoring", "vmalert"), alertmanagerPod, 9093, true},
+	{app("ruler", "monitoring", "victoria-metrics-alert"), alertmanagerPod, 9093, true},
+	{app("ruler", "default", "thanos-ruler"), alertmanagerPod, 9093, false},
+	{app("ruler", "default", "vmalert"), alertmanagerPod, 9093, false},
+	{app("ruler", "default", "victoria-metrics-alert"), alertmanagerPod, 9093, false},
 	{shardPod, alertmanagerPod, 9093, true},
 	{janitor, alertmanagerPod, 9093, true},
 	{grafana, alertmanagerPod, 9093, true},
