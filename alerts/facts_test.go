@@ -28,6 +28,8 @@ type jobFacts struct {
 	Genuine string `yaml:"genuine"`
 	// Target are labels of the job's targets beside cluster, job and instance.
 	Target []string `yaml:"target"`
+	// Operated are others of theirs where an operator makes the scrape configuration.
+	Operated []string `yaml:"operated"`
 	// Model is false where the simulated cluster does not have the job, because a real one runs
 	// beside it.
 	Model *bool `yaml:"model"`
@@ -94,7 +96,7 @@ func (f facts) find(name string, matchers []*labels.Matcher) []found {
 	for _, job := range slices.Sorted(maps.Keys(f)) {
 		if !slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return m.Name == "job" && !m.Matches(job) }) {
 			j := f[job]
-			target := slices.Concat(everyTarget, j.Target)
+			target := slices.Concat(everyTarget, j.Target, j.Operated)
 			own := slices.Concat(target, j.Common, j.Optional)
 			if typ, ok := synthetic[name]; ok {
 				out = append(out, found{job, fact{Type: typ}, typ, target})

@@ -127,7 +127,7 @@ func TestModelHasWhatRulesName(t *testing.T) {
 			if got.typ != want.Type {
 				t.Errorf("the simulated %s has %s as a %s, really a %s", job, name, got.typ, want.Type)
 			}
-			all := setOf(slices.Concat(want.Labels, j.Common, j.Optional, j.Target)...)
+			all := setOf(slices.Concat(want.Labels, j.Common, j.Optional, j.Target, j.Operated)...)
 			for l := range got.labels {
 				if !all.has(l) {
 					t.Errorf("the simulated %s has %s with the label %s, which is not among %v", job, name, l, all)
