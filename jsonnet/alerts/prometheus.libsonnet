@@ -76,10 +76,12 @@
   ||| % { c: c.clusterLabel, s: servers, w: t.d('5m'), least: number(th.remoteWriteBehindSeconds) },
 
   // answers is how much of the time servers answered. Not their config-reloaders, which the operator makes targets of the same job, and which run on while Prometheus is dead: those that answered tell of themselves.
-  local answers(shard) = 'avg_over_time(up{%(s)s}[%(w)s]) unless last_over_time(reloader_last_reload_successful{%(s)s}[%(w)s])' % {
+  local answers(shard, window='5m', over='avg') = '%(o)s_over_time(up{%(s)s}[%(w)s]) unless last_over_time(reloader_last_reload_successful{%(s)s}[%(w)s])' % {
     s: '%s,%s%s' % [c.selectors.prometheus, c.prometheusShardLabel, shard],
-    w: t.d('5m'),
+    w: t.d(window),
+    o: over,
   },
+  local named(expr) = 'label_replace(%s, "%s", "$1", "%s", "(.+)-[0-9]+")' % [expr, c.prometheusShardLabel, c.podLabel],
 
   // refused is what remote write of some servers gives up, as a share.
   local refused(servers) = |||
@@ -201,16 +203,16 @@
             description: '1%% of calls of /api/v1/series of Prometheus {{ $labels.instance }} of %(name)s take longer than %(seriesAPISeconds)s s. It bounds neither their time nor their memory: whoever calls should go through Spillway.',
           }),
           own('PrometheusHAPairDown', {
-            // Where no label tells the shard the name of the pod does, without its number; and one that is seen alone may have a copy that answers, as among targets that the operator's shards divide.
+            // Where no label tells the shard the name of the pod does, without its number; and one that is seen alone may have a copy that answers, as among targets that the operator's shards divide. How many there are is looked at for an hour: a pod that waits for a node is no target, and a reloader that died no longer says that it is one.
             expr: |||
               max by (%(cluster)s, %(shard)s) (%(answers)s) < %(pairUp)s
               or
               (
                 max by (%(cluster)s, %(shard)s) (%(unnamed)s) < %(pairUp)s
                 and
-                count by (%(cluster)s, %(shard)s) (%(unnamed)s) > 1
+                count by (%(cluster)s, %(shard)s) (count by (%(cluster)s, %(shard)s, host) (label_replace(%(seen)s, "host", "$1", "instance", "(.+?)(:[0-9]+)?"))) > 1
               )
-            ||| % (f { answers: answers('!=""'), unnamed: 'label_replace(%s, "%s", "$1", "%s", "(.+)-[0-9]+")' % [answers('=""'), c.prometheusShardLabel, c.podLabel] }),
+            ||| % (f { answers: answers('!=""'), unnamed: named(answers('=""')), seen: named(answers('=""', '1h', 'last')) }),
             hold: '2m',
             severity: 'critical',
             summary: 'All Prometheus servers of a shard are down.',
