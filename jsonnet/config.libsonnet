@@ -566,10 +566,6 @@
         accounting: 0.98,
         // … while at least so many do not.
         accountingNodes: 3,
-        // Share of the nodes whose pods send something out of which it is known what each namespace sends, how many nodes such a share is of at least, and what is something.
-        attributed: 0.5,
-        attributedNodes: 3,
-        attributedBytesPerSecond: 100000,
         // Bytes to the internet over the mean of a week.
         egressFactor: 5,
         // … and at least so many bits a second.

@@ -78,29 +78,6 @@
             description: 'Only {{ $value | humanizePercentage }} of the ready nodes of {{ $labels.%s }} report tagged traffic counters: bills are too low and a leak there would not be seen.' % cl,
             dashboard: 'network',
           }),
-          a.alert('NetworkAccountingLost', {
-            // A shard that has a node's counters and not its pods, or not what kube-state-metrics says of them, records the whole and no parts. Where little is forwarded there are none to record.
-            expr: |||
-              (
-                count by (%(cl)s) (
-                  node:net_internet_out_forwarded_bytes:rate5m > %(bytes)g
-                  and on (%(node)s)
-                  node_namespace:net_internet_out_bytes:rate5m
-                )
-                or on (%(cl)s)
-                0 * count by (%(cl)s) (node:net_internet_out_forwarded_bytes:rate5m > %(bytes)g)
-              )
-              / on (%(cl)s)
-              (count by (%(cl)s) (node:net_internet_out_forwarded_bytes:rate5m > %(bytes)g) >= %(nodes)g)
-              < %(share)g
-            ||| % { cl: cl, node: node, share: th.attributed, nodes: th.attributedNodes, bytes: th.attributedBytesPerSecond },
-            hold: '15m',
-            severity: 'warning',
-            labels: { reason: 'namespaces' },
-            summary: 'Traffic of pods is not told apart by namespace.',
-            description: 'Of the nodes of {{ $labels.%s }} whose pods send to the internet only {{ $value | humanizePercentage }} have it by namespace: the rest is billed to who holds their GPUs.' % cl,
-            dashboard: 'network',
-          }),
           a.alert('InternetEgressJump', {
             expr: jump('namespace:net_internet_out_bytes:rate5m', '%s, %s' % [cl, ns]),
             hold: '30m',
